@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 import unmask
 from tests.helpers.paths import CONFIGS, ROOT, SRC
-from unmask.api.load import EMBEDDED, EmbeddedOptions, load
+from unmask.api.load import SHIPPED, NetworkOptions, load
 from unmask.base.errors import UnknownName
 from unmask.lab.compare import FRESH, evaluate
 from unmask.methods import make_policy
@@ -34,7 +34,7 @@ def models():
 
 
 def manifest(name):
-    return json.loads((EMBEDDED / name / "manifest.json").read_text(encoding="utf-8"))
+    return json.loads((SHIPPED / name / "manifest.json").read_text(encoding="utf-8"))
 
 
 # What lies in the package.
@@ -45,14 +45,14 @@ def test_the_files_are_those_of_the_manifest(name):
     files = manifest(name)["files"]
     assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     for file, digest in files.items():
-        assert hashlib.sha256((EMBEDDED / name / file).read_bytes()).hexdigest() == digest, file
-    assert {path.name for path in (EMBEDDED / name).iterdir()} == {*files, "manifest.json", "README.md"}
+        assert hashlib.sha256((SHIPPED / name / file).read_bytes()).hexdigest() == digest, file
+    assert {path.name for path in (SHIPPED / name).iterdir()} == {*files, "manifest.json", "README.md"}
 
 
 @names
 def test_small_enough_to_carry(name, models):
-    assert sum(path.stat().st_size for path in (EMBEDDED / name).iterdir()) <= 14e6
-    stored = safe_open(EMBEDDED / name / "model.safetensors", "pt")
+    assert sum(path.stat().st_size for path in (SHIPPED / name).iterdir()) <= 14e6
+    stored = safe_open(SHIPPED / name / "model.safetensors", "pt")
     parameters = sum(stored.get_tensor(key).numel() for key in stored.keys())  # noqa: SIM118
     assert 4e6 <= parameters <= 7e6
     assert parameters == manifest(name)["parameters"] == models[name].denoiser.model.spec.parameters
@@ -71,7 +71,7 @@ def test_trained_as_the_committed_configuration_says(name):
 
 @names
 def test_the_card_shows_the_numbers_of_its_tables(name):
-    card = (EMBEDDED / name / "README.md").read_text(encoding="utf-8")
+    card = (SHIPPED / name / "README.md").read_text(encoding="utf-8")
     for heading in ("## Data", "## Training", "## Loss", "## Scores", "## Limits"):
         assert heading in card
     assert f"{manifest(name)['validation']:.4f}" in card
@@ -92,7 +92,7 @@ def test_the_wheel_has_them(tmp_path):
     quick = ["--no-compile", "--config-settings=--build-option=--compression=stored"]
     subprocess.run([*pip, *alone, *quick, str(source)], check=True)
     assert sorted(path.name for path in (target / "unmask" / "models" / "shipped").iterdir()) == sorted(NAMES)
-    examples = target / "unmask" / "policies" / "examples"
+    examples = target / "unmask" / "methods" / "examples"
     assert {path.name for path in examples.glob("*.json")} == {path.name for path in HOME.glob("*.json")}
     shutil.rmtree(source)
     code = (
@@ -118,7 +118,7 @@ def test_nothing_is_fetched(name, monkeypatch):
 
 @names
 def test_a_name_and_its_folder_are_one_model(name, models):
-    folder = load(str(EMBEDDED / name))
+    folder = load(str(SHIPPED / name))
     asked = {"prompt": SORT, "max_new_tokens": 24}
     assert folder.generate(**asked).tokens == models[name].generate(**asked).tokens
     assert folder.options["fingerprint"] == models[name].options["fingerprint"]
@@ -134,7 +134,7 @@ def test_families(models):
 
 
 def test_options():
-    assert "path" not in EmbeddedOptions.__dataclass_fields__
+    assert "path" not in NetworkOptions.model_fields
     with pytest.raises(UnknownName, match="path"):
         load("mini", path="somewhere")
     assert load("mini", dtype="bf16").denoiser.model.dtype == torch.bfloat16

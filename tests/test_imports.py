@@ -35,6 +35,12 @@ def test_loading_a_model_needs_no_tables_and_no_cluster():
     assert not load(f"{PACKAGE}.api.load") & {"pyarrow", "ray", "typer"}
 
 
+def test_loading_a_model_does_not_load_the_compiler():
+    """It takes longer than all the rest of loading a small model."""
+    run = fresh_python("import sys, unmask; unmask.load('mini', device='cpu'); print('torch._dynamo' in sys.modules)")
+    assert run.stdout.split() == ["False"], run.stderr
+
+
 @each_case("part", TORCH_FREE)
 def test_light_part_loads_no_torch(part):
     home = SRC / PACKAGE / part

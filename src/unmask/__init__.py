@@ -20,6 +20,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from unmask.base.environment import configure_threads as _configure_threads
+from unmask.base.errors import explain_import
 
 if TYPE_CHECKING:
     from unmask.api.load import MODELS as MODELS
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from unmask.core import SamplingParams as SamplingParams
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
-    from unmask.engine import decode as decode
+    from unmask.engine.decode import decode as decode
     from unmask.lab.calibrate_named import calibrate as calibrate
     from unmask.methods import METHODS as METHODS
     from unmask.methods import compose as compose
@@ -63,20 +64,19 @@ _configure_threads()
 
 
 def __getattr__(name: str) -> Any:
-    parts = _parts()
-    if name in _HOME:
-        return getattr(import_module(f"unmask.{_HOME[name]}"), name)
-    if name in parts:
-        return import_module(f"unmask.{name}")
-    close = get_close_matches(name, [*_HOME, *parts], n=3)
+    try:
+        if name in _HOME:
+            return getattr(import_module(f"unmask.{_HOME[name]}"), name)
+        packages = [module.name for module in iter_modules(__path__)]
+        if name in packages:
+            return import_module(f"unmask.{name}")
+    except ModuleNotFoundError as error:
+        # A part of the package that needs an extra says which.
+        raise explain_import(error) from error
+    close = get_close_matches(name, [*_HOME, *packages], n=3)
     hint = f"did you mean {', '.join(close)}? " if close else ""
     raise AttributeError(f"module 'unmask' has no attribute {name!r}; {hint}public names: {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _parts() -> list[str]:
-    """Modules and folders of the package, loaded or not."""
-    return [module.name for module in iter_modules(__path__)]

@@ -381,7 +381,7 @@ class TestGenerate:
             ({"policy": "selectiv"}, "did you mean selective"),
             ({"gate": 3}, "gate is 3"),
             ({"force_gate": True}, "False without a gate"),
-            ({"force_gate": "yes"}, "True or False"),
+            ({"force_gate": "yes"}, "true or false"),
         ],
     )
     def test_refused(self, options, words, model):

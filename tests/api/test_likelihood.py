@@ -255,15 +255,10 @@ def test_a_method_that_leaves_masks_is_refused(model):
 @each_case(
     ("options", "complaint"),
     [
-        ({"estimator": "elbo"}, "unknown estimator 'elbo'"),
-        ({"samples": 0, "estimator": "monte-carlo"}, "samples is 0; allowed: 1 to 100000"),
-        ({"temperature": 0.0}, "temperature is 0.0; allowed: above 0"),
-        ({"policy": "llada", "estimator": "oracle"}, "policy given; allowed: no method under estimator='oracle'"),
-        ({"estimator": "oracle", "oracle_block": 13}, "oracle_block is 13; allowed: 1 to 12"),
-        ({"policy": "llada", "estimator": "monte-carlo"}, "policy given; allowed: no method under estimator"),
-        ({"tokens_per_step": 1.5}, "tokens_per_step is 1.5; allowed: a whole number"),
         ({"prompt": ["a", "b"]}, "the number of prompts is 2; allowed: 1 or 1"),
-        ({"eos_fil": True}, "eos_fil"),
+        ({"eos_fil": True}, "unknown setting of llada 'eos_fil'"),
+        ({"top_p": 0.0}, "top_p is 0.0; allowed: above 0"),
+        ({"eos_penalty": 1.0}, "eos_penalty is 1.0, but exact as loaded has no end-of-text token"),
     ],
 )
 def test_bad_options_are_refused(model, options, complaint):

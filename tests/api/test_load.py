@@ -123,12 +123,11 @@ class TestOptions:
     """Each option of a checkpoint has its effect."""
 
     EFFECTS = frozenset(
-        {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "wanted_only", "chat", "readout"}
-        | {"query"}
+        {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "chat", "readout"} | {"query"}
     )
 
     def test_table_is_complete(self):
-        assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
+        assert set(CheckpointOptions.model_fields) == self.EFFECTS
 
     @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
     def test_dtype(self, name, dtype, folders):
@@ -145,13 +144,6 @@ class TestOptions:
         assert drawn(sure.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
         with pytest.raises(ConfigError, match="invariant"):
             load(str(folders["llada"]), invariant="yes")
-
-    def test_wanted_only(self, folders, llada):
-        short = load(str(folders["llada"]), wanted_only=True)
-        assert short.options["wanted_only"] is True
-        assert short.denoiser.wanted_only
-        assert "wanted_only" not in llada.options
-        assert short.generate(QUESTION, max_new_tokens=8).tokens == llada.generate(QUESTION, max_new_tokens=8).tokens
 
     def test_chat(self, folders, llada):
         plain = load(str(folders["llada"]), chat=False)

@@ -10,7 +10,7 @@ import torch
 
 import unmask
 from tests.helpers.cases import each_case
-from unmask.api.resolve import plain, remade
+from unmask.api.resolve import json_values, policy_from_config
 from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.core import Action, Policy, SamplingParams, Trajectory, row_key
 from unmask.engine import decode
@@ -115,7 +115,7 @@ class TestInheritance:
     def test_another_policy_starts_with_its_own_settings(self, model):
         whole = model.generate("ab", policy="llada", steps=6, remasking="random")
         other = model.branch(whole, step=1, policy="dream")
-        assert other.config["policy"] == plain(describe_policy(make_policy("dream")))
+        assert other.config["policy"] == json_values(describe_policy(make_policy("dream")))
         assert [s.policy for s in other.trajectory.steps[:2]] == ["llada", "dream"]
 
     def test_another_seed_draws_other_numbers(self, model, tmp_path):
@@ -163,11 +163,13 @@ class TestPoliciesOfOnesOwn:
 
     @each_case("name", METHODS)
     def test_every_method_is_remade_from_its_settings(self, name):
-        assert remade(json.loads(json.dumps(plain(describe_policy(make_policy(name)))))) == make_policy(name)
+        assert policy_from_config(
+            json.loads(json.dumps(json_values(describe_policy(make_policy(name)))))
+        ) == make_policy(name)
 
     def test_nested_ones_too(self):
         policy = remasked(base=LLaDA(4, "random"))
-        assert remade(json.loads(json.dumps(plain(describe_policy(policy))))) == policy
+        assert policy_from_config(json.loads(json.dumps(json_values(describe_policy(policy))))) == policy
 
     @pytest.mark.parametrize(
         "described",
@@ -182,7 +184,7 @@ class TestPoliciesOfOnesOwn:
     )
     def test_settings_of_another_version_are_refused(self, described):
         with pytest.raises(ConfigError, match="name the policy"):
-            remade(described)
+            policy_from_config(described)
 
 
 class TestAction:

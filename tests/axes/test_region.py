@@ -163,29 +163,6 @@ def test_blocks_are_cut_on_the_answer_not_on_the_canvas():
     assert only("last-block", row, 3, need=2) == [6, 7, 8, 9]
 
 
-def test_a_window_slides_and_a_block_does_not():
-    assert only("block", "gcmmm", 2) == [2]
-    assert only("window", "gcmmm", 2) == [2, 3]
-
-
-def test_a_block_without_masks_is_skipped():
-    assert only("block", "gccrrmm", 2) == [5, 6]
-    assert only("last-block", "gmmrrcc", 2) == [1, 2]
-
-
-def test_near_a_visible_token():
-    row = "gmmmmmmmg"
-    assert only("near", row, 1) == [1, 7]
-    assert only("near", row, 2) == [1, 2, 6, 7]
-    assert only("near", row, 1, need=3) == [1, 2, 6, 7]
-    assert only("near", row, 99) == [*range(1, 8)]
-    assert only("near", "mmmmrmmmm", 1) == [3, 5]
-
-
-def test_near_nothing_everything_is_equally_near():
-    assert only("near", "mmmm", 2) == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize("stride", PHASES)
 def test_phases_open_one_after_the_other(stride):
     row = "g" + "m" * 16
@@ -206,12 +183,6 @@ def test_phases_of_powers_of_two_halve_the_gaps(stride):
     for opened in (2**i for i in range(stride.bit_length())):
         first = sorted(phase for phase in range(stride) if order[phase] < opened)
         assert first == [*range(0, stride, stride // opened)]
-
-
-def test_growth_takes_whole_groups():
-    assert only("dilated", "mmmmmmmm", 4, need=3) == [0, 2, 4, 6]
-    assert only("block", "mmmmmmmm", 4, need=5) == [*range(8)]
-    assert only("window", "cmmmmmmm", 3, need=4) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("text", ["full", "block:8", "last-block:16", "window:1", "dilated:2", "near:4"])

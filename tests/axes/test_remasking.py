@@ -15,7 +15,11 @@ from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
 
 GOLDEN = json.loads((paths.GOLDEN / "remdm.json").read_text())
-NAMES = {"remdm-cap": remasking.sigma_cap, "remdm-rescale": remasking.sigma_rescale}
+NAMES = ("remdm-cap", "remdm-rescale")
+
+
+def shared(variant, alpha_t, alpha_s, eta):
+    return ReMDM(variant, eta).shared(1 - alpha_t, alpha_t, alpha_s)
 
 
 def number(x):
@@ -38,20 +42,20 @@ def check_row(row, alpha_t, alpha_s, sigma):
 @posterior("mdlm")
 def test_no_revision_is_mdlm(row):
     alpha_t, alpha_s = number(1 - row["t"]), number(1 - row["s"])
-    check_row(row, alpha_t, alpha_s, remasking.sigma_cap(alpha_t, alpha_s, 0.0))
-    check_row(row, alpha_t, alpha_s, remasking.sigma_rescale(alpha_t, alpha_s, 0.0))
+    check_row(row, alpha_t, alpha_s, shared("cap", alpha_t, alpha_s, 0.0))
+    check_row(row, alpha_t, alpha_s, shared("rescale", alpha_t, alpha_s, 0.0))
 
 
 @posterior("remdm-cap")
 def test_cap_as_the_authors(row):
     alpha_t, alpha_s = number(1 - row["t"]), number(1 - row["s"])
-    check_row(row, alpha_t, alpha_s, remasking.sigma_cap(alpha_t, alpha_s, row["eta"]))
+    check_row(row, alpha_t, alpha_s, shared("cap", alpha_t, alpha_s, row["eta"]))
 
 
 @posterior("remdm-rescale")
 def test_rescale_as_the_authors(row):
     alpha_t, alpha_s = number(1 - row["t"]), number(1 - row["s"])
-    check_row(row, alpha_t, alpha_s, remasking.sigma_rescale(alpha_t, alpha_s, row["eta"]))
+    check_row(row, alpha_t, alpha_s, shared("rescale", alpha_t, alpha_s, row["eta"]))
 
 
 @posterior("remdm-conf")
@@ -60,7 +64,7 @@ def test_conf_as_the_authors(row):
     revealed_BL = torch.tensor([[p is not None for p in psi]])
     psi_BL = torch.tensor([[float("inf") if p is None else p for p in psi]], dtype=torch.float64)
     alpha_t_B, alpha_s_B = number([1 - row["t"]]), number([1 - row["s"]])
-    sigma_BL = remasking.sigma_conf(alpha_t_B, alpha_s_B, psi_BL, revealed_BL)
+    sigma_BL = ReMDM("conf").rates(alpha_t_B, alpha_t_B, alpha_s_B, psi_BL, revealed_BL)
     assert sigma_BL[revealed_BL].tolist() == pytest.approx(row["remask_revealed"], abs=1e-11)
     assert (sigma_BL[~revealed_BL] == 0).all()
     reveal_BL = remasking.reveal_probability(alpha_t_B[:, None], alpha_s_B[:, None], sigma_BL)
@@ -78,7 +82,7 @@ def test_loop_as_the_authors(row):
         alpha_s = (1 - s) * row["a_on"] / (1 - row["t_on"])
     elif row["t"] > row["t_off"] > row["s"]:
         alpha_s = alpha_t
-    check_row(row, alpha_t, alpha_s, remasking.sigma_loop(t, row["eta"], row["t_on"], row["t_off"]))
+    check_row(row, alpha_t, alpha_s, ReMDM("loop", row["eta"], *phases).shared(t, alpha_t, alpha_s))
 
 
 def test_every_row_is_tested():
@@ -95,40 +99,16 @@ def test_sigma_max_by_hand():
     assert remasking.sigma_max(number(0.2), number(0.3)).item() == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "eta", "sigma", "reveal"),
-    [("cap", 0.0, 0, 0.20), ("cap", 0.1, 0.10, 0.30), ("rescale", 0.1, 0.08, 0.28)],
-)
-def test_one_step_by_hand(name, eta, sigma, reveal):
-    found = NAMES[f"remdm-{name}"](*HALF, eta)
-    assert found.item() == pytest.approx(sigma)
-    assert remasking.reveal_probability(*HALF, found).item() == pytest.approx(reveal)
-    assert 1 - remasking.reveal_probability(*HALF, found).item() == pytest.approx(1 - reveal)
-
-
-def test_conf_by_hand():
-    psi_BL = number([[0.90, 0.50, 0.99, float("inf")]])
-    revealed_BL = torch.tensor([[True, True, True, False]])
-    sigma_BL = remasking.sigma_conf(*(a[None] for a in HALF), psi_BL, revealed_BL)
-    assert (sigma_BL[0] / 0.8).tolist() == pytest.approx([0.293621, 0.438030, 0.268349, 0], abs=5e-7)
-    assert sigma_BL[0].tolist() == pytest.approx([0.234896, 0.350424, 0.214679, 0], abs=1e-6)
-
-
 def test_loop_by_hand():
     phases = 0.55, 0.05, 0.9
     t = number([1, 0.8, 0.6, 0.55, 0.3, 0.05, 0.025, 0])
     alpha = remasking.loop_alpha(t, *phases)
     assert alpha.tolist() == pytest.approx([0, 0.4, 0.8, 0.9, 0.9, 0.9, 0.95, 1], abs=1e-12)
-    sigma = remasking.sigma_loop(t, 0.02, 0.55, 0.05)
+    sigma = ReMDM("loop").shared(t, alpha, alpha)
     assert sigma.tolist() == [0, 0, 0, 0.02, 0.02, 0, 0, 0]
     reveal = remasking.reveal_probability(number(0.9), number(0.9), number(0.02))
     assert reveal.item() == pytest.approx(0.18)
     assert 0.1 * reveal.item() == pytest.approx(0.9 * 0.02), "balanced"
-
-
-def test_cap_near_the_end_by_hand():
-    assert remasking.sigma_cap(number(1 - 0.02), number(1 - 0.01), 0.008).item() == 0.008
-    assert remasking.sigma_cap(number(1 - 0.001), number(1.0), 0.008).item() == 0
 
 
 @given(
@@ -148,8 +128,8 @@ def test_marginals_stay_at_alpha_s_for_any_valid_sigma(alpha, share):
 def test_published_rates_are_valid(alpha, eta):
     alpha_t, alpha_s = number(alpha[0]), number(alpha[1])
     limit = remasking.sigma_max(alpha_t, alpha_s)
-    for rate in NAMES.values():
-        assert 0 <= rate(alpha_t, alpha_s, eta) <= limit
+    for variant in ("cap", "rescale"):
+        assert 0 <= shared(variant, alpha_t, alpha_s, eta) <= limit
 
 
 def some_state(step=4, horizon=10):

@@ -227,13 +227,6 @@ def test_unknown_rules():
         score.weights({"entropy": 1.0})
 
 
-def test_rows_and_pure():
-    three = state(rows=3)
-    assert score.rows("certainty", three).tolist() == [[0, 0, 1, 0, 0]] * 3
-    assert score.rows("uniform", three).tolist() == [[0.2] * 5] * 3
-    assert score.rows("uniform", three).dtype == torch.float64
-
-
 def test_needs_ask_only_for_what_the_mixture_weighs():
     assert score.needs("confidence") == score.needs("margin") == score.needs("certainty") == Needs()
     assert score.needs("stability") == Needs(divergence=True)
@@ -260,13 +253,6 @@ def test_best_takes_the_highest_and_breaks_ties_to_the_left(data):
     assert got.tolist() == [slow_best(*row) for row in zip(scores, eligible, k, strict=True)]
 
 
-def test_best_of_a_long_tie():
-    flat = torch.full((1, 5000), 0.5)
-    assert score.best(flat, torch.ones(1, 5000, dtype=torch.bool), torch.tensor([7])).nonzero()[:, 1].tolist() == [
-        *range(7)
-    ]
-
-
 def test_best_puts_nan_last_and_zero_before_it():
     nan = float("nan")
     scores = torch.tensor([[nan, 0.0, nan, 0.2]])
@@ -287,12 +273,6 @@ def test_a_single_rule_alone_has_the_bits_of_the_mixture(rule):
             got = score.order(alpha_BJ, seen, length, rule)
             want = score.order(alpha_BJ, seen, length)
             assert torch.equal(got.view(torch.int64), want.view(torch.int64))
-
-
-def test_single_rules_are_told_from_mixtures():
-    assert score.single_rule("margin") == score.single_rule({"margin": 1.0}) == "margin"
-    assert score.single_rule("uniform") is None
-    assert score.single_rule("confidence+margin") is None
 
 
 def test_weights_belong_to_the_caller():

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.own_policies import GOOD
 from unmask.adapt import EndToEnd, Gate
-from unmask.tasks.own import check_scoring, task_of
+from unmask.tasks import check_scorer, open_task
 
 LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
 
@@ -203,7 +203,7 @@ def test_a_scoring_function_is_tried_before_anything_is_decoded(run, mine, tmp_p
 def test_a_scoring_function_may_be_unsure_of_one_prompt(mine, tmp_path):
     body = "    if text == 'w0':\n        raise ValueError\n    return 1.0\n"
     (tmp_path / "unsure.py").write_text(f"def score(text, example):\n{body}", encoding="utf-8")
-    check_scoring(task_of(mine, score="unsure.py:score", horizon=6))
+    check_scorer(open_task(mine, scorer="unsure.py:score", max_new_tokens=6))
 
 
 def test_an_answer_of_no_length_names_the_option(run, mine):

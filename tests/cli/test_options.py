@@ -1,4 +1,4 @@
-"""Dataclasses as commands, and command-line texts as values."""
+"""Options as flags, and command-line texts as values."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -8,68 +8,66 @@ import typer
 from typer.testing import CliRunner
 
 from tests.helpers.cases import each_case
-from unmask.api.options import option, shared
+from unmask.api.options import DecodeOptions
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_value, split_commas
-from unmask.cli.options import expanded, policy_of
+from unmask.cli.options import options_as_flags, policy_of
 from unmask.methods import ANY_FAMILY, KLASS, METHODS, compose
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
-    """Options of every kind."""
+class Group:
+    """Options that only a command line has."""
 
     needed: Annotated[int, typer.Option(help="No default.")]
-    size: int = option(3, "How large.", min=1)
-    flag: bool = option(False, "Or not.")
-    other: str | None = option(None, "By two names.", alias="another")
-    elsewhere: int = option(0, "Of another command.", only="elsewhere")
-    hidden: int = option(7, "Of Python alone.", in_shell=False)
-    seed: int = shared("seed", min=0)
+    word: Annotated[str, typer.Option(help="A word.")] = "w"
 
 
-class TestExpanded:
+class TestOptionsAsFlags:
     @pytest.fixture
     def call(self):
         """Run a command; what it was given, or what is wrong."""
         seen: list[Any] = []
 
-        @expanded
-        def made(word: Annotated[str, typer.Argument()], options: Made) -> None:
+        @options_as_flags
+        def infill(text: Annotated[str, typer.Argument()], group: Group, options: DecodeOptions) -> None:
             """A command."""
-            seen.append((word, options))
+            seen.append((text, group, options))
 
         app = typer.Typer(rich_markup_mode=None)
-        app.command()(made)
+        app.command()(infill)
 
         def invoke(*arguments):
-            result = CliRunner().invoke(app, [*arguments])
-            return seen.pop() if result.exit_code == 0 and seen else result.output
+            result = CliRunner().invoke(app, ["t", "--needed", "1", *arguments])
+            return seen.pop() if result.exit_code == 0 and seen else f"{result.output} {result.exception}"
 
         return invoke
 
-    def test_a_field_is_an_option(self, call):
-        assert call("w", "--needed", "1") == ("w", Made(needed=1))
-        given = ("--size", "4", "--flag", "--other", "x", "--seed", "5")
-        assert call("w", "--needed", "1", *given) == ("w", Made(needed=1, size=4, flag=True, other="x", seed=5))
-
-    def test_an_alias_is_the_same_option(self, call):
-        assert call("w", "--needed", "1", "--another", "x")[1].other == "x"
+    def test_a_field_is_a_flag(self, call):
+        assert call() == ("t", Group(needed=1), DecodeOptions())
+        given = ("--word", "x", "--steps", "4", "--eos-fill", "-p", "llada", "--set", "block_length=4")
+        options = DecodeOptions(steps=4, eos_fill=True, policy="llada", block_length=4)
+        assert call(*given) == ("t", Group(needed=1, word="x"), options)
 
     @pytest.mark.parametrize(
-        "wrong", [("--size", "0"), ("--seed", "-1"), ("--no-flag",), ("--elsewhere", "1"), ("--hidden", "1")]
+        ("wrong", "words"),
+        [
+            (["--samples", "0"], "samples is 0; allowed: 1 to 100000"),
+            (["--no-eos-fill"], "--no-eos-fill"),
+            (["--max-new-tokens", "1"], "--max-new-tokens"),
+            (["--record", "1"], "--record"),
+            (["--needed", "x"], "--needed"),
+            (["--set", "seed=1"], "--set seed=... names no setting of a policy"),
+        ],
     )
-    def test_what_is_not_allowed(self, call, wrong):
-        assert wrong[0] in call("w", "--needed", "1", *wrong)
-
-    def test_a_field_without_a_default_is_needed(self, call):
-        assert "--needed" in call("w")
+    def test_what_is_not_allowed(self, call, wrong, words):
+        assert words in call(*wrong)
 
     def test_help(self, call):
         shown = call("--help")
-        for words in ("A command.", "How large.", "By two names.", "Seed of all"):
+        for words in ("A command.", "No default.", "Denoising steps.", "--set"):
             assert words in shown
-        assert "Of Python alone." not in shown
+        assert "--on-step" not in shown
 
 
 @each_case(

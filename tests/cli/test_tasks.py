@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from unmask.tasks import CONTROLS, examples
+from unmask.tasks import CONTROLS, find_task
 
 HORIZONS = {
     "csv-missing-cells": 16,
@@ -41,7 +41,7 @@ def test_controls_are_listed_where_one_looks(run):
 
 def test_show(run):
     code, out, _ = run("tasks", "show", "carry-rtl", "-n", 2)
-    first, second = examples("carry-rtl", "development")[:2]
+    first, second = find_task("carry-rtl").examples("development")[:2]
     assert code == 0
     assert first.prompt in out
     assert f">>> {second.target}" in out
@@ -60,7 +60,7 @@ def test_export_twice_gives_the_same_bytes(run, tmp_path):
 
 
 def test_score_gold_and_garbage(run, tmp_path):
-    found = examples("carry-rtl", "evaluation")[:10]
+    found = find_task("carry-rtl").examples("evaluation")[:10]
     path = tmp_path / "answers.jsonl"
     lines = [{"id": e.id, "text": f"<answer>{e.target}</answer>" if i else "no idea"} for i, e in enumerate(found)]
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
@@ -99,7 +99,7 @@ def test_refusals(run, arguments, words, monkeypatch, tmp_path):
 def test_half_a_character_in_what_a_program_raises(run, how, shared, tmp_path):
     if not (shared / "data").is_dir():
         pytest.skip("needs the data sets: there is no folder 'shared/data' beside the checkout")
-    first, second = examples("humaneval", "development", shared / "data")[:2]
+    first, second = find_task("humaneval").examples("development", shared / "data")[:2]
     lines = [
         {"id": first.id, "text": "    raise ValueError('\\ud800')\n"},
         {"id": second.id, "text": "    return '\ud800'\n"},

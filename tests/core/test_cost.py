@@ -71,10 +71,10 @@ def test_a_file_has_the_same_counts(model, tmp_path):
 def test_planner_passes_are_counted_apart():
     from tests.helpers.oracle import CARRY
     from unmask.api.request import start_trajectory, token_request
-    from unmask.tasks import examples
+    from unmask.tasks import find_task
 
     model = oracle()
-    prompt = model.codec.encode(examples(CARRY, "development")[0].prompt)
+    prompt = model.codec.encode(find_task(CARRY).examples("development")[0].prompt)
     start = start_trajectory(model.denoiser, [token_request(model, prompt, 8, 4)], 0)
     end = decode(model.denoiser, make_policy("p2", planner=True), start, planner=model.denoiser, record=False)
     cost = total_cost(end)

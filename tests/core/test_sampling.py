@@ -88,14 +88,6 @@ def test_filters_move_the_filtered_statistics_always_and_the_token_above_zero(te
     assert changed("token", plain, filtered) == (temperature > 0)
 
 
-def test_a_filter_of_one_token_is_greedy():
-    greedy = run(SamplingParams())
-    for option in ({"top_k": 1}, {"top_p": 1e-6}):
-        only = run(SamplingParams(temperature=0.7, **option))
-        assert torch.equal(only.token_BN, greedy.token_BN)
-        assert torch.equal(wanted(only, only.proposed_BN), torch.ones(18, dtype=torch.float64))
-
-
 def test_sampler():
     inverse, gumbel = (run(SamplingParams(temperature=0.7, sampler=s)) for s in ("inverse", "gumbel"))
     assert changed("token", inverse, gumbel)
@@ -190,27 +182,21 @@ def test_refusals(option, value):
     assert todo
 
 
-def test_wrong_number_of_columns():
+@pytest.mark.parametrize(
+    ("rows", "columns", "extra", "words"),
+    [
+        (18, SIZE + 1, 0, r"8 logit columns; allowed: 7.*tokenizer"),
+        (18, SIZE, 1, r"\(3, 9\); allowed: \(3, 8\)"),
+        (17, SIZE, 0, r"17 logit rows; allowed: 18"),
+        # One row too: it must not be spread over all slots.
+        (1, SIZE, 0, r"1 logit rows; allowed: 18"),
+    ],
+)
+def test_output_of_another_shape_is_refused(rows, columns, extra, words):
     inputs = ModelInput.of(state(), FULL)
-    wide = ModelOutput(torch.zeros(18, SIZE + 1), inputs.wanted_BN)
-    with pytest.raises(DenoiserError, match=r"8 logit columns; allowed: 7.*tokenizer"):
-        sample(wide, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
-
-
-def test_wrong_slots():
-    inputs = ModelInput.of(state(), FULL)
-    longer = ModelOutput(torch.zeros(18, SIZE), torch.nn.functional.pad(inputs.wanted_BN, (0, 1)))
-    with pytest.raises(DenoiserError, match=r"\(3, 9\); allowed: \(3, 8\)"):
-        sample(longer, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
-
-
-@pytest.mark.parametrize("rows", [1, 17, 24])
-def test_wrong_number_of_rows(rows):
-    """One row too: it must not be spread over all slots."""
-    inputs = ModelInput.of(state(), FULL)
-    few = ModelOutput(torch.zeros(rows, SIZE), inputs.wanted_BN)
-    with pytest.raises(DenoiserError, match=rf"{rows} logit rows; allowed: 18"):
-        sample(few, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
+    output = ModelOutput(torch.zeros(rows, columns), torch.nn.functional.pad(inputs.wanted_BN, (0, extra)))
+    with pytest.raises(DenoiserError, match=words):
+        sample(output, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
 
 
 def test_answers_land_on_their_slots():

@@ -23,13 +23,10 @@ ASKED = StatsRequest(edit=Edit((2,), (float("-inf"),)))
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
     """Nothing is remembered from one test to the next."""
-    monkeypatch.setattr(vocab_statistics_choice, "_proven", set())
-    monkeypatch.setattr(vocab_statistics_choice, "_broken", {})
-    for remembered in (vocab_statistics_choice._load_kernels, vocab_statistics_choice._triton_missing, warn_once):
-        remembered.cache_clear()
+    monkeypatch.setattr(vocab_statistics_choice, "_failures", {})
+    warn_once.cache_clear()
     yield
-    for remembered in (vocab_statistics_choice._load_kernels, vocab_statistics_choice._triton_missing, warn_once):
-        remembered.cache_clear()
+    warn_once.cache_clear()
 
 
 def same(one, other):
@@ -66,7 +63,7 @@ def without_triton(monkeypatch):
         return real(name, *arguments, **keywords)
 
     # The module is imported anew, and afterwards the one that was loaded before is back.
-    monkeypatch.setattr(core, "vocab_statistics_triton", vocab_statistics_triton)
+    monkeypatch.delattr(core, "vocab_statistics_triton")
     monkeypatch.delitem(sys.modules, "unmask.core.vocab_statistics_triton")
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setenv(VARIABLE, "fused")

@@ -27,6 +27,7 @@ from unmask.core import (
     tensors,
 )
 from unmask.engine import decode
+from unmask.engine.graphed_decode import GraphedRows, PendingFlags
 from unmask.methods import METHODS, LLaDA, fixed_action, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, Network, Transformer, TransformerSpec
 
@@ -53,7 +54,7 @@ def both(denoiser, policy, run, recorder=None, **options):
 
 
 def with_recorder(denoiser, recorder):
-    return replace(denoiser, recorder=recorder) if isinstance(denoiser, Network) else Recorded(denoiser, recorder)
+    return replace(denoiser, step_graphs=recorder) if isinstance(denoiser, Network) else Recorded(denoiser, recorder)
 
 
 @cache
@@ -101,7 +102,7 @@ def test_a_longer_memory_is_recorded_step_by_step():
     plain, recorded = both(network, four(), rows(network, (7, 2)), recorder, sampling=SamplingParams(temperature=0.7))
     assert plain.to_bytes() == recorded.to_bytes()
     assert four().past_steps == 4
-    assert [steps.past.most for steps in recorder.kept.values()] == [4, 4], "two rows, then one"
+    assert [steps.history.most for steps in recorder.kept.values()] == [4, 4], "two rows, then one"
     assert recorder.count["replayed"]
 
 
@@ -185,7 +186,7 @@ def test_blanks_between_given_tokens_are_filled_alike():
 def test_canvases_of_many_lengths_share_a_recording(policy):
     """They are padded, and what is returned and recorded is cut off again; also where recording fails on the way."""
     network = tiny()
-    for recorder in (TapeRecorder(grain=16), TapeRecorder(grain=16, fails="no room")):
+    for recorder in (TapeRecorder(slots_multiple=16), TapeRecorder(slots_multiple=16, fails="no room")):
         for length in (1, 3, 7):
             run = rows(network, (4, 3), (4, 3), prompts=((2,) * length, (1, 2)))
             plain, recorded = both(network, policy, run, recorder, sampling=SamplingParams(temperature=0.7))
@@ -238,7 +239,7 @@ def test_only_the_open_block_gets_logits_where_nothing_else_is_read():
                 network, policy, run, recorder, record=record, sampling=SamplingParams(temperature=0.7)
             )
             assert plain.to_bytes() == recorded.to_bytes()
-    rows_of = [steps.wanted.rows for steps in recorder.kept.values() if steps.rows.state.batch == 2]
+    rows_of = [steps.slots.count for steps in recorder.kept.values() if steps.rows.state.batch == 2]
     # KLASS compares with the posteriors of the step before, wherever they are.
     assert rows_of == [4, 14, 4, 14, 14]
 
@@ -251,6 +252,25 @@ def test_rows_that_are_done_leave_once_they_are_half():
     assert [steps.rows.state.batch for steps in recorder.kept.values()] == [4, 2]
     # One step of the four runs ahead; the end of the two is foreseen.
     assert recorder.count["at once"] == 6
+
+
+def test_a_step_is_started_before_the_flags_of_the_one_before_are_read(monkeypatch):
+    """A device that counts: it has work ahead whenever the host waits, but for the last step, whose end is known."""
+    launched, reads = [0], []
+    step, read = GraphedRows._step, PendingFlags.read
+
+    def counted_step(rows, settings):
+        launched[0] += 1
+        return step(rows, settings)
+
+    def counted_read(pending):
+        reads.append(launched[0])
+        return read(pending)
+
+    monkeypatch.setattr(GraphedRows, "_step", counted_step)
+    monkeypatch.setattr(PendingFlags, "read", counted_read)
+    both(EXACT, LLaDA(), rows(EXACT, (6, 6), (6, 6)))
+    assert reads == [2, 3, 4, 5, 6, 6], "steps started when the flags of step 1, 2, ... were read"
 
 
 def test_an_end_that_is_foreseen_costs_no_step():
@@ -347,7 +367,7 @@ def test_work_that_cannot_be_recorded_goes_on_in_the_plain_loop(policy):
         plain, recorded = both(tiny(), policy, run, recorder, sampling=SamplingParams(temperature=0.7))
         assert plain.to_bytes() == recorded.to_bytes()
     (why,) = recorder.refused.values()
-    assert why == f"steps of {policy.name} over (3, 7) slots: no room"
+    assert why.endswith(f"not as a recorded graph: steps of {policy.name} over (3, 7) slots: no room")
     assert recorder.count["recorded"] == 0
 
 
@@ -435,6 +455,6 @@ def test_networks_that_share_a_recorder_share_no_recording():
     for other in (network, replace(network, shift=0)):
         expected, *found = (
             decode(one, LLaDA(), run["start"], noise=run["noise"]).state.tokens_BL
-            for one in (other, *[replace(other, recorder=recorder)] * 3)
+            for one in (other, *[replace(other, step_graphs=recorder)] * 3)
         )
         assert all(torch.equal(tokens_BL, expected) for tokens_BL in found)

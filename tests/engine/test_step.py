@@ -22,8 +22,17 @@ from unmask.core import (
     row_key,
     tensors,
 )
-from unmask.engine import LookCache, StepSettings, decode, forward, take_step
-from unmask.engine.step import light_step
+from unmask.engine import (
+    LookCache,
+    StepSettings,
+    add_prediction,
+    append_step,
+    decide,
+    decode,
+    forward,
+    take_step,
+)
+from unmask.engine.step import gather_rows, light_step
 from unmask.methods import LLaDA, make_policy
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -86,6 +95,31 @@ def test_rows_may_join_between_two_steps(name):
     # The posterior of the last step is packed: rows of several share one table.
     here, alone = (replace(traj, steps=tuple(map(light_step, traj.steps))) for traj in (here, alone))
     assert not same(here, alone)
+
+
+def test_two_temperatures_in_one_forward_equal_each_alone():
+    """Rows share passes and are sampled in groups of one temperature, to the bit as each group by itself."""
+    groups = {0.0: [0, 2], 0.8: [1, 3]}
+    alone = {t: start(rows) for t, rows in groups.items()}
+    shared = dict(alone)
+    policy, width = LLaDA(), max(traj.state.tokens_BL.shape[1] for traj in alone.values())
+    alone, shared = ({t: replace(g, state=g.state.pad_to(width)) for t, g in some.items()} for some in (alone, shared))
+    for _ in range(2):
+        inputs = [replace(policy.model_input(traj), row_B=traj.rows_B) for traj in shared.values()]
+        output, _ = forward(StepSettings(EXACT, SamplingParams()), concat(inputs), policy.needs)
+        first = 0
+        for (temperature, traj), own in zip(shared.items(), inputs, strict=True):
+            settings = StepSettings(EXACT, SamplingParams(temperature=temperature))
+            part = gather_rows([(output, first + row) for row in range(traj.state.batch)])
+            first += traj.state.batch
+            seen = add_prediction(settings, traj, own, part, policy.needs)
+            action, change = decide(settings, policy, seen)
+            shared[temperature] = append_step(seen, policy.name, action, change, keep=1)
+            alone[temperature], _, _ = take_step(settings, policy, alone[temperature])
+    for temperature in groups:
+        ours, theirs = shared[temperature], alone[temperature]
+        assert not same(ours.state, theirs.state)
+        assert torch.equal(ours.last.prediction.confidence_BN, theirs.last.prediction.confidence_BN)
 
 
 @each_case("name", ["llada", "klass", "info-gain"])

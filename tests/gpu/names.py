@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import Any
 
 _KERNELS = "models.triton_kernels models.kernels.layers denoisers.kernels.layers"
+_READOUT_KERNEL = "models.triton_kernels models.kernels.readout denoisers.kernels.readout"
 _TRANSFORMER = "models.transformer denoisers.transformer"
 _STATISTICS = "core.vocab_statistics core.statistics"
 _INVARIANCE = "models.invariance denoisers.invariance"
-_CACHE = "models.block_cache models.cached denoisers.cached"
+_CACHE = "models.block_cache denoisers.cached"
 
 NAMES: dict[str, tuple[str, str]] = {
     # Kernels, and the plain operations that they must agree with.
@@ -24,8 +25,8 @@ NAMES: dict[str, tuple[str, str]] = {
     "attend": (_TRANSFORMER, "attend"),
     "attend_lse": (_TRANSFORMER, "attend_lse"),
     "Watched": (_TRANSFORMER, "AttentionInputs Watched"),
-    "fused_readout": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "mean_attention"),
-    "fused_readout_takes": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "takes"),
+    "fused_readout": (_READOUT_KERNEL, "fused_mean_attention mean_attention"),
+    "fused_readout_takes": (_READOUT_KERNEL, "supports_readout takes"),
     "plain_readout": ("models.attention_readout models.readout denoisers.readout", "mean_attention"),
     "statistics": ("core.vocab_statistics_choice core.fused", "fast_vocab_stats statistics"),
     "plain_statistics": (_STATISTICS, "vocab_stats one_pass"),
@@ -34,7 +35,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "uniform_entries": ("core.noise core.rng", "entries"),
     "best_region": ("adapt.diagnostics.region diagnostics.region", "best_region"),
     "best_sets": (
-        "adapt.diagnostics.region_triton adapt.diagnostics.region_kernel diagnostics.region_kernel",
+        "adapt.diagnostics.region_triton adapt.diagnostics.region_triton diagnostics.region_triton",
         "best_sets",
     ),
     # Networks.
@@ -42,9 +43,9 @@ NAMES: dict[str, tuple[str, str]] = {
     "Transformer": (_TRANSFORMER, "Transformer"),
     "Network": ("models.network denoisers.network", "Network"),
     "use_engine": ("models.execution models.engines denoisers.engines", "use_engine"),
-    "PassGraphs": ("models.cuda_graphs models.graphs denoisers.graphs", "Graphs"),
-    "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "CudaRecorder"),
-    "run_layers": ("models.attention_readout models.readout denoisers.readout", "run"),
+    "PassGraphs": ("models.execution models.graphs denoisers.graphs", "PassGraphs Graphs"),
+    "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "GraphCache CudaRecorder"),
+    "run_layers": ("models.network models.readout denoisers.readout", "run_layers run"),
     "BlockCache": (_CACHE, "BlockCache ApproximateCache"),
     "Bounds": (_INVARIANCE, "Bounds"),
     # Values and the loop.
@@ -60,9 +61,9 @@ NAMES: dict[str, tuple[str, str]] = {
     "PendingFlags": ("engine.graphed_decode recorded", "PendingFlags _Looks"),
     "make_policy": ("methods policies", "make_policy make"),
     "DIAGNOSTICS": ("adapt.diagnostics diagnostics", "DIAGNOSTICS"),
-    "read_all": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "read_all"),
-    "record_readings": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_record"),
-    "READING_GRAPHS": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_RECORDED"),
+    "read_all": ("adapt.diagnostics.graphs diagnostics.replay", "read_all"),
+    "build_reading_graph": ("adapt.diagnostics.graphs diagnostics.replay", "build_reading_graph _record"),
+    "READING_GRAPHS": ("adapt.diagnostics.graphs diagnostics.replay", "READING_GRAPHS _RECORDED"),
     "DenoiserError": ("base.errors errors", "DenoiserError"),
     "say_once": ("base.errors core.remarks", "warn_once say_once"),
 }

@@ -44,7 +44,7 @@ def on_gpu(shape="mini-dream", dtype=torch.bfloat16):
 def plain(network):
     """The same passes, one operation at a time and never recorded."""
     run = get("run_layers")
-    return replace(network, forward=lambda *values, **options: run(network.model, *values, **options), recorder=None)
+    return replace(network, forward=lambda *values, **options: run(network.model, *values, **options), step_graphs=None)
 
 
 @pytest.fixture
@@ -133,8 +133,8 @@ def notes_of(traj):
 def check_the_past(network, recorder):
     for seed in range(4):
         state = start(network, (5, 9), 10, seed=seed)
-        expected = decode(replace(network, recorder=None), HandsOn(), state, noise=noise(network, 2, seed))
-        got = decode(replace(network, recorder=recorder), HandsOn(), state, noise=noise(network, 2, seed))
+        expected = decode(replace(network, step_graphs=None), HandsOn(), state, noise=noise(network, 2, seed))
+        got = decode(replace(network, step_graphs=recorder), HandsOn(), state, noise=noise(network, 2, seed))
         assert torch.equal(got.state.tokens_BL, expected.state.tokens_BL)
         assert notes_of(got) == notes_of(expected)
         assert [step["oldest_B"] for step in notes_of(got)][:5] == [[-1, -1]] * 3 + [[0, 0], [1, 1]]
@@ -150,7 +150,7 @@ def test_a_step_does_not_read_the_past_where_it_writes_it():
 @gpu
 def test_a_step_does_not_read_the_past_where_it_writes_it_on_a_gpu(nothing_given_up, replays):
     network = on_gpu()
-    check_the_past(replace(network, forward=None), network.recorder)
+    check_the_past(replace(network, forward=None), network.step_graphs)
     assert replays[0] > 10
 
 
@@ -284,7 +284,7 @@ policies = pytest.mark.parametrize("policy", POLICIES)
 
 def check_steps(fast, policy, cache=None):
     """The plain loop first, which records its readings; then steps as graphs, with and without a record of them."""
-    slow = replace(fast, recorder=None)
+    slow = replace(fast, step_graphs=None)
     if cache:
         fast, slow = get("BlockCache")(fast, cache, 4), get("BlockCache")(slow, cache, 4)
     for seed in range(5):
@@ -300,14 +300,14 @@ def check_steps(fast, policy, cache=None):
 def test_nothing_is_recorded_inside_a_recording(policy, cpu, nothing_given_up):
     """A step that is recorded runs a network without graphs of its own; the next step replays the same recording."""
     network, events = cpu
-    check_steps(replace(network, recorder=get("StepGraphs")(torch.device("cpu"))), policy)
+    check_steps(replace(network, step_graphs=get("StepGraphs")(torch.device("cpu"))), policy)
     assert sum(name == "capture" for name, _ in events) > 1
 
 
 @caches
 def test_nothing_is_recorded_inside_a_recording_of_a_cached_step(cache, cpu, nothing_given_up):
     network, _ = cpu
-    check_steps(replace(network, recorder=get("StepGraphs")(torch.device("cpu"))), "llada", cache)
+    check_steps(replace(network, step_graphs=get("StepGraphs")(torch.device("cpu"))), "llada", cache)
 
 
 @gpu
@@ -371,7 +371,7 @@ def test_readings_run_on_streams_that_are_forked_and_joined(cpu, monkeypatch):
     diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
     traj, action = states(plain(cpu[0]), 0)[2]
     before = len(cpu[1])
-    get("record_readings")([diagnostic.sized(traj) for diagnostic in diagnostics], traj, action)
+    get("build_reading_graph")(diagnostics, traj, action)
     main, waits = shared_pool.NotedStream.main, shared_pool.NotedStream.waits
     sides = [stream for name, stream in cpu[1][before:] if name == "stream"]
     assert len(sides) == len(diagnostics)
@@ -385,7 +385,7 @@ def test_readings_outlive_the_next_replays_and_read_what_they_are_given(replays,
     network = on_gpu(dtype=torch.float32)
     diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
     get("READING_GRAPHS").clear()
-    seen = [step for seed in range(4) for step in states(replace(network, recorder=None), seed)]
+    seen = [step for seed in range(4) for step in states(replace(network, step_graphs=None), seed)]
     torch.cuda.synchronize()
     replays[0] = 0
     kept = []

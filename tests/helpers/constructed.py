@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from unmask.tasks import words
-from unmask.tasks.base import Draft, Task
+from unmask.tasks import Example, Task, words
 from unmask.tasks.draw import Draw
 from unmask.tasks.words import text
 
@@ -11,23 +10,23 @@ LEVELS = (1, 2, 3, 4)
 PER_LEVEL = 1250
 
 
-_MADE: dict[tuple[Task, int], list[Draft]] = {}
+_MADE: dict[tuple[Task, int], list[Example]] = {}
 
 
-def drafts(task: Task, level: int, n: int = PER_LEVEL) -> list[Draft]:
+def drafts(task: Task, level: int, n: int = PER_LEVEL) -> list[Example]:
     """The first n drafts of a level; what has been made for one test is there for the next."""
     made = _MADE.setdefault((task, level), [])
     made += (task.generator(Draw(f"test/{level}/{i}".encode()), level) for i in range(len(made), n))
     return made[:n]
 
 
-def everything(task: Task, per_level: int = PER_LEVEL) -> Iterator[Draft]:
+def everything(task: Task, per_level: int = PER_LEVEL) -> Iterator[Example]:
     """So many drafts of each level."""
     for level in LEVELS:
         yield from drafts(task, level, per_level)
 
 
-def many(task: Task) -> Iterator[Draft]:
+def many(task: Task) -> Iterator[Example]:
     """Enough to meet every frame and kind several times at every level."""
     return everything(task, 500)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.tasks import examples
+from unmask.tasks import find_task
 
 EOS, MASK = 256, 257
 CARRY = "carry-rtl"
@@ -42,7 +42,7 @@ class Oracle:
     """Rows of every forward."""
 
     def __post_init__(self):
-        known = {bytes(e.prompt.encode()): e for name in self.names for e in examples(name, self.split)}
+        known = {bytes(e.prompt.encode()): e for name in self.names for e in find_task(name).examples(self.split)}
         object.__setattr__(self, "known", known)
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:

@@ -1,7 +1,7 @@
 """Policies that say their steps can be recorded, at settings that run all of their code."""
 
 from unmask.adapt.detector import Lookup
-from unmask.adapt.diagnostics import DIAGNOSTICS, FOUR
+from unmask.adapt.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS
 from unmask.adapt.joint import JointPolicy
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
@@ -34,7 +34,7 @@ SETTINGS = {
 
 def four() -> JointPolicy:
     """Selective adaptation with all four diagnostics."""
-    return JointPolicy(fixed_action(), tuple(kind() for kind in FOUR), (OPEN,) * len(FOUR))
+    return JointPolicy(fixed_action(), tuple(kind() for kind in PAPER_DIAGNOSTICS), (OPEN,) * len(PAPER_DIAGNOSTICS))
 
 
 def recordable() -> dict[str, Policy]:

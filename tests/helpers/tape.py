@@ -7,7 +7,6 @@ refused with a `HostRead`.
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from tests.helpers.fake_cuda import FakeCapture, FakeGraph
 from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs
-from unmask.engine import GraphedRows, NotGraphable, Perform
+from unmask.models import GraphCache, NotGraphable
 
 
 class HostRead(RuntimeError):
@@ -64,62 +63,68 @@ class Tape(FakeCapture):
             self.graph.replay()
 
 
-class TapeRecorder:
+class TapeRecorder(GraphCache):
     """Records on tapes, and counts what it does; or does all work at once, every time.
 
     A GPU does work at once the first time, which also prepares what cannot be recorded; without `rehearses` that has to
     be there from a plain run.
     """
 
-    def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "", grain: int = 1) -> None:
-        self.replays, self.rehearses, self.fails, self.grain = replays, rehearses, fails, grain
-        self.busy = Lock()
-        self.kept: dict[Hashable, GraphedRows] = {}
+    def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "", slots_multiple: int = 1) -> None:
+        super().__init__(torch.device("cpu"), None, slots_multiple=slots_multiple)
+        self.replays, self.rehearses, self.fails = replays, rehearses, fails
         self.refused: dict[Hashable, str] = {}
         self.count = {"at once": 0, "recorded": 0, "replayed": 0}
 
-    def within(self, denoiser: Any) -> Denoiser:
-        return Packing(denoiser.denoiser) if isinstance(denoiser, Recorded) else replace(denoiser, recorder=None)
+    def find(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Make what belongs to a key when it comes the first time."""
+        if key not in self.kept and key not in self.refused:
+            self.kept[key] = make()
+        return self.kept.get(key)
 
-    def find(self, key: Hashable, make: Callable[[Perform], GraphedRows]) -> GraphedRows | None:
-        if key in self.refused:
-            return None
-        if key not in self.kept:
-            self.kept[key] = make(self._perform())
-        return self.kept[key]
-
-    def refuse(self, key: Hashable, why: str) -> None:
-        self.refused[key] = why
+    def refuse(self, key: Hashable, warning: str = "") -> None:
+        self.refused[key] = warning
         self.kept.pop(key, None)
 
-    def _perform(self) -> Perform:
-        tapes: dict[Hashable, Tape | None] = {}
+    def nested(self) -> "Tapes":
+        return Tapes(self)
 
-        def perform(key: Hashable, work: Callable[[], None]) -> None:
-            tape = tapes.get(key)
-            if tape is not None:
-                self.count["replayed"] += 1
-                return tape.replay()
-            if not self.replays or (key not in tapes and self.rehearses):
-                self.count["at once"] += 1
-                tapes[key] = None
-                return work()
-            if self.fails:
-                raise NotGraphable(self.fails)
-            self.count["recorded"] += 1
-            tapes[key] = tape = Tape()
-            # This does the work, too; a graph would have to be replayed for that.
-            with HostFree(), tape:
-                return work()
 
-        return perform
+class Tapes(GraphCache):
+    """The tapes of one set of rows."""
+
+    def __init__(self, recorder: TapeRecorder):
+        super().__init__(recorder.device, None)
+        self.recorder = recorder
+
+    def run(self, key: Hashable, work: Callable[..., Any], inputs: Any = (), *, name: str = "") -> Any:
+        recorder, tape = self.recorder, self.kept.get(key)
+        if tape is not None:
+            recorder.count["replayed"] += 1
+            return tape.replay()
+        if not recorder.replays or (key not in self.kept and recorder.rehearses):
+            recorder.count["at once"] += 1
+            self.kept[key] = None
+            return work()
+        if recorder.fails:
+            raise NotGraphable(recorder.fails)
+        recorder.count["recorded"] += 1
+        self.kept[key] = tape = Tape()
+        # This does the work, too; a graph would have to be replayed for that.
+        with HostFree(), tape:
+            return work()
 
 
 class Recorded(DenoiserWrapper):
-    """Any denoiser with a recorder: as a part of a step that is not replayed, it need not be made of operations."""
+    """Any denoiser with graphed steps: as a part of a step that is not replayed, it need not be made of operations."""
 
-    def __init__(self, denoiser: Denoiser, recorder: TapeRecorder):
-        self.denoiser, self.recorder = denoiser, recorder
+    variant = None
+
+    def __init__(self, denoiser: Denoiser, step_graphs: TapeRecorder):
+        self.denoiser, self.step_graphs = denoiser, step_graphs
+
+    def step_denoiser(self, rows: int, slots: int) -> "Packing":
+        return Packing(self.denoiser)
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         return self.denoiser(inputs, needs)
@@ -130,6 +135,9 @@ class Packing(DenoiserWrapper):
 
     def __init__(self, denoiser: Denoiser):
         self.denoiser = denoiser
+
+    def plan_pass(self, state: Any, rows_B: Tensor) -> None:
+        """Nothing but its sizes decides about the shapes of a pass."""
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         packed = inputs.packed

@@ -15,7 +15,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.tasks.own import own
+from unmask.tasks import own_task
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +75,7 @@ def prompt_file(tmp_path):
 
 @pytest.fixture
 def task(prompt_file):
-    return own("mine", str(prompt_file), score="contains", horizon=6)
+    return own_task("mine", str(prompt_file), scorer="contains", max_new_tokens=6)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 from unmask.api.load import load
 from unmask.lab.asked import WHOLE, asked, shown_first, task_of
 from unmask.lab.published import LLADA
-from unmask.tasks import TASKS, examples, score
-from unmask.tasks.official.data import MissingData
+from unmask.tasks import TASKS, MissingData, find_task, score
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +27,24 @@ def test_the_solved_problems_are_the_authors(gsm8k):
 def test_all_problems_are_asked_once(gsm8k, shared):
     run = LLADA.run("gsm8k")
     task = task_of(run, gsm8k, 4)
-    members = examples(task, WHOLE)
+    members = task.examples(WHOLE)
     suite = {
-        e.id for split in ("development", "validation", "evaluation") for e in examples("gsm8k", split, shared / "data")
+        e.id
+        for split in ("development", "validation", "evaluation")
+        for e in find_task("gsm8k").examples(split, shared / "data")
     }
     assert {e.id for e in members} == suite
-    assert (len(members), task.horizon, task.name) == (1319, 256, "gsm8k")
+    assert (len(members), task.max_new_tokens, task.name) == (1319, 256, "gsm8k")
     assert all(
         e.prompt.startswith("Question: ") and e.prompt.endswith("\nLet's think step by step\nAnswer:") for e in members
     )
-    assert TASKS["gsm8k"].horizon == 256
+    assert TASKS["gsm8k"].max_new_tokens == 256
     # What is shown first is part of the version: no answers are mixed with those to other prompts.
     assert task.version != task_of(run, gsm8k, 3).version
 
 
 def test_what_follows_the_answer_is_not_read(gsm8k):
-    example = examples(task_of(LLADA.run("gsm8k"), gsm8k, 0), WHOLE)[0]
+    example = task_of(LLADA.run("gsm8k"), gsm8k, 0).examples(WHOLE)[0]
     right = f"So it is.\nThe answer is {example.target}\n"
     assert score(right, example).utility == 1
     verdict = score(right + "Question: How many is 999999?\nAnswer: 999999", example)
@@ -55,8 +56,8 @@ def test_what_follows_the_answer_is_not_read(gsm8k):
 def test_humaneval(shared):
     problems = asked("humaneval", shared / "data")
     task = task_of(LLADA.run("humaneval"), problems, 0)
-    first = next(e for e in examples(task, WHOLE) if e.id == "HumanEval/0")
-    assert (len(examples(task, WHOLE)), task.horizon, problems.turns) == (164, 512, ())
+    first = next(e for e in task.examples(WHOLE) if e.id == "HumanEval/0")
+    assert (len(task.examples(WHOLE)), task.max_new_tokens, problems.turns) == (164, 512, ())
     assert first.prompt == f"Complete the following python code:\n{first.constraints['prompt']}"
 
 

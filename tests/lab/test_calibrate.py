@@ -26,7 +26,7 @@ from unmask.methods import candidates
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
 from unmask.stats.guarantee import fitted_half
-from unmask.tasks.own import own, task_of
+from unmask.tasks import open_task, own_task
 
 QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
 
@@ -41,7 +41,7 @@ class TestCalibrations:
         gate = calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
         store = Store.open(tmp_path / "work")
         assert set(store.table("branches")["split"].to_pylist()) == {"validation"}
-        prompts = {e.id for e in task.members["validation"][:3]}
+        prompts = {e.id for e in task.examples("validation")[:3]}
         assert set(store.table("states")["prompt"].to_pylist()) == prompts
         assert len(store.table("readings")) == 3 * 2
         assert (gate.model, gate.fingerprint, gate.task) == (model.name, model.fingerprint, "mine")
@@ -55,7 +55,7 @@ class TestCalibrations:
 
     @pytest.mark.parametrize("axis", ["score", "cardinality", "commitment"])
     def test_the_other_axes(self, model, prompt_file, scorer, tmp_path, axis):
-        task = own("mine", str(prompt_file), score=scorer("fair"), horizon=6)
+        task = own_task("mine", str(prompt_file), scorer=scorer("fair"), max_new_tokens=6)
         gate = calibrate(model, task, axis, work=tmp_path / "work", **QUICK)
         assert gate.arms.axis == axis
         assert (gate.arms.operator is not None) == (axis == "commitment")
@@ -88,7 +88,7 @@ class TestCalibrations:
     def test_no_gate_comes_of_work_that_was_set_aside(self, model, prompt_file, scorer, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "SHARD", 1)
         (tmp_path / "bad.txt").write_text("p3")
-        task = own("mine", str(prompt_file), score=scorer("leaves"), horizon=6)
+        task = own_task("mine", str(prompt_file), scorer=scorer("leaves"), max_new_tokens=6)
         with pytest.raises(
             NotComplete, match=r"1 shard was set aside after 3 attempts .*returned no more.*remove '.*failed'"
         ):
@@ -128,12 +128,12 @@ class TestCalibrations:
         assert not (tmp_path / "work").exists()
 
     def test_prompts_that_do_not_fit(self, model, tmp_path, prompt_file):
-        task = own("mine", str(prompt_file), score="contains", horizon=10**6)
+        task = own_task("mine", str(prompt_file), scorer="contains", max_new_tokens=10**6)
         with pytest.raises(ConfigError, match=r"no validation prompt of mine leaves room for 1000000 tokens"):
             calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
 
     def test_nothing_that_can_be_scored(self, model, prompt_file, scorer, tmp_path):
-        task = own("mine", str(prompt_file), score=scorer("always"), horizon=6)
+        task = own_task("mine", str(prompt_file), scorer=scorer("always"), max_new_tokens=6)
         with pytest.raises(ContractError, match="no answer to mine could be scored"):
             calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
 
@@ -178,7 +178,7 @@ class TestEndToEnd:
             text = "\n".join(json.dumps(row | {"split": "validation"}) for row in rows)
             (tmp_path / "echo.jsonl").write_text(text, encoding="utf-8")
             monkeypatch.setattr(lab, "_table", lambda *given: table)
-            return own("echo", str(tmp_path / "echo.jsonl"), score=scorer(mode), horizon=6)
+            return own_task("echo", str(tmp_path / "echo.jsonl"), scorer=scorer(mode), max_new_tokens=6)
 
         return call
 
@@ -486,7 +486,7 @@ def test_the_whole_chain_on_the_small_model(tmp_path):
     lines = [{"prompt": prompt.format(tag), "target": f"</p></{tag}>"} for tag in tags]
     (tmp_path / "tags.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     model = load("mini", device="cpu", dtype="fp32")
-    task = task_of(str(tmp_path / "tags.jsonl"), score="exact", horizon=16)
+    task = open_task(str(tmp_path / "tags.jsonl"), scorer="exact", max_new_tokens=16)
     gate = calibrate(model, task, "region", work=tmp_path / "work", states=2, rollouts=2)
     gate.save(tmp_path / "gate.json")
     assert math.isfinite(gate.lift.value)

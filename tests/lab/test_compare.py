@@ -27,8 +27,7 @@ from unmask.methods import LLaDA, fixed_action, remasked
 from unmask.report import compare as report
 from unmask.report.compare_screen import screens
 from unmask.stats import Estimate, mean_interval, paired_difference
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
-from unmask.tasks.own import own
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, find_task, own_task, score
 from unmask.train.sources import STRIDE, Folders, generate_texts
 
 REFERENCE = fixed_action()
@@ -75,17 +74,17 @@ class TestRows:
     def test_a_policy_that_decodes_in_order_gets_everything_right(self, carry):
         rows = by_policy(carry, "in order")
         assert [row.utility for row in rows] == [1.0] * 20
-        assert [row.answer for row in rows] == [e.target for e in examples(CARRY, "development")[:20]]
+        assert [row.answer for row in rows] == [e.target for e in find_task(CARRY).examples("development")[:20]]
 
     def test_every_row_is_scored_by_the_task(self, carry):
-        found = {e.id: e for e in examples(CARRY, "development")}
+        found = {e.id: e for e in find_task(CARRY).examples("development")}
         assert len(carry.rows) == 40
         for row in carry.rows:
             verdict = score(row.answer, found[row.prompt])
             assert (row.utility, row.reason) == (verdict.utility, verdict.reason)
 
     def test_prompts_come_in_the_order_of_the_split(self, carry):
-        ids = [e.id for e in examples(CARRY, "development")[:20]]
+        ids = [e.id for e in find_task(CARRY).examples("development")[:20]]
         assert [row.prompt for row in carry.rows] == ids * 2
         assert carry.tasks[0] == compare_prompts.TaskRun(CARRY, horizon=32, steps=32, prompts=20)
 
@@ -146,7 +145,7 @@ class TestRows:
 
 class TestCheckpoint:
     def test_answers_are_those_of_generate(self, tiny):
-        asked = examples("csv-missing-cells", "development")[:3]
+        asked = find_task("csv-missing-cells").examples("development")[:3]
         policies = {"reference": REFERENCE, "revised": remasked()}
         for options in ({}, {"temperature": 0.8, "seed": 5}):
             found = evaluate(tiny, ["csv-missing-cells"], split="development", prompts=3, policies=policies, **options)
@@ -207,7 +206,7 @@ class TestMissing:
         ) | {"n": 0}
 
     def test_prompts_that_do_not_fit_are_counted(self):
-        lengths = [len(e.prompt.encode()) for e in examples(CARRY, "development")]
+        lengths = [len(e.prompt.encode()) for e in find_task(CARRY).examples("development")]
         limit = sorted(lengths)[49] + 32
         found = evaluate(
             oracle(max_length=limit), [CARRY], split="development", policies={"reference": REFERENCE}, steps=2
@@ -228,7 +227,7 @@ class TestMissing:
     def test_a_task_without_prompts_of_the_split(self, tmp_path):
         lines = [json.dumps({"prompt": f"{at} + 1", "target": str(at + 1)}) for at in range(8)]
         (tmp_path / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
-        mine = own("mine", "mine.jsonl", score="exact", horizon=4, folder=tmp_path)
+        mine = own_task("mine", "mine.jsonl", scorer="exact", max_new_tokens=4, folder=tmp_path)
         found = evaluate(oracle(), [mine], split="development", policies={"reference": REFERENCE})
         assert found.tasks[0].unavailable == (
             "it has no development prompts; allowed: validation or evaluation; name it with --split"
@@ -299,7 +298,7 @@ class TestMissing:
 class TestFresh:
     def test_prompts_are_new_to_everyone(self):
         """Not of a split, and not of the stretches that training draws from."""
-        seen = {e.prompt for split in SPLITS for e in examples(CARRY, split)}
+        seen = {e.prompt for split in SPLITS for e in find_task(CARRY).examples(split)}
         fresh = prompts_from(TASKS[CARRY], FRESH, prompts=50)
         trained = {
             text.prompt
@@ -324,7 +323,7 @@ class TestFresh:
         assert "constructed" in found.tasks[0].unavailable
 
     def test_is_not_the_training_stream_from_its_start(self):
-        assert next(training(CARRY)).prompt != prompts_from(TASKS[CARRY], FRESH, prompts=1)[0].prompt
+        assert next(find_task(CARRY).training()).prompt != prompts_from(TASKS[CARRY], FRESH, prompts=1)[0].prompt
 
 
 class TestSummary:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmask.api.load import EMBEDDED
+from unmask.api.load import SHIPPED
 from unmask.core import Vocabulary
 from unmask.models import Network, Transformer
 from unmask.models.checkpoints import DREAM, LLADA, load_weights, read_config
@@ -95,7 +95,7 @@ def checkpoint(scaled: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     @cache
     def write(kind: str, **options: Any) -> Path:
         if kind.startswith("mini"):
-            return EMBEDDED / kind
+            return SHIPPED / kind
         folder: Path = getattr(scaled, kind)(tmp_path_factory.mktemp(kind), **options)
         return folder
 

@@ -16,10 +16,16 @@ from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
 from unmask.engine import decode
 from unmask.methods import make_policy
 from unmask.models import execution
-from unmask.models.execution import ENGINES, ExecutionMode, choose_execution, resolve_engine, use_engine
-from unmask.models.graphs import Graphs
-from unmask.models.kernels import fused_ops, why_not
-from unmask.models.readout import run
+from unmask.models.execution import (
+    ENGINES,
+    ExecutionMode,
+    PassGraphs,
+    choose_execution,
+    find_kernel_problem,
+    resolve_engine,
+    use_engine,
+)
+from unmask.models.network import run_layers
 from unmask.models.transformer import PLAIN, Layer, Norm, attend_lse
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -31,7 +37,7 @@ def _remarks_anew():
 
 
 def lacking(monkeypatch, reason):
-    monkeypatch.setattr(execution, "why_not", lambda device: reason)
+    monkeypatch.setattr(execution, "find_kernel_problem", lambda device: reason)
 
 
 # The choice.
@@ -68,12 +74,12 @@ def pretend_gpu(monkeypatch, capability):
     """A GPU as far as torch says."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    why_not.cache_clear()
+    find_kernel_problem.cache_clear()
 
 
 def without_triton(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "unmask.models.kernels.layers", raising=False)
+    monkeypatch.delitem(sys.modules, "unmask.models.triton_kernels", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -92,21 +98,19 @@ def test_what_a_machine_lacks_is_said_once(capability, triton, reason, monkeypat
         assert [resolve_engine("auto", CUDA) for _ in range(3)] == ["graph"] * 3
     assert len(caught) == 1
     assert choose_execution("auto", CUDA).why.startswith("no fused kernels: ")
-    why_not.cache_clear()
+    find_kernel_problem.cache_clear()
 
 
 @pytest.mark.parametrize(("name", "device"), [("fused", CPU), ("graph", CPU), ("quick", CUDA)])
 def test_other_engines_are_refused(name, device):
-    allowed = "auto, eager on cpu" if device == CPU else "auto, eager, graph, fused, compile on cuda:0"
+    allowed = "auto, eager on cpu" if device == CPU else "auto, eager, graph, fused on cuda:0"
     with pytest.raises(ConfigError, match=rf"^engine is '{name}'; allowed: {allowed}; graphs need a CUDA device$"):
         resolve_engine(name, device)
 
 
 def test_the_last_engine_used_is_in_force(network, transformer):
     eager = replace(network("llada"), model=transformer("llada"))
-    eager.model.layers[0].project = eager.model.layers[0].finish  # as compiling does
-    assert use_engine(replace(eager, forward=run), "eager").forward is None
-    assert "project" not in eager.model.layers[0].__dict__
+    assert use_engine(replace(eager, forward=run_layers), "eager").forward is None
     parts = [m for m in eager.model.modules() if isinstance(m, Layer | Norm)]
     eager.model.use(marked := type(PLAIN)())
     assert all(part.ops is marked for part in parts)
@@ -188,14 +192,14 @@ def test_the_steady_state_records_and_allocates_nothing(on_gpu):
     view = a_view(fast)
     for _ in range(3):
         fast(view, Needs())
-    assert isinstance(fast.forward, Graphs)
-    recorded = dict(fast.forward.replays.recorded)
+    assert isinstance(fast.forward, PassGraphs)
+    recorded = dict(fast.forward.kept)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     for _ in range(5):
         fast(view, Needs())
     after = torch.cuda.memory_stats()
-    assert dict(fast.forward.replays.recorded) == recorded
+    assert dict(fast.forward.kept) == recorded
     for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
         assert after.get(counter) == before.get(counter), counter
 
@@ -264,8 +268,3 @@ def test_grouped_keys_are_attended_to_as_their_copies_are(dtype):
     copied = attend_lse(q, k.repeat_interleave(7, 1), v.repeat_interleave(7, 1), bias)
     for one, other in zip(grouped, copied, strict=True):
         assert torch.equal(one, other)
-
-
-@gpu
-def test_the_kernels_load():
-    assert fused_ops().gate(torch.ones(2, 3, device=CUDA), torch.ones(2, 3, device=CUDA)).shape == (2, 3)

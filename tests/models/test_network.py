@@ -11,11 +11,9 @@ from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, concat, row_key
 from unmask.engine import decode
 from unmask.methods import make_policy
-from unmask.models import GuidedDenoiser, Network, Transformer, TransformerSpec, default_layers, pad_view
-from unmask.models.invariance import Floors
-from unmask.models.network import BUCKET, PACK, attention_bias
-from unmask.models.readout import mean_attention, run
-from unmask.models.transformer import Layer
+from unmask.models import Network, Transformer, TransformerSpec, default_layers, pad_input
+from unmask.models.attention_readout import mean_attention
+from unmask.models.network import BUCKET, PACK, attention_bias, run_layers
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]
 """Scaled down with random weights, and trained: the models of the package."""
@@ -110,7 +108,7 @@ def test_wanted_slots_are_counted_once_and_before_the_pass(kind, network):
 
         def forward(*args, **options):
             seen.names.append("pass")
-            return run(net.model, *args, **options)
+            return run_layers(net.model, *args, **options)
 
         answer = replace(net, forward=forward)(inputs, Needs())
         assert answer.index_R.tolist() == [0, 3, 19, 21, 33]
@@ -125,34 +123,6 @@ def test_what_was_counted_is_not_believed_of_other_rows(network):
     answer = network("llada")(view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}]), Needs())
     assert concat([answer, answer]).index_R.tolist() == [0, 3, 19, 21, 33, 40, 43, 59, 61, 73]
     assert replace(answer, wanted_BN=answer.wanted_BN[:, :4]).index_R.tolist() == [0, 3, 5]
-
-
-@kinds
-@each_case("floors", [False, True])
-def test_only_wanted_slots_go_through_the_last_layer(kind, floors, network, monkeypatch):
-    rows = tokens_of([50, 50, 40])
-    inputs = view_of(rows, wanted=[{3, 0, 19}, {1, 13}, set()])
-    plain = network(kind)
-    short = replace(plain, wanted_only=True, floors=Floors(plain.model) if floors else None)
-    seen, finish = [], Layer.finish
-    expected = plain(inputs, Needs(hidden=True))
-    monkeypatch.setattr(Layer, "finish", lambda layer, x, mixed: seen.append(x.shape[:2]) or finish(layer, x, mixed))
-    got = short(inputs, Needs(hidden=True))
-    layers = plain.model.spec.layers
-    assert seen[-layers:] == [(3, 64)] * (layers - 1) + [(1, 64)]
-    assert_close(got.logits_RV, expected.logits_RV)
-    assert_close(got.hidden_RH, expected.hidden_RH)
-
-
-def test_the_last_layer_is_whole_where_most_slots_are_wanted(network):
-    """And the read-out, which is of all slots, is the plain one."""
-    plain = network("llada", readout=(1, 2))
-    short, inputs, needs = replace(plain, wanted_only=True), view_of(tokens_of([50, 50])), Needs(attention=True)
-    assert torch.equal(short(inputs, needs).logits_RV, plain(inputs, needs).logits_RV)
-    some = view_of(tokens_of([50, 50]), wanted=[{3}, {7}])
-    assert torch.equal(short(some, needs).attention_BNN, plain(some, needs).attention_BNN)
-    nothing = view_of(tokens_of([50]), wanted=[set()])
-    assert len(short(nothing, Needs()).logits_RV) == 0
 
 
 def test_the_head_runs_on_wanted_rows_only_in_packs(network, monkeypatch):
@@ -195,11 +165,6 @@ def test_hidden_states_are_what_the_head_reads(kind, network):
 def test_a_token_out_of_range(token, network):
     with pytest.raises(DenoiserError, match=rf"holds token {token}; allowed: 0 to 511; encode the text with this"):
         network("llada")(view_of([[3, token, 4]]), Needs())
-
-
-def test_vocabulary_and_device(network):
-    net = network("llada")
-    assert (net.vocabulary.size, net.vocabulary.mask_id, net.device.type) == (512, 493, "cpu")
 
 
 # Dream's shift.
@@ -262,16 +227,6 @@ EXTRA = [
 the position before, else in the canvas."""
 
 
-@pytest.mark.parametrize(("positions", "read_at"), EXTRA)
-def test_where_extra_slots_are_read(positions, read_at, network):
-    inputs = with_extra(tokens_of([6, 6]), [positions, [2, 3, 4]])
-    own = network("llada").source(inputs)
-    assert own.flatten().tolist() == list(range(18))
-    dream = network("dream").source(inputs)
-    assert dream[0].tolist() == [0, 0, 1, 2, 3, 4, *read_at]
-    assert dream[1].tolist() == [9 + i for i in (0, 0, 1, 2, 3, 4, 1, 6, 7)]
-
-
 @kinds
 @each_case(("positions", "read_at"), EXTRA)
 def test_predictions_of_extra_slots(kind, positions, read_at, network, reference):
@@ -298,13 +253,6 @@ def test_pairwise_attention_is_an_eager_mask(kind, seed, network, reference):
         n = len(rows[b])
         expected = reference(net.model, rows[b], allowed_NK=attend_BNN[b, :n, :n]).logits_NV
         assert_close(got, shifted(expected, kind))
-
-
-@kinds
-def test_an_open_attention_mask_changes_nothing(kind, network):
-    inputs = view_of(tokens_of([10, 7]))
-    everything = replace(inputs, attend_BNN=torch.ones(2, 10, 10, dtype=torch.bool))
-    assert_close(network(kind)(everything, Needs()).logits_RV, network(kind)(inputs, Needs()).logits_RV)
 
 
 def test_a_slot_with_nothing_to_read_reads_itself(network):
@@ -367,7 +315,7 @@ def test_equal_to_rounding_across_shapes(kind, network):
     for b, row in enumerate(rows):
         alone = view_of([row])
         for slots in (len(row), 64, 96, 200):
-            assert_close(net(pad_view(alone, slots), Needs()).logits_RV, whole[b])
+            assert_close(net(pad_input(alone, slots), Needs()).logits_RV, whole[b])
 
 
 @kinds
@@ -380,8 +328,8 @@ def test_lengths_in_one_bucket_share_their_bits(kind, network):
 
 def test_padding_a_view_adds_slots_that_mean_nothing():
     inputs = replace(with_extra(tokens_of([6, 4]), [[0, 1, 2], [1, 2, 3]]), given_BN=torch.full((2, 9), 5))
-    padded = pad_view(inputs, 12)
-    assert pad_view(inputs, 9) is inputs
+    padded = pad_input(inputs, 12)
+    assert pad_input(inputs, 9) is inputs
     assert padded.tokens_BN.shape == padded.position_BN.shape == padded.given_BN.shape == (2, 12)
     assert padded.attend_BNN.shape == (2, 12, 12)
     for field in ("valid_BN", "fixed_BN", "wanted_BN"):
@@ -397,7 +345,7 @@ def test_forward_passes_come_in_buckets_and_always_with_a_bias(network):
 
     def spy(tokens_BN, position_BN, bias, **options):
         seen.append((tuple(tokens_BN.shape), tuple(bias.shape)))
-        return run(net.model, tokens_BN, position_BN, bias, **options)
+        return run_layers(net.model, tokens_BN, position_BN, bias, **options)
 
     net = replace(network("llada"), forward=spy)
     for length in (1, 32, 33):
@@ -487,12 +435,6 @@ def test_attention_under_a_pairwise_mask(reader, reference):
     assert (got[~attend] == 0).all()
 
 
-def test_attention_of_extra_slots(reader):
-    got = reader(with_extra(tokens_of([6]), [[2, 3, 4]]), Needs(attention=True)).attention_BNN[0]
-    assert_same_attention(got.sum(-1), torch.ones(9))
-    assert (got[:6, 6:] == 0).all()
-
-
 @each_case("dtype", [torch.float32, torch.bfloat16])
 @kinds
 def test_asking_for_attention_changes_no_bit(kind, dtype, network):
@@ -501,16 +443,11 @@ def test_asking_for_attention_changes_no_bit(kind, dtype, network):
         assert torch.equal(net(inputs, Needs(attention=True)).logits_RV, net(inputs, Needs()).logits_RV)
 
 
-def test_rows_sum_to_one_in_bfloat16_too(network):
-    got = network("llada", torch.bfloat16, readout=(0, 1, 2))(view_of(tokens_of([40])), Needs(attention=True))
-    assert_same_attention(got.attention_BNN[0].sum(-1), torch.ones(40), 1e-3)
-
-
 def test_nobody_asks_and_nothing_is_watched(network):
     seen = []
 
     def spy(*args, watch, **options):
-        seen.append((watch, output := run(net.model, *args, watch=watch, **options)))
+        seen.append((watch, output := run_layers(net.model, *args, watch=watch, **options)))
         return output
 
     net = replace(network("llada", readout=(0, 2)), forward=spy)
@@ -534,78 +471,17 @@ def test_default_layers_are_four_of_the_upper_half(layers, chosen):
 
 
 def watched_pass(net, view):
-    padded = pad_view(view, 64)
+    padded = pad_input(view, 64)
     bias = attention_bias(padded, net.model.dtype)
     with torch.inference_mode():
         return net.model(padded.tokens_BN, padded.position_BN, bias, watch=(0, 2)).watched, bias
 
 
-ROWS, COLUMNS = torch.tensor([[5, 0, 11], [39, 2, 2]]), torch.tensor([[1, 40, 3, 7], [0, 38, 39, 13]])
-
-
-@pytest.mark.parametrize("heads", [None, [0], [3], [2, 1], [0, 1, 2, 3]])
-@pytest.mark.parametrize("rows", [None, ROWS])
-@pytest.mark.parametrize("columns", [None, COLUMNS])
-def test_some_rows_columns_and_heads(reader, heads, rows, columns, reference):
-    tokens = tokens_of([12, 40])
-    got = mean_attention(*watched_pass(reader, view_of(tokens)), rows_BQ=rows, columns_BS=columns, heads=heads)
-    for b, row in enumerate(tokens):
-        expected = torch.zeros(64, 64, dtype=torch.float64)
-        n = len(row)
-        expected[:n, :n] = mean_of(reference(reader.model, row), heads=slice(None) if heads is None else heads)
-        queries = torch.arange(n) if rows is None else rows[b]
-        keys = torch.arange(64) if columns is None else columns[b]
-        assert_same_attention((got[b, :n] if rows is None else got[b]), expected[queries][:, keys])
-
-
-@pytest.mark.parametrize("rows", [None, ROWS])
-@pytest.mark.parametrize("columns", [None, COLUMNS])
-def test_some_rows_and_columns_under_a_pairwise_mask(network, rows, columns):
-    """A cut of the whole is the whole's cut."""
-    attend = torch.rand(2, 40, 40, generator=torch.Generator().manual_seed(0)) < 0.5
-    inputs = replace(view_of(tokens_of([12, 40])), attend_BNN=attend)
-    watched, bias = watched_pass(network("dream", readout=(0, 2)), inputs)
-    assert bias.shape == (2, 1, 64, 64)
-    whole = mean_attention(watched, bias)
-    got = mean_attention(watched, bias, rows_BQ=rows, columns_BS=columns)
-    for b in range(2):
-        cut = whole[b] if rows is None else whole[b][rows[b]]
-        assert_same_attention(got[b], cut if columns is None else cut[:, columns[b]], 1e-6)
-
-
-def test_attention_without_a_bias(network, reference):
-    net, [row] = network("llada"), tokens_of([12])
-    with torch.inference_mode():
-        watched = net.model(torch.tensor([row]), torch.arange(12)[None], watch=(0, 2)).watched
-    assert_same_attention(mean_attention(watched)[0], mean_of(reference(net.model, row)))
-
-
 def test_rows_in_several_goes(network, monkeypatch):
     passed = watched_pass(network("llada", kv_heads=2), view_of(tokens_of([12, 40])))
     at_once = mean_attention(*passed)
-    monkeypatch.setattr("unmask.models.readout._SCORES", 1)
+    monkeypatch.setattr("unmask.models.attention_readout._SCORES_AT_ONCE", 1)
     assert torch.equal(mean_attention(*passed), at_once)
-
-
-# Guidance.
-
-
-@kinds
-def test_guidance(kind, network):
-    net, prompts = network(kind), tokens_of([4, 9])
-    state = State.from_prompts(prompts, new_tokens=[5, 3], steps=1, mask_id=net.vocabulary.mask_id)
-    inputs = ModelInput.of(state, Needs())
-    hidden = replace(inputs, tokens_BN=torch.where(inputs.fixed_BN, net.vocabulary.mask_id, inputs.tokens_BN))
-    z, u = (net(v, Needs()).logits_RV for v in (inputs, hidden))
-    answer = GuidedDenoiser(net, 1.5)(inputs, Needs())
-    assert_close(answer.logits_RV, u + 2.5 * (z - u), 1e-4)
-    assert (answer.logits_RV - z).abs().max() > 0.1
-    assert answer.forwards == 2
-
-
-def test_a_network_is_a_value(network):
-    assert network("llada") == replace(network("llada"))
-    assert isinstance(network("llada"), Network)
 
 
 # Whose attention.
@@ -656,12 +532,6 @@ def test_the_query_that_predicts_a_position_is_the_slot_before():
     assert own.attention_BNN[0, 3].tolist() == pytest.approx([0, 1, 0, 0], abs=1e-4)
     assert torch.equal(predicting.attention_BNN[0, 1:], own.attention_BNN[0, :-1])
     assert torch.equal(predicting.attention_BNN[0, 0], own.attention_BNN[0, 0])
-
-
-def test_without_a_shift_both_queries_are_one():
-    views = view_of([[X, Y, ASKS_X, MASK], [MASK, Y]])
-    own, predicting = (lookup_network(query, 0)(views, Needs(attention=True)) for query in ("own", "predicting"))
-    assert torch.equal(own.attention_BNN, predicting.attention_BNN)
 
 
 def test_an_unknown_query_is_refused():

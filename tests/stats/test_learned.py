@@ -155,7 +155,7 @@ def test_bad_columns_are_refused(world):
 
 def test_without_scikit_learn_the_extra_is_named(world, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(MissingExtra, match=r"scikit-learn.*pip install 'unmask\[learned\]'"):
+    with pytest.raises(MissingExtra, match=r"scikit-learn.*pip install 'unmask\[lab\]'"):
         fit_learned(noise(world(ValidationTable, 0, prompts=10)), 0, SETTINGS)
 
 

@@ -14,10 +14,9 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.constructed import LEVELS, PER_LEVEL, drafts, everything, many
 from unmask.base.errors import ConfigError
-from unmask.tasks import base, words
-from unmask.tasks.base import Task, canonical
+from unmask.tasks import Task, words
 from unmask.tasks.constructed import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list
-from unmask.tasks.draw import Draw
+from unmask.tasks.draw import Draw, canonical
 
 SUITE = tuple(module.TASK for module in (csv_cells, cloze, carry, sparse, constrained_json, unique_list, html_tags))
 ALL = (*SUITE, sparse.CLUSTERED)
@@ -73,9 +72,8 @@ def test_the_first_fifty_drafts_never_change(task: Task) -> None:
 
 @each
 def test_names_and_horizons_are_the_papers(task: Task) -> None:
-    assert HORIZONS[task.name] == task.horizon
+    assert HORIZONS[task.name] == task.max_new_tokens
     assert task.prompts_version == "1"
-    assert base.LEVELS == LEVELS
     assert task.title
 
 
@@ -90,7 +88,7 @@ def test_drafts_are_plain_text_of_bounded_length(task: Task) -> None:
         assert draft.target == draft.target.strip()
         assert 0 < len(draft.target) <= LONGEST[task.name]
         # Room is left for the answer tags.
-        assert tokens(draft.target) <= task.horizon - 5, draft.target
+        assert tokens(draft.target) <= task.max_new_tokens - 5, draft.target
         assert json.loads(canonical(draft.constraints)) == draft.constraints
 
 

@@ -15,11 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, explain, find, score, training, words
-from unmask.tasks.base import canonical, digest
-from unmask.tasks.draw import Draw
-from unmask.tasks.jsonl import line
-from unmask.tasks.own import own
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, example_line, explain, find_task, own_task, score, words
+from unmask.tasks.draw import Draw, canonical, digest
 from unmask.tasks.scoring.code import completion
 from unmask.train.texts import write_arithmetic, write_code, write_english
 
@@ -38,7 +35,7 @@ def hash_of(values: Iterable[str]) -> str:
 
 
 def lines(task: str, rows: Iterable[Example]) -> Iterator[str]:
-    return (line(row, find(task).prompts_version) for row in rows)
+    return (example_line(row, find_task(task).prompts_version) for row in rows)
 
 
 # What a model might write, from the number of the row, its target and the target of the row before.
@@ -123,18 +120,18 @@ def verdicts(prefix: str, rows: list[Example]) -> Hashes:
 
 def constructed_hashes(name: str) -> Hashes:
     for split in SPLITS:
-        yield f"split/{name}/{split}", hash_of(lines(name, examples(name, split)))
+        yield f"split/{name}/{split}", hash_of(lines(name, find_task(name).examples(split)))
     for start in STARTS:
-        yield f"training/{name}/{start}", hash_of(lines(name, islice(training(name, start), 300)))
-    yield from verdicts(f"verdicts/{name}", list(examples(name, "validation")[:ROWS]))
+        yield f"training/{name}/{start}", hash_of(lines(name, islice(find_task(name).training(start), 300)))
+    yield from verdicts(f"verdicts/{name}", list(find_task(name).examples("validation")[:ROWS]))
 
 
 def official_hashes(name: str, data: Path) -> Hashes:
     for split in SPLITS:
-        yield f"split/{name}/{split}", hash_of(lines(name, examples(name, split, data)))
+        yield f"split/{name}/{split}", hash_of(lines(name, find_task(name).examples(split, data)))
     if name == "gsm8k":
-        yield f"training/{name}", hash_of(lines(name, training(name, 0, data)))
-    rows = list(examples(name, "evaluation", data)[:ROWS])
+        yield f"training/{name}", hash_of(lines(name, find_task(name).training(0, data)))
+    rows = list(find_task(name).examples("evaluation", data)[:ROWS])
     if name != "humaneval":
         yield from verdicts(f"verdicts/{name}", rows)
         return
@@ -158,10 +155,10 @@ def own_hashes(folder: Path) -> Hashes:
         records.append({"prompt": "Say 5", "target": {"json": [5]}, "id": 5, "split": "development"})
         path = folder / "mine.jsonl"
         path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
-        task = own("mine", str(path), score=rule, horizon=8)
+        task = own_task("mine", str(path), scorer=rule, max_new_tokens=8)
         yield f"own/{rule}", hash_of([task.version, canonical(dict(task.counts))])
-        rows = [row for split in SPLITS for row in examples(task, split)]
-        yield f"own/{rule}/rows", hash_of(line(row, task.version) for row in rows)
+        rows = [row for split in SPLITS for row in task.examples(split)]
+        yield f"own/{rule}/rows", hash_of(example_line(row, task.version) for row in rows)
         yield from verdicts(f"own/{rule}/verdicts", rows)
 
 

@@ -11,8 +11,7 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName
-from unmask.tasks import examples, find, score, score_all, training
-from unmask.tasks.own import own, task_of
+from unmask.tasks import find_task, open_task, own_task, score, score_all
 
 LINES = [{"prompt": f"say {n}", "target": f"{n}"} for n in range(6)]
 
@@ -45,6 +44,10 @@ def module(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+def mine(prompts, scorer="exact", **more):
+    return own_task("mine", str(prompts), scorer=scorer, max_new_tokens=8, **more)
+
+
 def utility(rule, text, target):
     """What an answer is worth under a rule."""
     return judged(rule, target)(text).utility
@@ -54,58 +57,57 @@ def judged(rule, target):
     with TemporaryDirectory() as place:
         lines = [{"prompt": f"p{n}", "target": target} for n in range(3)]
         Path(place, "x.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-        task = own("x", "x.jsonl", score=rule, horizon=8, folder=place)
-    example = examples(task, "validation")[0]
+        task = own_task("x", "x.jsonl", scorer=rule, max_new_tokens=8, folder=place)
+    example = task.examples("validation")[0]
     return lambda text: score(text, example)
 
 
 class TestFiles:
     def test_a_task_like_any_other(self, write):
-        task = own("mine", str(write(LINES)), score="exact", horizon=8)
-        assert (task.name, task.horizon, task.utility) == ("mine", 8, "exact")
+        task = mine(write(LINES))
+        assert (task.name, task.max_new_tokens, task.scorer.name) == ("mine", 8, "exact")
         assert dict(task.counts) == {"development": 0, "validation": 3, "evaluation": 3}
-        assert find(task) is task
-        parts = {split: examples(task, split) for split in task.counts}
+        parts = {split: task.examples(split) for split in task.counts}
         assert {e.prompt for members in parts.values() for e in members} == {line["prompt"] for line in LINES}
         assert all(e.split == split and e.task == "mine" for split, members in parts.items() for e in members)
         with pytest.raises(ConfigError, match="no training examples"):
-            training(task)
+            task.training()
         with pytest.raises(UnknownName, match="split"):
-            examples(task, "fresh")
+            task.examples("fresh")
 
     def test_paths_are_relative_to_the_folder(self, write):
         path = write(LINES)
-        assert own("mine", "mine.jsonl", score="exact", horizon=8, folder=path.parent).counts["validation"] == 3
+        assert mine("mine.jsonl", folder=path.parent).counts["validation"] == 3
 
     def test_the_order_of_lines_and_the_name_decide_nothing(self, write):
-        one = own("mine", str(write(LINES)), score="exact", horizon=8)
-        other = own("other", str(write(LINES[::-1], "other.jsonl")), score="exact", horizon=8)
+        one = mine(write(LINES))
+        other = own_task("other", str(write(LINES[::-1], "other.jsonl")), scorer="exact", max_new_tokens=8)
         for split in ("validation", "evaluation"):
-            assert [e.prompt for e in examples(one, split)] == [e.prompt for e in examples(other, split)]
+            assert [e.prompt for e in one.examples(split)] == [e.prompt for e in other.examples(split)]
         assert one.version == other.version
 
     def test_the_version_is_that_of_everything_utilities_depend_on(self, write):
-        made = {own("a", str(write(LINES)), score="exact", horizon=8).version}
-        made.add(own("a", str(write(LINES)), score="contains", horizon=8).version)
+        made = {mine(write(LINES)).version}
+        made.add(mine(write(LINES), "contains").version)
         for change in ({"prompt": "say x"}, {"target": "x"}, {"id": "x"}, {"split": "validation"}):
-            made.add(own("a", str(write([LINES[0] | change, *LINES[1:]])), score="exact", horizon=8).version)
+            made.add(mine(write([LINES[0] | change, *LINES[1:]])).version)
         assert len(made) == 6
 
     def test_texts_are_storable_and_without_the_mark_of_their_file(self, write):
         lines = [{"prompt": f"\ufeffsay \ud800 {n}", "target": "\ud800", "id": f"\ud800{n}"} for n in range(4)]
-        task = own("mine", str(write(["\ufeff" + json.dumps(lines[0]), *lines[1:]])), score="exact", horizon=8)
-        example = examples(task, "validation")[0]
+        task = mine(write(["\ufeff" + json.dumps(lines[0]), *lines[1:]]))
+        example = task.examples("validation")[0]
         assert example.prompt.startswith("say \ufffd ")
         assert (example.id[0], example.target) == ("\ufffd", "\ufffd")
 
     def test_splits_and_ids_of_its_own(self, write):
         lines = [{**line, "id": n, "split": "validation"} for n, line in enumerate(LINES[:4])]
         lines += [{**LINES[4], "id": "x", "split": "development"}, LINES[5]]
-        task = own("mine", str(write(lines)), score="exact", horizon=8)
+        task = mine(write(lines))
         # The only prompt without a split is the first half of one.
         assert dict(task.counts) == {"development": 1, "validation": 5, "evaluation": 0}
-        assert {"0", "1", "2", "3"} < {e.id for e in examples(task, "validation")}
-        assert examples(task, "development")[0].id == "x"
+        assert {"0", "1", "2", "3"} < {e.id for e in task.examples("validation")}
+        assert task.examples("development")[0].id == "x"
 
     @pytest.mark.parametrize(
         ("lines", "error", "message"),
@@ -135,7 +137,7 @@ class TestFiles:
     )
     def test_refused(self, write, lines, error, message):
         with pytest.raises(error, match=message):
-            own("mine", str(write(lines)), score="exact", horizon=8)
+            mine(write(lines))
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -143,18 +145,18 @@ class TestFiles:
             ({"name": "carry-rtl"}, "no task of the suite has"),
             ({"name": "td07-clustered-mask"}, "no task of the suite has"),
             ({"name": "a/b"}, "letters, digits"),
-            ({"horizon": 0}, "horizon of mine is 0"),
-            ({"horizon": None}, "horizon of mine is None"),
-            ({"score": None}, "score of mine is missing; allowed: exact"),
-            ({"score": "exakt"}, "did you mean exact"),
+            ({"max_new_tokens": 0}, "horizon of mine is 0"),
+            ({"max_new_tokens": None}, "horizon of mine is None"),
+            ({"scorer": None}, "score of mine is missing; allowed: exact"),
+            ({"scorer": "exakt"}, "did you mean exact"),
             ({"prompts": "none.jsonl"}, "'.*none.jsonl' cannot be read"),
             ({"prompts": "some/where.json"}, "a path that ends in .jsonl"),
         ],
     )
     def test_settings_that_are_refused(self, write, change, message):
-        given = {"name": "mine", "prompts": str(write(LINES)), "score": "exact", "horizon": 8} | change
+        given = {"name": "mine", "prompts": str(write(LINES)), "scorer": "exact", "max_new_tokens": 8} | change
         with pytest.raises(ConfigError, match=message):
-            own(given.pop("name"), given.pop("prompts"), **given)
+            own_task(given.pop("name"), given.pop("prompts"), **given)
 
 
 class TestRules:
@@ -226,16 +228,16 @@ class TestPython:
     @pytest.mark.parametrize("suffix", ["", ".py"])
     def test_a_scoring_function(self, write, module, suffix):
         name = f"{module(SCORER)}{suffix}:score"
-        task = own("mine", str(write(LINES)), score=name, horizon=8)
-        example = examples(task, "validation")[0]
+        task = mine(write(LINES), name)
+        example = task.examples("validation")[0]
         assert score("abc", example).utility == 0.3
         assert score("true", example).utility == 1
         assert name in score("abc", example).reason
-        assert task.utility == name
+        assert task.scorer.name == name
 
     def test_what_it_cannot_score_has_no_utility(self, write, module):
-        task = own("mine", str(write(LINES)), score=f"{module(SCORER)}:score", horizon=8)
-        example = examples(task, "validation")[0]
+        task = mine(write(LINES), f"{module(SCORER)}:score")
+        example = task.examples("validation")[0]
         missing, known = score_all([("raise", example), ("abc", example)])
         assert missing.utility is None
         assert "KeyError" in missing.reason
@@ -244,24 +246,24 @@ class TestPython:
 
     @pytest.mark.parametrize(("text", "value"), [("bad", "1.7"), ("nan", "nan"), ("text", "'0.5'"), ("none", "None")])
     def test_what_it_must_not_return(self, write, module, text, value):
-        task = own("mine", str(write(LINES)), score=f"{module(SCORER)}:score", horizon=8)
-        example = examples(task, "validation")[0]
+        task = mine(write(LINES), f"{module(SCORER)}:score")
+        example = task.examples("validation")[0]
         with pytest.raises(ContractError, match=f"score returned {value} for prompt '{example.id}'"):
             score(text, example)
 
     @pytest.mark.parametrize("thing", ["Counter", "counter"])
     def test_prompts_with_their_own_scoring(self, module, thing):
         name = f"{module(SCORER)}:{thing}"
-        task = own("mine", name, horizon=8)
-        example = examples(task, "validation")[0]
+        task = own_task("mine", name, max_new_tokens=8)
+        example = task.examples("validation")[0]
         assert example.target == f"[{example.prompt.split()[-1]}]"
         assert score(example.prompt.split()[-1], example).utility == 1
         with pytest.raises(ConfigError, match="has its own"):
-            own("mine", name, score="exact", horizon=8)
+            own_task("mine", name, scorer="exact", max_new_tokens=8)
 
     @pytest.mark.parametrize("thing", ["rows", "inner.made"])
     def test_prompts_of_a_function(self, module, thing):
-        task = own("mine", f"{module(SCORER)}:{thing}", score="contains", horizon=8)
+        task = own_task("mine", f"{module(SCORER)}:{thing}", scorer="contains", max_new_tokens=8)
         assert dict(task.counts) == {"development": 0, "validation": 3, "evaluation": 2}
 
     @pytest.mark.parametrize(
@@ -279,33 +281,33 @@ class TestPython:
     )
     def test_refused(self, module, name, message):
         with pytest.raises(ConfigError, match=message):
-            own("mine", name.replace("MODULE", module(SCORER)), score="exact", horizon=8)
+            own_task("mine", name.replace("MODULE", module(SCORER)), scorer="exact", max_new_tokens=8)
 
     def test_a_module_that_cannot_be_imported_says_why(self, module):
         name = module("import no_such_thing_either")
         with pytest.raises(ConfigError, match=r"cannot be imported .ModuleNotFoundError.*no_such_thing_either"):
-            own("mine", f"{name}:rows", score="exact", horizon=8)
+            own_task("mine", f"{name}:rows", scorer="exact", max_new_tokens=8)
 
     def test_records_of_a_function_are_checked_alike(self, module):
         name = module("def rows(): return [{'prompt': 'a', 'target': 'b'}, 'a line']")
         with pytest.raises(SchemaError, match=f"prompt 2 of {name}:rows is 'a line'"):
-            own("mine", f"{name}:rows", score="exact", horizon=8)
+            own_task("mine", f"{name}:rows", scorer="exact", max_new_tokens=8)
 
     def test_another_function_of_the_same_name_is_another_version(self, write, module):
         path = str(write(LINES))
-        before, name = own("mine", path, score="exact", horizon=8).version, module(SCORER)
-        made = own("mine", path, score=f"{name}:score", horizon=8).version
-        assert made == own("mine", path, score=f"{name}:score", horizon=8).version
+        before, name = own_task("mine", path, scorer="exact", max_new_tokens=8).version, module(SCORER)
+        made = own_task("mine", path, scorer=f"{name}:score", max_new_tokens=8).version
+        assert made == own_task("mine", path, scorer=f"{name}:score", max_new_tokens=8).version
         source = sys.modules[name].__file__
         with open(source, "a", encoding="utf-8") as file:
             file.write("\n# changed\n")
-        assert len({before, made, own("mine", path, score=f"{name}:score", horizon=8).version}) == 3
+        assert len({before, made, own_task("mine", path, scorer=f"{name}:score", max_new_tokens=8).version}) == 3
 
     def test_the_current_folder_is_importable_only_for_dotted_names(self, write, module, tmp_path):
         name = module(SCORER)
-        own("mine", str(write(LINES)), score="exact", horizon=8)
+        mine(write(LINES))
         assert str(tmp_path) not in sys.path
-        own("mine", str(write(LINES)), score=f"{name}:score", horizon=8)
+        mine(write(LINES), f"{name}:score")
         assert sys.path[0] == str(tmp_path)
 
     def test_a_file_is_named_by_its_path_and_imports_its_neighbours(self, write, module, tmp_path, monkeypatch):
@@ -314,11 +316,13 @@ class TestPython:
         rule = tmp_path / "code/my-rule.py"
         rule.write_text("import neighbour_of_rule as n\ndef score(text, example): return n.WORTH", encoding="utf-8")
         monkeypatch.setattr(sys, "path", list(sys.path))
-        task = own("mine", "mine.jsonl", score="code/my-rule.py:score", horizon=8, folder=write(LINES).parent)
-        assert score("x", examples(task, "validation")[0]).utility == 0.25
+        task = own_task(
+            "mine", "mine.jsonl", scorer="code/my-rule.py:score", max_new_tokens=8, folder=write(LINES).parent
+        )
+        assert score("x", task.examples("validation")[0]).utility == 0.25
         rule.write_text("def score(text, example): return 1", encoding="utf-8")
-        again = own("mine", str(write(LINES)), score=f"{rule}:score", horizon=8)
-        assert score("x", examples(again, "validation")[0]).utility == 1
+        again = mine(write(LINES), f"{rule}:score")
+        assert score("x", again.examples("validation")[0]).utility == 1
         assert again.version != task.version
 
     def test_its_version_covers_the_modules_it_imports(self, write, tmp_path, monkeypatch):
@@ -326,8 +330,8 @@ class TestPython:
         monkeypatch.chdir(tmp_path)
         prompts = write(LINES)
         (tmp_path / "rules_of_mine.py").write_text("import helper_of_mine\n\ndef score(text, example): return 1\n")
-        code = "from unmask.tasks.own import own; import sys; "
-        code += "print(own('mine', sys.argv[1], score='rules_of_mine:score', horizon=8).version)"
+        code = "from unmask.tasks import own_task; import sys; "
+        code += "print(own_task('mine', sys.argv[1], scorer='rules_of_mine:score', max_new_tokens=8).version)"
         versions = []
         for helper in ("x = 1\n", "x = 2\n"):
             (tmp_path / "helper_of_mine.py").write_text(helper)
@@ -341,15 +345,15 @@ class TestPython:
     def test_only_what_names_code_runs(self, module, write, tmp_path, name):
         """`setup.cfg` is no name in the module `setup`."""
         (tmp_path / "setup.py").write_text("raise RuntimeError('this ran')", encoding="utf-8")
-        for wrong in ({"given": name, "score": "exact"}, {"given": str(write(LINES)), "score": name}):
+        for wrong in ({"given": name, "scorer": "exact"}, {"given": str(write(LINES)), "scorer": name}):
             with pytest.raises(ConfigError, match=r"neither a file of prompts nor code.*runs that code"):
-                task_of(**wrong, horizon=8)
+                open_task(**wrong, max_new_tokens=8)
         assert "setup" not in sys.modules
 
     @pytest.mark.parametrize("given", ["x" * 5000 + ".jsonl", "a\0b.jsonl", "x" * 5000 + ".py:f", "a\0.py:f"])
     def test_paths_that_cannot_be(self, given):
         with pytest.raises(ConfigError, match=r"cannot be read|name of an own task") as caught:
-            own("mine", given, score="exact", horizon=8)
+            own_task("mine", given, scorer="exact", max_new_tokens=8)
         assert len(str(caught.value)) < 1000
 
     @pytest.mark.parametrize(
@@ -367,17 +371,17 @@ class TestPython:
         code = (
             f"class Odd(Exception):\n    def __str__(self): raise ValueError\ndef score(text, example): raise {raised}"
         )
-        task = own("mine", str(write(LINES)), score=f"{module(code)}:score", horizon=8)
-        verdict = score("x", examples(task, "validation")[0])
+        task = mine(write(LINES), f"{module(code)}:score")
+        verdict = score("x", task.examples("validation")[0])
         assert verdict.utility is None
         assert re.search(shown, verdict.reason)
         assert len(verdict.reason.encode("utf-8")) <= 600
 
     def test_an_interrupt_is_the_users(self, write, module):
         name = module("def score(text, example): raise KeyboardInterrupt")
-        task = own("mine", str(write(LINES)), score=f"{name}:score", horizon=8)
+        task = mine(write(LINES), f"{name}:score")
         with pytest.raises(KeyboardInterrupt):
-            score("x", examples(task, "validation")[0])
+            score("x", task.examples("validation")[0])
 
     @pytest.mark.parametrize(
         ("value", "worth"),
@@ -403,8 +407,8 @@ class TestPython:
             "import numpy as np\nfrom fractions import Fraction\nclass Odd:\n    def __repr__(self): raise ValueError\n"
             f"def score(text, example):\n    print('said')\n    return {value}\n"
         )
-        task = own("mine", str(write(LINES)), score=f"{module(code)}:score", horizon=8)
-        example = examples(task, "validation")[0]
+        task = mine(write(LINES), f"{module(code)}:score")
+        example = task.examples("validation")[0]
         if worth is not None:
             assert score("x", example).utility == worth
             return
@@ -414,21 +418,24 @@ class TestPython:
 
     def test_code_that_exits_while_it_is_loaded(self, module):
         with pytest.raises(ConfigError, match=r"cannot be imported .SystemExit"):
-            own("mine", f"{module('raise SystemExit(1)')}:rows", score="exact", horizon=8)
+            own_task("mine", f"{module('raise SystemExit(1)')}:rows", scorer="exact", max_new_tokens=8)
 
 
 class TestNames:
     def test_of_the_suite(self):
-        assert task_of("carry-rtl") is find("carry-rtl")
+        assert open_task("carry-rtl") is find_task("carry-rtl")
         with pytest.raises(UnknownName, match="did you mean carry-rtl"):
-            task_of("cary-rtl")
+            open_task("cary-rtl")
         with pytest.raises(ConfigError, match="score of carry-rtl is 'exact'; allowed: none"):
-            task_of("carry-rtl", score="exact")
+            open_task("carry-rtl", scorer="exact")
         with pytest.raises(ConfigError, match="horizon of carry-rtl is 3; allowed: none"):
-            task_of("carry-rtl", horizon=3)
+            open_task("carry-rtl", max_new_tokens=3)
 
     def test_of_files_and_functions(self, write, module):
-        assert task_of(str(write(LINES, "my prompts.v2.jsonl")), score="exact", horizon=8).name == "my-prompts-v2"
-        assert task_of(f"{module(SCORER)}:rows", score="contains", horizon=8).name == "rows"
+        assert (
+            open_task(str(write(LINES, "my prompts.v2.jsonl")), scorer="exact", max_new_tokens=8).name
+            == "my-prompts-v2"
+        )
+        assert open_task(f"{module(SCORER)}:rows", scorer="contains", max_new_tokens=8).name == "rows"
         with pytest.raises(ConfigError, match="no task of the suite has"):
-            task_of(str(write(LINES, "gsm8k.jsonl")), score="exact", horizon=8)
+            open_task(str(write(LINES, "gsm8k.jsonl")), scorer="exact", max_new_tokens=8)

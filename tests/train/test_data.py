@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unmask.base.errors import ConfigError, SchemaError
-from unmask.tasks import find
+from unmask.tasks import find_task
 from unmask.train import data as data_module
 from unmask.train.config import TrainConfig
 from unmask.train.data import Rows, data_key, encode_rows, load_data
@@ -34,7 +34,7 @@ def test_rows_are_prompt_answer_and_filler(data, config):
     assert set(shown) <= written
     for row, prompt in zip(kept, prompts, strict=True):
         answer = row[prompt:]
-        assert len(answer) == find("carry-rtl").horizon
+        assert len(answer) == find_task("carry-rtl").max_new_tokens
         end = answer.index(data.ids.turn)
         assert set(answer[end + 1 :]) == {data.ids.eos}
         assert data.ids.mask not in row
@@ -65,15 +65,6 @@ def test_plain_text_begins_and_ends(data):
     assert found.prompt_E.tolist() == [1, 1]
 
 
-def test_padded_rows(data):
-    rows = data.training
-    chosen = np.array([5, 0, 17])
-    table = rows.pad(chosen, 240, filler=data.ids.eos)
-    whole = cut(rows)
-    for line, row in zip(table.tolist(), chosen, strict=True):
-        assert line == whole[row] + [data.ids.eos] * (240 - len(whole[row]))
-
-
 def test_the_cache_gives_back_what_was_put_in(data, config, cache):
     lines: list[str] = []
     again = load_data(config, Folders(), cache, lines.append, workers=1)
@@ -83,12 +74,6 @@ def test_the_cache_gives_back_what_was_put_in(data, config, cache):
             assert np.array_equal(getattr(getattr(again, name), part), getattr(getattr(data, name), part))
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
     assert (again.ids, again.left_out, again.key) == (data.ids, data.left_out, data.key)
-
-
-def test_building_twice_gives_the_same_rows(data, config):
-    again = data_module.build_data(config, Folders(), data.key, quiet, workers=1)
-    assert again.tokenizer.to_str() == data.tokenizer.to_str()
-    assert np.array_equal(again.training.tokens, data.training.tokens)
 
 
 def test_a_damaged_or_foreign_cache_is_refused(data, config, tmp_path):
@@ -117,28 +102,6 @@ def test_the_key_follows_what_rows_follow(config, tables, key, value):
     assert data_key(TrainConfig(**tables(**{key: value})), Folders()) != data_key(config, Folders())
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("sources.english.weight", 5.0), ("optimizer.rate", 1e-3), ("model.mlp", 64)]
-)
-def test_the_key_follows_nothing_else(config, tables, key, value):
-    assert data_key(TrainConfig(**tables(**{key: value})), Folders()) == data_key(config, Folders())
-
-
-def test_the_key_follows_the_texts(tables, tmp_path):
-    config = TrainConfig(**tables(sources={FILES: {"weight": 1.0, "examples": 1}}))
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    (tmp_path / "a" / "x.txt").write_text("one")
-    (tmp_path / "b" / "x.txt").write_text("two")
-    keys = {data_key(config, Folders(texts=str(tmp_path / name))) for name in "ab"}
-    assert len(keys) == 2
-
-
-def test_texts_without_a_source_are_refused(config, tmp_path):
-    with pytest.raises(ConfigError, match="both or neither"):
-        load_data(config, Folders(texts=str(tmp_path)), tmp_path, quiet)
-
-
 def test_held_out_examples_of_a_finite_source_are_not_trained_on(tables, tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"passage {i}" for i in range(40)), encoding="utf-8")
     folders = Folders(texts=str(tmp_path))
@@ -150,9 +113,3 @@ def test_held_out_examples_of_a_finite_source_are_not_trained_on(tables, tmp_pat
     assert not passages & seen
     with pytest.raises(ConfigError, match="up to 32: it has 40, and 8 are held out"):
         data_module.build_data(greedy, folders, "key", quiet, workers=1)
-
-
-def test_losing_much_of_a_source_is_refused(tables):
-    config = TrainConfig(**tables(**{"data.lengths": [96]}))
-    with pytest.raises(ConfigError, match="carry-rtl left out"):
-        data_module.build_data(config, Folders(), "key", quiet, workers=1)

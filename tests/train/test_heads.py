@@ -60,36 +60,9 @@ def test_a_finished_head_is_left_as_it_is(trained, mini):
 
 
 def test_one_run_at_a_time(mini, tmp_path):
-    with hold_folder(tmp_path, print), pytest.raises(ConfigError, match="in use by another run"):
+    with hold_folder(tmp_path, (), print), pytest.raises(ConfigError, match="in use by another run"):
         train_head(mini, HeadOptions(kind="ddpd", **SMALL), tmp_path)
     assert not (tmp_path / "head").exists()
-
-
-def test_dependence_is_learned_from_forwards(mini, tmp_path, monkeypatch):
-    """Targets are total variations of the model itself, and a fit on them brings the loss down."""
-    seen = []
-
-    def spied(network, kind, rows):
-        seen.extend(rows)
-        return predict_targets(network, kind, rows)
-
-    monkeypatch.setattr("unmask.train.heads.predict_targets", spied)
-    card = train_head(mini, HeadOptions(kind="demask", **SMALL), tmp_path)
-    assert {"loss", "loss_of_the_mean", "mean_absolute_error", "rank_correlation"} <= set(card.quality)
-    for rows in seen:
-        known = rows.target[~rows.target.isnan()]
-        assert ((known >= 0) & (known <= 1 + 1e-6)).all()
-        assert rows.target[rows.probe, torch.arange(len(rows.probe))].isnan().all()
-        assert rows.target.shape == (len(rows.hidden_WH), len(rows.probe))
-    assert any(bool((rows.target.nan_to_num() > 0.01).any()) for rows in seen)
-
-
-@pytest.mark.slow
-def test_a_dependence_head_holds_on_texts_it_has_not_seen(mini, tmp_path):
-    """The product of the rows themselves, a form that was tried, is worse there than the mean."""
-    card = train_head(mini, HeadOptions(kind="demask", examples=27, held_out=9, steps=40, batch=9, size=16), tmp_path)
-    assert card.quality["loss"] < 0.95 * card.quality["loss_of_the_mean"]
-    assert card.quality["rank_correlation"] > 0.5
 
 
 @pytest.mark.parametrize("kind", ["demask", "ddpd"])
@@ -135,13 +108,6 @@ def test_the_same_seed_gives_the_same_bytes(mini, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(before, mini.denoiser.model.parameters(), strict=True))
 
 
-def test_held_out_texts_are_others(mini):
-    ours, held = (make_canvases(mini, 40, 0, held_out) for held_out in (False, True))
-    assert not {canvas.tokens for canvas in ours} & {canvas.tokens for canvas in held}
-    assert len({canvas.source for canvas in ours}) > 5
-    assert all(0 < canvas.start < len(canvas.tokens) for canvas in ours)
-
-
 def test_bad_input_is_refused(mini, tmp_path):
     with pytest.raises(UnknownName, match="unknown kind of head 'demas'; did you mean demask"):
         HeadOptions(kind="demas")
@@ -150,7 +116,7 @@ def test_bad_input_is_refused(mini, tmp_path):
     with pytest.raises(ConfigError, match="exact needs no head"):
         train_head(unmask.load("exact"), HeadOptions(kind="demask"), tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file; allowed: a folder"):
+    with pytest.raises(ConfigError, match=r"cannot be used .*; allowed: a folder"):
         train_head(mini, HeadOptions(kind="demask"), tmp_path / "file" / "inside")
 
 
@@ -187,21 +153,3 @@ def test_dependence_is_what_forwards_say(mini, monkeypatch):
                     moved[others] += (mask_probabilities(mini, placed, text.start) - before[others]).abs().sum(-1) / 4
                 moved[mask] = torch.nan
                 torch.testing.assert_close(rows[b].target[:, number], moved, equal_nan=True, atol=1e-5, rtol=1e-4)
-
-
-def test_tokens_are_drawn_as_often_as_they_are_probable():
-    p_TV = torch.tensor([[0.5, 0.0, 0.5], [0.1, 0.9, 0.0]])
-    drawn = torch.tensor(heads._draw_tokens(p_TV, np.random.default_rng(0), 4000))
-    shares = torch.stack([(drawn == token).double().mean(-1) for token in range(3)], 1)
-    assert (shares - p_TV).abs().max() < 0.03
-    assert bool((shares[p_TV == 0] == 0).all())
-
-
-def test_labels_say_which_tokens_were_replaced(mini):
-    """A replaced token is one that the model would hardly write."""
-    rows = read_rows(
-        mini, "ddpd", make_canvases(mini, 8, 0, False), np.random.default_rng(0), batch=4, probes=1, draws=1
-    )
-    p_W, noisy_W = (torch.cat([getattr(row, name) for row in rows]) for name in ("p_W", "target"))
-    assert set(noisy_W.tolist()) == {0.0, 1.0}
-    assert p_W[noisy_W == 0].mean() > 3 * p_W[noisy_W == 1].mean()

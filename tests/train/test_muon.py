@@ -27,10 +27,6 @@ def test_singular_values_come_near_one(shape, size):
     assert torch.nn.functional.cosine_similarity(orthogonalize(x).flatten(), (u @ v).flatten(), dim=0) > 0.97
 
 
-def test_no_gradient_gives_no_update():
-    assert not orthogonalize(torch.zeros(2, 4, 6)).any()
-
-
 def test_the_first_update_by_hand():
     """Two matrices one above the other in one parameter; another shape beside it."""
     generator = torch.Generator().manual_seed(1)
@@ -81,10 +77,3 @@ def test_which_weights_it_moves(tables, data, family):
     assert sorted(names[p] for p in moved) == sorted(names.values()), "each by one"
     undecayed = {names[p] for group in rest.param_groups if group["weight_decay"] == 0 for p in group["params"]}
     assert undecayed == {name for p, name in names.items() if p.dim() == 1}
-
-
-def test_the_loss_falls(tables, data):
-    config = TrainConfig(**tables(**{"optimizer.kind": "muon", "optimizer.steps": 30, "optimizer.rate": 1e-2}))
-    trainer = Trainer(config, data, CPU)
-    losses = [trainer.step(step).loss.item() for step in range(30)]
-    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])

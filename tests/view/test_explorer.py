@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.view_server import events, exact, mini
 from unmask.methods import METHODS
-from unmask.tasks import examples, find, score
+from unmask.tasks import find_task, score
 from unmask.view.asked import RUN_OPTIONS
 
 PROMPT = {"model": "exact", "prompt": "ab", "options": {"max_new_tokens": 6, "steps": 3}}
@@ -48,10 +48,10 @@ def test_a_text_with_blanks_is_filled_in(client):
 
 
 def test_a_task_answer_is_scored_by_its_judge(client):
-    example = examples("unique-list-commit", "evaluation")[0]
+    example = find_task("unique-list-commit").examples("evaluation")[0]
     prompt = {"task": example.task, "split": "evaluation", "id": example.id}
     told = client.told("api/run", {"model": "mini", "task": prompt, "options": {"steps": 6}})["end"]
-    same = mini().generate(example.prompt, max_new_tokens=find(example.task).horizon, steps=6)
+    same = mini().generate(example.prompt, max_new_tokens=find_task(example.task).max_new_tokens, steps=6)
     verdict = score(same.text, example)
     assert told["record"]["text"] == same.text
     assert (told["record"]["score"], told["record"]["explanation"]) == (verdict.utility, verdict.reason)
@@ -153,9 +153,9 @@ def test_what_cannot_be_decoded_is_said_in_one_line(client, change, why):
 
 
 def test_the_options_of_a_page_are_options_of_generate():
-    from unmask.api.options import option_fields
+    from unmask.api.options import FUNCTION_OPTIONS
 
-    assert set(RUN_OPTIONS) <= {f.name for f in option_fields("generate")}
+    assert set(RUN_OPTIONS) <= set(FUNCTION_OPTIONS["generate"])
 
 
 def test_odd_prompts_stay_text(client):

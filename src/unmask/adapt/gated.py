@@ -9,7 +9,7 @@ from operator import or_
 import torch
 from torch import Tensor
 
-from unmask.adapt.diagnostics import Diagnostic, Reading, replay
+from unmask.adapt.diagnostics import Diagnostic, Reading, read_all
 from unmask.adapt.notes import noted
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
@@ -51,15 +51,15 @@ class Gated(Policy):
 
     @property
     def cuda_graph(self) -> bool:
-        return self.fixed.cuda_graph and self._base.cuda_graph and self.diagnostic.replays
+        return self.fixed.cuda_graph and self._base.cuda_graph and self.diagnostic.cuda_graph
 
     def bounded(self, length: int) -> Policy:
         base = None if self.base is None else self.base.bounded(length)
-        return replace(self, fixed=self.fixed.bounded(length), diagnostic=self.diagnostic.bounded(length), base=base)
+        return replace(self, fixed=self.fixed.bounded(length), base=base)
 
     def read(self, traj: Trajectory) -> Reading:
         """Signal and proposal, whatever the gate says."""
-        return replay.read(self.diagnostic, traj, self._base.act(traj, NO_LOOK_AHEAD))
+        return read_all([self.diagnostic], traj, self._base.act(traj, NO_LOOK_AHEAD))[0]
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         reading = self.read(traj)
@@ -80,7 +80,7 @@ def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, 
     readings: dict[str, Reading] = {}
     for base, names in groups.items():
         diagnostics = [policies[name].diagnostic for name in names]
-        readings |= zip(names, replay.read_all(diagnostics, traj, base.act(traj, NO_LOOK_AHEAD)), strict=True)
+        readings |= zip(names, read_all(diagnostics, traj, base.act(traj, NO_LOOK_AHEAD)), strict=True)
     return {name: readings[name] for name in policies}
 
 

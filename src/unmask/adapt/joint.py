@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unmask.adapt.detector import Lookup
-from unmask.adapt.diagnostics import Diagnostic, replay
+from unmask.adapt.diagnostics import Diagnostic, read_all
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
 from unmask.adapt.notes import noted
 from unmask.axes import AXES
@@ -58,18 +58,17 @@ class JointPolicy(Policy):
     @property
     def cuda_graph(self) -> bool:
         policies = (self.fixed, self._base)
-        return all(policy.cuda_graph for policy in policies) and all(one.replays for one in self.diagnostics)
+        return all(policy.cuda_graph for policy in policies) and all(one.cuda_graph for one in self.diagnostics)
 
     def bounded(self, length: int) -> Policy:
-        diagnostics = tuple(diagnostic.bounded(length) for diagnostic in self.diagnostics)
-        return replace(self, fixed=self.fixed.bounded(length), diagnostics=diagnostics)
+        return replace(self, fixed=self.fixed.bounded(length))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         action = self._base.act(traj, look_ahead)
         any_B = torch.zeros_like(traj.state.step_B, dtype=torch.bool)
         record: dict[str, Tensor] = {}
         for diagnostic, detector in zip(self.diagnostics, self.detectors, strict=True):
-            reading = replay.read(diagnostic, traj, action)
+            reading = read_all([diagnostic], traj, action)[0]
             open_B = detector.opens(reading.signal_B) & ~reading.abstains_B
             action = choose(open_B, reading.action, action)
             any_B = any_B | open_B

@@ -1,39 +1,38 @@
-"""How probable a text is: DUEL's exact likelihood under a method, and LLaDA's Monte-Carlo bound beside it.
+"""How probable a text is: exactly under a method, as a Monte-Carlo bound, or in the best order.
 
-A method that chooses positions deterministically and never takes a token back can reach a text in one way only, so the
-probability of the text is a product of what the model said on that way (DUEL): no bound, no sampling. Evaluation
-harnesses that ask for a log-likelihood get this quantity, or the bound, and never one under the other's name.
+A method that chooses positions without chance and never takes a token back can reach a text in one way only, so the
+probability of the text is a product of what the model predicts on that way (DUEL): no bound, no sampling. Evaluation
+harnesses that ask for a log-likelihood get this quantity or the bound, and never one under the other's name.
 """
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.api.options import DecodeOptions, check_whole
-from unmask.api.oracle import best_order, check_oracle_block
+from unmask.api.options import LikelihoodOptions
 from unmask.api.request import (
     LoadedModel,
     Request,
     check_length,
-    entered_texts,
+    check_texts,
     is_conversation,
     start_trajectory,
     token_request,
 )
-from unmask.api.resolve import plain, resolve
+from unmask.api.resolve import json_values, resolve_policy, resolve_sampling
 from unmask.base.environment import versions
-from unmask.base.errors import ConfigError, UnknownName, require
+from unmask.base.errors import ConfigError, require
 from unmask.core import (
     Action,
     Denoiser,
     Edit,
-    ForbiddenNoise,
+    LookAhead,
     ModelInput,
     Needs,
     Noise,
@@ -46,7 +45,7 @@ from unmask.core import (
     filter_logits_,
     row_key,
 )
-from unmask.engine import LookCache, StepSettings, Transition, append_step, decide, predict, raise_faults
+from unmask.engine import apply, decode
 from unmask.methods import describe_policy, method_info
 from unmask.models import GuidedDenoiser, Prompt
 from unmask.stats.bootstrap import Estimate, ratio_intervals
@@ -60,28 +59,37 @@ QUANTITIES = {
     ORACLE: "log-likelihood of the text's tokens in their best order, one at a time inside blocks, which only who sees "
     "the text can choose (DUEL's oracle); an upper end, no likelihood of a method",
 }
-"""Which quantity is computed, by the name of its bound."""
+"""The quantity that each estimator computes, in words."""
+
+SAMPLES, ORACLE_BLOCK = 128, 4
+"""LLaDA's and DUEL's own settings, where none are given."""
+
+LOG_P = "forced/log_p_BL"
+"""Note of a teacher-forced step: log-probability of the text's token where one was written, else 0."""
+
 _ROWS = 256
-"""Packed rows whose distributions are held at a time."""
-ONE_WAY = (
-    "allowed: a method that chooses positions without chance, keeps what it reveals and writes what the model says"
+"""Packed rows whose distributions are held in float64 at a time."""
+
+_ALLOWED = (
+    "allowed: a method that chooses positions without chance, keeps what it reveals and writes what the model says; "
+    "choose another, or estimator='monte-carlo'"
 )
 
 
 @dataclass(frozen=True)
 class TextLikelihood:
-    """One text. Logarithms are natural."""
+    """The log-likelihood of one text. Logarithms are natural."""
 
     text: str
     prompt: Any
     tokens: tuple[int, ...]
     log_likelihood: float
     standard_error: float | None
-    """Of a Monte-Carlo estimate, as of independent samples; None for an exact number."""
+    """Standard error of a Monte-Carlo estimate, as of independent samples; None for an exact number."""
     log_probs: tuple[float, ...]
-    """Of every token, where it was revealed; none under a bound."""
+    """Log-probability of every token where it was revealed; empty under a bound."""
     order: tuple[tuple[int, ...], ...]
-    """Places of the text revealed in each step; none under a bound."""
+    """Places of the text revealed in each step; empty under a bound."""
     forwards: int
 
     @property
@@ -92,7 +100,7 @@ class TextLikelihood:
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """What `Model.log_likelihood` returns: a row per text, and the name of the quantity."""
+    """The result of `Model.log_likelihood`: a row per text, and the name of the quantity."""
 
     quantity: str
     rows: tuple[TextLikelihood, ...]
@@ -100,12 +108,13 @@ class Likelihoods:
 
     @property
     def log_likelihood(self) -> float:
-        """Of the only text."""
+        """The log-likelihood of the only text."""
         require(len(self.rows) == 1, "the number of texts", len(self.rows), "1", "use .rows, which has one for each")
         return self.rows[0].log_likelihood
 
     @property
     def tokens(self) -> int:
+        """Number of tokens of all texts."""
         return sum(len(row.tokens) for row in self.rows)
 
     @property
@@ -115,12 +124,12 @@ class Likelihoods:
         value = _exp(-total / self.tokens)
         if len(self.rows) < 2 or not math.isfinite(total):
             return Estimate(value, math.nan, math.nan, n=len(self.rows))
-        tops, counts = [row.log_likelihood for row in self.rows], [len(row.tokens) for row in self.rows]
-        (mean,) = ratio_intervals(tops, counts, range(len(self.rows)), seed=self.config["seed"])
+        sums, counts = [row.log_likelihood for row in self.rows], [len(row.tokens) for row in self.rows]
+        (mean,) = ratio_intervals(sums, counts, range(len(self.rows)), seed=self.config["seed"])
         return Estimate(value, _exp(-mean.high), _exp(-mean.low), n=len(self.rows))
 
     def to_json(self) -> str:
-        """All of it; a number that does not exist is null, one that is infinite is a word."""
+        """Everything as JSON; a number that does not exist is null, one that is infinite is a word."""
         perplexity = {name: None if value != value else value for name, value in asdict(self.perplexity).items()}
         document = {
             "quantity": self.quantity,
@@ -130,216 +139,111 @@ class Likelihoods:
             "rows": [{**asdict(row), "perplexity": row.perplexity} for row in self.rows],
             "config": self.config,
         }
-        return json.dumps(plain(document), indent=2, ensure_ascii=False)
+        return json.dumps(json_values(document), indent=2, ensure_ascii=False)
 
 
-def log_likelihood(
-    model: LoadedModel,
-    text: str | Sequence[str],
-    prompt: Prompt | Sequence[Prompt] | None = None,
-    *,
-    estimator: str = EXACT,
-    samples: int = 128,
-    seed: int = 0,
-    batch_size: int = 16,
-    tokens_per_step: int = 1,
-    temperature: float = 1.0,
-    oracle_block: int = 4,
-    **options: Any,
-) -> Likelihoods:
-    """The log-likelihood of each text after its prompt (one for all, or one each; none: the text alone).
-
-    estimator="exact": under `policy` (default: the model's reference) with any of its settings, `tokens_per_step`
-    tokens in a step of its schedule; refused where the method draws positions, re-masks or writes tokens of its own.
-    estimator="monte-carlo": LLaDA's bound from `samples` masked copies and a `seed`. estimator="oracle": the best
-    order inside blocks of `oracle_block` tokens, 2^oracle_block - 1 forwards each. Tokens are drawn at `temperature`,
-    with top_p, top_k, cfg_scale and the end-of-text options of `generate`; a token that a filter cuts off makes -inf.
-    `batch_size` canvases go through the model together; no row's result depends on the others.
-    """
-    if estimator not in QUANTITIES:
-        raise UnknownName("estimator", str(estimator), QUANTITIES)
-    for name, value in (("samples", samples), ("batch_size", batch_size), ("tokens_per_step", tokens_per_step)):
-        check_whole(name, value)
-        require(1 <= value <= 100_000, name, value, "1 to 100000", "choose another")
-    check_oracle_block(oracle_block)
-    require(0 < temperature < math.inf, "temperature", temperature, "above 0, finite", "1 is the model itself")
-    resolved = resolve(model, _options(estimator, options | {"seed": seed, "temperature": temperature}))
-    texts = entered_texts("text", text)
-    prompts = _prompts(prompt, len(texts))
-    asked = [_asked(model, *pair, tokens_per_step) for pair in zip(texts, prompts, strict=True)]
-    scale = resolved.options.cfg_scale
-    denoiser = GuidedDenoiser(model.denoiser, scale) if scale else model.denoiser
-    if estimator == EXACT:
-        rows = _exact(denoiser, resolved.policy, resolved.sampling, asked, batch_size)
-    elif estimator == ORACLE:
-        rows = [_in_best_order(denoiser, resolved.sampling, one, oracle_block, batch_size) for one in asked]
-    else:
-        rows = [_estimated(denoiser, resolved.sampling, one, samples, seed, batch_size) for one in asked]
-    named = {
-        EXACT: {"policy": plain(describe_policy(resolved.policy)), "tokens_per_step": tokens_per_step},
-        MONTE_CARLO: {"samples": samples},
-        ORACLE: {"oracle_block": oracle_block},
-    }
-    config = {
-        "task": "score",
-        "bound": estimator,  # stored name
-        "model": {"name": model.name, **plain(model.options)},
-        "fingerprint": model.fingerprint,
-        **named[estimator],
-        "proposal": plain(asdict(resolved.sampling)),
-        "cfg_scale": scale,
-        "seed": seed,
-        "versions": versions(),
-    }
-    return Likelihoods(QUANTITIES[estimator], tuple(rows), config)
+def _exp(value: float) -> float:
+    return math.inf if value > 700 else math.exp(value)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A text on its canvas."""
+class _PlacedText:
+    """A text and the request of a canvas with as many blanks."""
 
     text: str
     prompt: Any
     tokens: tuple[int, ...]
     request: Request
 
-    @property
-    def start(self) -> int:
-        return self.request.answer[0]
-
     def truth(self, state: State, row: int) -> Tensor:
-        """The whole canvas with the text in it."""
+        """Return the row's whole canvas with the text on it."""
         truth_L = state.tokens_BL[row].clone()
-        truth_L[self.start : self.request.answer[1]] = torch.tensor(self.tokens, device=truth_L.device)
+        truth_L[slice(*self.request.answer)] = torch.tensor(self.tokens, device=truth_L.device)
         return truth_L
 
+    def result(
+        self,
+        log_likelihood: float,
+        forwards: int,
+        *,
+        error: float | None = None,
+        log_probs: Sequence[float] = (),
+        order: Sequence[tuple[int, ...]] = (),
+    ) -> TextLikelihood:
+        """Return the row of this text."""
+        return TextLikelihood(
+            self.text, self.prompt, self.tokens, log_likelihood, error, tuple(log_probs), tuple(order), forwards
+        )
 
-_OF_DECODING = ("preset", "top_p", "top_k", "cfg_scale", "logits_eos_inf", "eos_penalty", "seed", "temperature")
+
+def log_likelihood(
+    model: LoadedModel,
+    text: str | Sequence[str],
+    prompt: Prompt | Sequence[Prompt] | None,
+    options: LikelihoodOptions,
+) -> Likelihoods:
+    """Compute the log-likelihood of each text after its prompt, as `Model.log_likelihood` says."""
+    sampling = resolve_sampling(model, options)
+    policy = resolve_policy(model, options)[1] if options.estimator == EXACT else None
+    texts = check_texts("text", text)
+    prompts = _check_prompts(prompt, len(texts))
+    placed = [_place(model, *pair, options.tokens_per_step) for pair in zip(texts, prompts, strict=True)]
+    scale, batch = options.cfg_scale, options.batch_size
+    denoiser = GuidedDenoiser(model.denoiser, scale) if scale else model.denoiser
+    named: dict[str, Any]
+    if policy is not None:
+        named = {"policy": json_values(describe_policy(policy)), "tokens_per_step": options.tokens_per_step}
+        rows = exact_likelihoods(denoiser, policy, sampling, placed, batch)
+    elif options.estimator == MONTE_CARLO:
+        named = {"samples": options.samples or SAMPLES}
+        rows = [monte_carlo_bound(denoiser, sampling, one, named["samples"], options.seed, batch) for one in placed]
+    else:
+        named = {"oracle_block": options.oracle_block or ORACLE_BLOCK}
+        rows = [best_order(denoiser, sampling, one, named["oracle_block"], batch) for one in placed]
+    config = {
+        "task": "score",
+        "bound": options.estimator,  # stored name
+        "model": {"name": model.name, **json_values(model.options)},
+        "fingerprint": model.fingerprint,
+        **named,
+        "proposal": json_values(asdict(sampling)),  # stored name
+        "cfg_scale": scale,
+        "seed": options.seed,
+        "versions": versions(),
+    }
+    return Likelihoods(QUANTITIES[options.estimator], tuple(rows), config)
 
 
-def _options(estimator: str, options: dict[str, Any]) -> DecodeOptions:
-    """Those of `generate` that say what is scored; everything else is a setting of the method."""
-    named = {name: options[name] for name in ("policy", *_OF_DECODING) if options.get(name) is not None}
-    others = {name: value for name, value in options.items() if name not in ("policy", *_OF_DECODING)}
-    if estimator != EXACT and (others or {"policy", "preset"} & set(named)):
-        given = sorted({*others, *({"policy", "preset"} & set(named))})
-        raise ConfigError(f"{', '.join(given)} given; allowed: no method under estimator={estimator!r}; leave them out")
-    return DecodeOptions(**named, settings=others)
-
-
-def _prompts(prompt: Any, texts: int) -> list[Any]:
+def _check_prompts(prompt: Any, texts: int) -> list[Any]:
+    """Return a prompt, or None, for each text."""
     if prompt is None:
         return [None] * texts
     if isinstance(prompt, str) or is_conversation(prompt):
-        return entered_texts("prompt", [prompt]) * texts
-    prompts = [None if one is None else entered_texts("prompt", [one])[0] for one in prompt]
+        return check_texts("prompt", [prompt]) * texts
+    prompts = [None if one is None else check_texts("prompt", [one])[0] for one in prompt]
     require(len(prompts) == texts, "the number of prompts", len(prompts), f"1 or {texts}", "give one for each text")
     return prompts
 
 
-def _asked(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> _Asked:
+def _place(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> _PlacedText:
+    """Encode a text behind its prompt; refuse one that is empty or too long, or has blanks."""
     codec, frame = model.codec, model.codec.canvas("")
-    opening, whole = frame[: len(frame) - len(codec.closing)], codec.canvas(text)
-    tokens = tuple(whole[len(opening) : len(whole) - len(codec.closing)])
+    opening, canvas = frame[: len(frame) - len(codec.closing)], codec.canvas(text)
+    tokens = tuple(canvas[len(opening) : len(canvas) - len(codec.closing)])
     blank = model.denoiser.vocabulary.mask_id in tokens
     require(not blank, "text", text, "a text without blanks", "write out what is to be scored")
     require(bool(tokens), "text", text, "one token or more", "write a text")
     before = opening if prompt is None else codec.encode(prompt)
     check_length(model, "text", len(before) + len(tokens) + len(codec.closing))
     request = token_request(model, before, len(tokens), -(-len(tokens) // tokens_per_step))
-    return _Asked(text, plain(prompt), tokens, request)
-
-
-def check_scorable(policy: Policy | Search) -> None:
-    """Refuse a method under which a text has no single way, and say why."""
-    info = method_info(policy)
-    whys = {
-        "it searches: it owns its loop": isinstance(policy, Search),
-        "it chooses positions at random": policy.random,
-        "it re-masks": info is not None and info.commitment == "re-maskable",
-    }
-    for why, so in whys.items():
-        if so:
-            raise ConfigError(
-                f"{policy.name} gives a text no exact likelihood: {why}; {ONE_WAY}; choose another, or "
-                "estimator='monte-carlo'"
-            )
-
-
-def _check_step(policy: Policy, action: Action, change: Transition) -> None:
-    """The same of what it does, for methods whose settings decide it and for those of one's own."""
-    moved = bool(change.remasked_BL.any())
-    own = action.tokens_BL is not None and bool(((action.tokens_BL >= 0) & change.revealed_BL).any())
-    if moved or own:
-        why = "it re-masks" if moved else "it writes tokens of its own"
-        raise ConfigError(f"{policy.name} gives a text no exact likelihood: {why}; {ONE_WAY}; choose another")
-
-
-@dataclass(frozen=True)
-class TeacherForcing:
-    """What rows said of a text that was written on them, place by place."""
-
-    log_p_BL: Tensor
-    step_BL: Tensor
-    """When each place was revealed, -1 for never."""
-    forwards_B: Tensor
-
-
-def force_text(
-    denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, start: Trajectory, truth_BL: Tensor
-) -> TeacherForcing:
-    """The method's own way to a text: it chooses positions, and the text's tokens are written there.
-
-    It never sees what stands behind a mask. Where it reads what was revealed, it reads the text.
-    """
-    check_scorable(policy)
-    assert isinstance(policy, Policy)
-    policy.check(start.state)
-    settings = StepSettings(denoiser, sampling.greedy)
-    look_ahead = LookCache(settings) if policy.looks_ahead else None
-    needs = policy.needs | Needs(posterior=True)
-    traj = replace(start, noise=ForbiddenNoise(start.noise.key_B), sampling=sampling.greedy)
-    log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
-    step_BL, forwards_B = torch.full_like(truth_BL, -1), torch.zeros_like(start.forwards_B)
-    while True:
-        open_B = traj.state.masked_BL.any(-1)
-        left = bool((policy.done(traj) & open_B).any())
-        require(not left, "masks that it leaves", f"some, with {policy.name}", "none", "choose a method that fills all")
-        traj = traj.select(open_B.nonzero().flatten())
-        if traj.state.batch == 0:
-            return TeacherForcing(log_p_BL, step_BL, forwards_B)
-        rows_B = traj.rows_B
-        traj, cost = predict(settings, traj, policy.model_input(traj), needs, look_ahead)
-        if look_ahead is not None:
-            look_ahead.begin(rows_B)
-        action, change = decide(settings, policy, traj, look_ahead)
-        if look_ahead is not None:
-            cost += look_ahead.cost
-        raise_faults(change.fault_B, traj.state.step_B, rows_B)
-        _check_step(policy, action, change)
-        said_BL = _of_truth(traj, truth_BL[rows_B], change.revealed_BL, sampling)
-        log_p_BL[rows_B] += said_BL
-        step_BL[rows_B] = torch.where(change.revealed_BL, traj.state.step_B[:, None], step_BL[rows_B])
-        change = replace(change, confidence_BL=torch.where(change.revealed_BL, said_BL.exp(), 0.0))
-        tokens_BL = torch.where(change.revealed_BL, truth_BL[rows_B], change.state.tokens_BL)
-        after = change.state.after(tokens_BL, change.state.committed_BL, change.state.step_B)
-        change = replace(change, state=after)
-        traj = append_step(traj, policy.name, action, change, cost, keep=policy.past_steps or 1)
-        forwards_B[rows_B] = traj.forwards_B
-
-
-def _of_truth(traj: Trajectory, truth_BL: Tensor, revealed_BL: Tensor, sampling: SamplingParams) -> Tensor:
-    """log p of the text's tokens where they were revealed, 0 elsewhere."""
-    posterior = traj.current_prediction.posterior
-    assert posterior is not None
-    rows_R = posterior.slot_BN[:, : truth_BL.shape[1]][revealed_BL]
-    out_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
-    out_BL[revealed_BL] = token_log_probs(posterior.logits_RV[rows_R], truth_BL[revealed_BL], posterior.edit, sampling)
-    return out_BL
+    return _PlacedText(text, json_values(prompt), tokens, request)
 
 
 def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: SamplingParams) -> Tensor:
-    """log p of a token in each row, as the proposal draws: edited, tempered, filtered. -inf for what is cut off."""
+    """Log-probability of a token in each row of logits, as tokens are sampled: edited, tempered, filtered.
+
+    -inf for a token that a filter cuts off. In float64, because hundreds of these numbers are added up.
+    """
     draw = TokenDraw(sampling.temperature, sampling.top_p, sampling.top_k)
     out = []
     for z_CV, token_C in zip(logits_RV.split(_ROWS), token_R.split(_ROWS), strict=True):
@@ -348,68 +252,135 @@ def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: Sa
     return torch.cat(out) if out else logits_RV.new_zeros(0, dtype=torch.float64)
 
 
-def _exact(
-    denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, asked: Sequence[_Asked], batch: int
+# Exact, under a method
+
+
+@dataclass(frozen=True)
+class TeacherForcing(Policy):
+    """A method that chooses positions, with the tokens of a text written there in place of the model's.
+
+    The method never sees what stands behind a mask; where it reads what was revealed, it reads the text. Every step
+    notes the log-probabilities of the tokens that it wrote, under `LOG_P`.
+    """
+
+    name: ClassVar[str] = "teacher-forcing"
+    method: Policy
+    truth_BL: Tensor
+    """The canvas of every row of the run with its text."""
+    sampling: SamplingParams
+    """How the model's tokens would be drawn; decoding itself is greedy."""
+
+    @property
+    def needs(self) -> Needs:
+        return self.method.needs | Needs(posterior=True)
+
+    @property
+    def past_steps(self) -> int:
+        return self.method.past_steps
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self.method.looks_ahead
+
+    @property
+    def extra_steps(self) -> bool:
+        return self.method.extra_steps
+
+    def check(self, state: State) -> None:
+        self.method.check(state)
+
+    def model_input(self, traj: Trajectory) -> ModelInput:
+        return self.method.model_input(traj)
+
+    def done(self, traj: Trajectory) -> Tensor:
+        return self.method.done(traj) | ~traj.state.masked_BL.any(-1)
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        action = self.method.act(traj, look_ahead)
+        # Tried first, to learn which positions the action reveals.
+        change = apply(traj.state, traj.current_prediction, action)
+        revealed_BL, posterior = change.revealed_BL, traj.current_prediction.posterior
+        if bool(change.remasked_BL.any()):
+            raise _no_likelihood(self.method, "it re-masks")
+        if action.tokens_BL is not None and bool(((action.tokens_BL >= 0) & revealed_BL).any()):
+            raise _no_likelihood(self.method, "it writes tokens of its own")
+        assert posterior is not None, "it is asked for in `needs`"
+        truth_BL = self.truth_BL[traj.rows_B]
+        rows_R = posterior.slot_BN[:, : truth_BL.shape[1]][revealed_BL]
+        log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
+        log_p_BL[revealed_BL] = token_log_probs(
+            posterior.logits_RV[rows_R], truth_BL[revealed_BL], posterior.edit, self.sampling
+        )
+        tokens_BL = torch.where(revealed_BL, truth_BL, -1)
+        return replace(action, tokens_BL=tokens_BL, notes={**action.notes, LOG_P: log_p_BL})
+
+
+def _no_likelihood(policy: Policy | Search, why: str) -> ConfigError:
+    return ConfigError(f"{policy.name} gives a text no exact likelihood: {why}; {_ALLOWED}")
+
+
+def exact_likelihoods(
+    denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, texts: Sequence[_PlacedText], batch: int
 ) -> list[TextLikelihood]:
+    """Log-likelihoods under a method: the product of the probabilities along its only way to each text."""
+    if isinstance(policy, Search):
+        raise _no_likelihood(policy, "it searches: it owns its loop")
+    if policy.random:
+        raise _no_likelihood(policy, "it chooses positions at random")
+    info = method_info(policy)
+    if info is not None and info.commitment == "re-maskable":
+        raise _no_likelihood(policy, "it re-masks")
     rows: list[TextLikelihood] = []
-    check_scorable(policy)
-    for first in range(0, len(asked), batch):
-        part = asked[first : first + batch]
+    for first in range(0, len(texts), batch):
+        part = texts[first : first + batch]
         start = start_trajectory(denoiser, [one.request for one in part], seed=0, extra_steps=policy.extra_steps)
         truth_BL = torch.stack([one.truth(start.state, row) for row, one in enumerate(part)])
-        found = force_text(denoiser, policy, sampling, start, truth_BL)
+        log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
+        step_BL = torch.full_like(truth_BL, -1)
+
+        def add_step(traj: Trajectory, log_p_BL: Tensor = log_p_BL, step_BL: Tensor = step_BL) -> None:
+            step, rows_B = traj.steps[-1], traj.rows_B
+            log_p_BL[rows_B] += step.action.notes[LOG_P]
+            step_BL[rows_B] = torch.where(step.revealed_BL, step.state.step_B[:, None], step_BL[rows_B])
+
+        forced = TeacherForcing(policy, truth_BL, sampling)
+        end = decode(denoiser, forced, start, sampling=sampling.greedy, record=False, on_step=add_step)
+        left = bool(end.state.masked_BL.any())
+        require(not left, "masks that it leaves", f"some, with {policy.name}", "none", "choose a method that fills all")
         for row, one in enumerate(part):
             span = slice(*one.request.answer)
-            log_p, steps = found.log_p_BL[row, span].tolist(), found.step_BL[row, span].tolist()
-            order = tuple(tuple(at for at, s in enumerate(steps) if s == t) for t in sorted(set(steps)))
-            total, forwards = math.fsum(log_p), int(found.forwards_B[row])
-            rows.append(TextLikelihood(one.text, one.prompt, one.tokens, total, None, tuple(log_p), order, forwards))
+            log_p, steps = log_p_BL[row, span].tolist(), step_BL[row, span].tolist()
+            order = [tuple(at for at, s in enumerate(steps) if s == t) for t in sorted(set(steps))]
+            rows.append(one.result(math.fsum(log_p), int(end.forwards_B[row]), log_probs=log_p, order=order))
     return rows
 
 
-def _in_best_order(
-    denoiser: Denoiser, sampling: SamplingParams, asked: _Asked, block: int, batch: int
-) -> TextLikelihood:
-    start = start_trajectory(denoiser, [asked.request], seed=0)
-    truth_L, edit = asked.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
-    found = best_order(
-        denoiser,
-        start.state,
-        truth_L,
-        asked.request.answer,
-        lambda logits_RV, token_R: token_log_probs(logits_RV, token_R, edit, sampling),
-        block,
-        batch,
-    )
-    order = tuple((at,) for at in found.order)
-    total = math.fsum(found.log_p)
-    return TextLikelihood(asked.text, asked.prompt, asked.tokens, total, None, found.log_p, order, found.forwards)
+# LLaDA's bound
 
 
-def _estimated(
-    denoiser: Denoiser, sampling: SamplingParams, asked: _Asked, samples: int, seed: int, batch: int
+def monte_carlo_bound(
+    denoiser: Denoiser, sampling: SamplingParams, text: _PlacedText, samples: int, seed: int, batch: int
 ) -> TextLikelihood:
     """LLaDA's estimate: n / l times the sum of log p over l tokens masked at random, l stratified over 1..n."""
-    start = start_trajectory(denoiser, [asked.request], seed=0)
-    truth_L, edit = asked.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
-    hidden_UL, count_U = masked_sets(asked.request, samples, seed, truth_L.device)
+    start = start_trajectory(denoiser, [text.request], seed=0)
+    truth_L, edit = text.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
+    hidden_UL, count_U = masked_sets(text.request, samples, seed, truth_L.device)
     values: list[Tensor] = []
     for hidden_PL, count_P in zip(hidden_UL.split(batch), count_U.split(batch), strict=True):
         state = start.state.select(torch.zeros_like(count_P))
         state = replace(state, tokens_BL=torch.where(hidden_PL, state.mask_id, truth_L))
         output = denoiser(ModelInput.of(state, Needs()), Needs())
-        said_R = token_log_probs(output.logits_RV, truth_L.expand_as(hidden_PL)[hidden_PL], edit, sampling)
-        sums_P = torch.zeros(len(count_P), dtype=torch.float64, device=said_R.device)
-        sums_P = sums_P.index_add(0, hidden_PL.nonzero()[:, 0], said_R)
-        values.append(sums_P * len(asked.tokens) / count_P)
+        log_p_R = token_log_probs(output.logits_RV, truth_L.expand_as(hidden_PL)[hidden_PL], edit, sampling)
+        sums_P = torch.zeros(len(count_P), dtype=torch.float64, device=log_p_R.device)
+        sums_P = sums_P.index_add(0, hidden_PL.nonzero()[:, 0], log_p_R)
+        values.append(sums_P * len(text.tokens) / count_P)
     value_U = torch.cat(values).cpu().numpy()
     error = float(value_U.std(ddof=1) / math.sqrt(samples)) if samples > 1 else None
-    forwards = samples * output.forwards
-    return TextLikelihood(asked.text, asked.prompt, asked.tokens, float(value_U.mean()), error, (), (), forwards)
+    return text.result(float(value_U.mean()), samples * output.forwards, error=error)
 
 
 def masked_sets(request: Request, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Which places of the answer each sample masks, and how many.
+    """Return the places of the answer that each sample masks, and their number.
 
     The numbers of masks go round 1..n in equal strides from one random start, as in LLaDA's evaluation: each is
     uniform by itself, together they vary less.
@@ -427,5 +398,63 @@ def masked_sets(request: Request, samples: int, seed: int, device: torch.device)
     return inside_UL & (rank_UL < count_U[:, None]), count_U
 
 
-def _exp(value: float) -> float:
-    return math.inf if value > 700 else math.exp(value)
+# DUEL's oracle
+
+
+def best_order(
+    denoiser: Denoiser, sampling: SamplingParams, text: _PlacedText, block: int, batch: int
+) -> TextLikelihood:
+    """The log-likelihood of a text in its best order, one token at a time inside blocks.
+
+    Found by dynamic programming over the subsets of each block: best(S + l) = max over l of best(S) + log p(x_l | S).
+    Predictions under a subset do not depend on the order that led to it, so 2^b - 1 forwards replace b! orders.
+    """
+    state = start_trajectory(denoiser, [text.request], seed=0).state
+    truth_L, edit = text.truth(state, 0), sampling.edit(denoiser.vocabulary)
+    place_L = torch.arange(len(truth_L), device=truth_L.device)
+    first, last = text.request.answer
+    log_probs, order, forwards = [0.0] * (last - first), [], 0
+    for start in range(first, last, block):
+        inside = slice(start, min(start + block, last))
+        size = inside.stop - inside.start
+        bit_B = torch.arange(size, device=truth_L.device)
+        log_p_SB: list[list[float]] = []
+        for subset_U in torch.arange(2**size - 1, device=truth_L.device).split(batch):
+            # Everything before the block is revealed, everything behind it masked, and inside it the subset's bits.
+            known_UB = (subset_U[:, None] >> bit_B) & 1 == 1
+            tokens_L = torch.where(state.masked_BL[0] & (place_L >= start), state.mask_id, truth_L)
+            tokens_UL = tokens_L.repeat(len(subset_U), 1)
+            tokens_UL[:, inside] = torch.where(known_UB, truth_L[inside], state.mask_id)
+            rows = replace(state.select(torch.zeros_like(subset_U)), tokens_BL=tokens_UL)
+            wanted_UL = rows.masked_BL & (place_L >= inside.start) & (place_L < inside.stop)
+            output = denoiser(replace(ModelInput.of(rows, Needs()), wanted_BN=wanted_UL), Needs())
+            log_p_UB = torch.zeros(known_UB.shape, dtype=torch.float64, device=truth_L.device)
+            token_R = truth_L.expand_as(wanted_UL)[wanted_UL]
+            log_p_UB[~known_UB] = token_log_probs(output.logits_RV, token_R, edit, sampling)
+            log_p_SB += log_p_UB.tolist()
+            forwards += output.forwards * len(subset_U)
+        subset = 0
+        for at in _best_way(log_p_SB, size):
+            log_probs[start - first + at] = log_p_SB[subset][at]
+            order.append((start - first + at,))
+            subset |= 1 << at
+    return text.result(math.fsum(log_probs), forwards, log_probs=log_probs, order=order)
+
+
+def _best_way(log_p_SB: Sequence[Sequence[float]], size: int) -> list[int]:
+    """Return the order of a block's places with the largest sum; of equal ones the first by place.
+
+    `log_p_SB` has a row for each subset of revealed places, numbered by its bits.
+    """
+    best, last_place = {0: 0.0}, {0: -1}
+    for subset in range(2**size - 1):  # every part of a subset has a smaller number
+        for at in range(size):
+            if not subset >> at & 1:
+                larger, value = subset | 1 << at, best[subset] + log_p_SB[subset][at]
+                if larger not in best or value > best[larger]:
+                    best[larger], last_place[larger] = value, at
+    way, subset = [], 2**size - 1
+    while subset:
+        way.append(last_place[subset])
+        subset ^= 1 << last_place[subset]
+    return way[::-1]

@@ -1,33 +1,31 @@
-"""A loaded model: `generate` or `infill` text with any unmasking method, and `branch` from any step of it."""
+"""A loaded model: `generate` or `infill` text with any method, `branch` from any step, and `log_likelihood`."""
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from unmask.adapt import Gate
 from unmask.api.likelihood import Likelihoods, log_likelihood
-from unmask.api.options import DecodeOptions, said
+from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_options, spell_options
 from unmask.api.request import (
     Request,
     check_length,
-    entered,
-    entered_texts,
+    check_prompts,
+    check_texts,
     infill_request,
-    is_conversation,
+    start_trajectory,
     steps_of,
     token_request,
 )
-from unmask.api.resolve import ResolvedOptions, branch_options, plain, resolve
+from unmask.api.resolve import ResolvedOptions, branch_options, json_values, resolve
 from unmask.base.display import Displayable
 from unmask.base.environment import versions
-from unmask.base.errors import ConfigError, OtherModel, SchemaError, require
+from unmask.base.errors import ConfigError, OtherModel, SchemaError, require, warn_caller
 from unmask.base.options import fits
 from unmask.core import (
     Action,
@@ -36,7 +34,6 @@ from unmask.core import (
     Noise,
     Policy,
     Search,
-    State,
     Trajectory,
     answer_tokens,
     map_tensors,
@@ -46,10 +43,15 @@ from unmask.core import (
 from unmask.engine import GivenAction
 from unmask.models import Codec, Prompt
 
+_REWRITE = "allowed: what generate, infill and branch write; decode it again"
+
+_SHOWN_LENGTH, _SHOWN_ROWS = 60, 4
+"""Characters and rows of a generation that its `repr` shows."""
+
 
 @dataclass(frozen=True, repr=False)
 class Generation(Displayable):
-    """What `generate`, `infill` and `branch` return: a row per prompt and sample, the samples of one side by side."""
+    """The result of `generate`, `infill` and `branch`: a row per prompt and sample, samples of one side by side."""
 
     texts: tuple[str, ...]
     """The new text of each row; the whole text when infilling."""
@@ -60,17 +62,18 @@ class Generation(Displayable):
     trajectory: Trajectory
     """How every row got there; without steps under `record=False`."""
     config: dict[str, Any]
-    """The resolved configuration: enough to repeat the run. Plain JSON values."""
+    """The resolved configuration, enough to repeat the run, as plain JSON values."""
     policy: Policy | Search
-    """Who decided."""
+    """The method that decided."""
     answer_tokens: tuple[int, ...] = ()
-    """Tokens of each row's answer: without end of text and what stands behind it, which only fill the canvas up."""
+    """Number of tokens of each row's answer, without the end of text and the filler behind it."""
     codec: Codec | None = field(default=None, compare=False)
-    """Spells tokens where it is shown."""
+    """Spells tokens where the run is shown."""
 
     def __repr__(self) -> str:
-        shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in self.texts[:_FEW]]
-        more = f" and {len(self.texts) - _FEW} more" if len(self.texts) > _FEW else ""
+        shown = [text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..." for text in self.texts]
+        shown, hidden = shown[:_SHOWN_ROWS], len(shown) - _SHOWN_ROWS
+        more = f" and {hidden} more" if hidden > 0 else ""
         cost = f"{self.forwards} forwards, {self.tokens_per_forward:.2f} tokens per forward"
         return f"Generation({shown!r}{more}; {self.config['model']['name']}, {self.policy.name}; {cost})"
 
@@ -83,36 +86,36 @@ class Generation(Displayable):
 
     @property
     def row_forwards(self) -> tuple[int, ...]:
-        """Denoiser passes spent on each row, looks ahead and guidance included."""
+        """Denoiser passes spent on each row, look-aheads and guidance included."""
         return tuple(self.trajectory.forwards_B.tolist())
 
     @property
     def forwards(self) -> int:
-        """Passes of all rows together."""
+        """Denoiser passes of all rows together."""
         return sum(self.row_forwards)
 
     @property
     def cost(self) -> AnswerCost:
-        """All that was counted, of all rows together."""
+        """Everything that was counted, of all rows together."""
         return total_cost(self.trajectory)
 
     @property
     def processed(self) -> int:
-        """Tokens that the denoiser read in those passes."""
+        """Number of tokens that the denoiser read in those passes."""
         return int(self.trajectory.processed_B.sum())
 
     @property
     def tokens_per_forward(self) -> float:
-        """Tokens of the answers, not of what fills the canvases up."""
+        """Tokens of the answers, without filler, per denoiser pass."""
         return sum(self.answer_tokens) / self.forwards
 
     def to_json(self) -> str:
-        """Everything but the trajectory; the same run gives the same bytes."""
+        """Everything but the trajectory as JSON; the same run gives the same bytes."""
         steps = self.trajectory.state.step_B.tolist()
         columns = zip(self.texts, self.canvases, self.tokens, self.answer_tokens, steps, self.row_forwards, strict=True)
         names = ("text", "canvas", "tokens", "answer_tokens", "steps", "forwards")
         document = {
-            "rows": [plain(dict(zip(names, row, strict=True))) for row in columns],
+            "rows": [json_values(dict(zip(names, row, strict=True))) for row in columns],
             **self.cost._asdict(),
             "answer_tokens": sum(self.answer_tokens),
             "tokens_per_forward": self.tokens_per_forward,
@@ -123,12 +126,6 @@ class Generation(Displayable):
         return re.sub(r"\[\n[\s\d,-]*\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), spread)
 
 
-_WRITTEN = "allowed: what generate, infill and branch write; decode it again"
-
-_SHOWN, _FEW = 60, 4
-"""Characters and rows of a generation that its `repr` shows."""
-
-
 @dataclass(frozen=True)
 class Model:
     """A denoiser that can read and write text."""
@@ -137,119 +134,79 @@ class Model:
     denoiser: Denoiser = field(repr=False)
     codec: Codec = field(repr=False)
     options: Mapping[str, Any]
+    """How it was loaded: recorded in every result."""
     max_length: int | None = None
     """Positions of the longest canvas; None for no limit."""
     default_prompt: str = ""
-    """Stands in for a prompt nobody gave."""
+    """The prompt where none is given."""
     max_new_tokens: int | None = None
-    """New tokens when nobody says how many; None for the rest of the canvas."""
+    """Tokens to add where no number is given; None for the rest of the canvas."""
     reference: str = "llada"
-    """The method its authors decode with: the policy when nobody names one."""
+    """The method its authors decode with: the policy where none is named."""
 
     @property
     def fingerprint(self) -> str:
-        """Which model this is: a hash of a checkpoint's files, or of what else it was made from."""
-        of_files = self.options.get("fingerprint")
-        made_from = json.dumps([self.name, plain(self.options)], sort_keys=True)
-        return str(of_files or hashlib.sha256(made_from.encode()).hexdigest()[:16])
+        """Which model this is: a hash of a checkpoint's files, or of the name and options it was made from."""
+        made_from = json.dumps([self.name, json_values(self.options)], sort_keys=True)
+        return str(self.options.get("fingerprint") or hashlib.sha256(made_from.encode()).hexdigest()[:16])
 
-    def generate(
-        self,
-        prompt: Prompt | Sequence[Prompt] | None = None,
-        *,
-        policy: str | Policy | Search | None = None,
-        preset: str | None = None,
-        max_new_tokens: int | None = None,
-        gen_length: int | None = None,
-        steps: int | None = None,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        sampler: str = "inverse",
-        cfg_scale: float = 0.0,
-        seed: int = 0,
-        samples: int = 1,
-        eos_fill: bool = False,
-        logits_eos_inf: bool = False,
-        confidence_eos_eot_inf: bool = False,
-        eos_penalty: float = 0.0,
-        cache: str | None = None,
-        cache_refresh: int = 0,
-        gate: Gate | str | Path | None = None,
-        force_gate: bool = False,
-        planner: "Denoiser | Model | None" = None,
-        record: bool = True,
-        record_top: int = 0,
-        on_step: Callable[[Trajectory], None] | None = None,
-        **settings: Any,
-    ) -> Generation:
-        """Answer each prompt with `max_new_tokens` tokens (default: the model's `horizon`) in `steps` steps.
+    @spell_options
+    def generate(self, prompt: Prompt | Sequence[Prompt] | None = None, **options: Any) -> Generation:
+        """Continue one prompt or several; without any, the model's own default prompt.
 
         A prompt is a text (one user turn, for models with a chat template) or a conversation: a list of
-        {"role": ..., "content": ...}. Half as many steps as new tokens, rounded up, is the default, or a gate's own
-        share. `gen_length` is another name for `max_new_tokens`.
+        {"role": ..., "content": ...}. The default for `steps` is half as many as new tokens, rounded up, or a gate's
+        own share.
 
-        policy: a name or an object; None is the model's reference. preset: its published settings for a task. cache:
-        "prefix" or "dual", approximate. gate: a calibrated gate or its file, for policy="selective"; force_gate:
-        though it is another model's. planner: a second network for p2(planner=True). record_top: most probable tokens
-        that a recorded step keeps of each position, 0 for what the policy reads. Any other keyword is a setting of the
-        policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods`
-        lists them. Without a policy, score, region, cardinality and commitment compose one (`unmask.compose`). A row's
-        random numbers depend on seed, sample and its own first canvas, so a prompt gets the same answer in any batch.
+        policy: a name or an object; None is the model's reference. preset: its published settings for a task.
+        max_new_tokens (or gen_length), steps, temperature, top_p, top_k, sampler, seed, samples: as elsewhere.
+        cfg_scale: classifier-free guidance. eos_fill, logits_eos_inf, confidence_eos_eot_inf, eos_penalty: the end of
+        the text. cache ("prefix" or "dual") and cache_refresh: approximate. gate: a calibrated gate or its file, for
+        policy="selective"; force_gate: though it is another model's. planner: a second network for p2(planner=True).
+        record, record_top: what the trajectory keeps. on_step: called after every step. `unmask.api.DecodeOptions`
+        describes each of them.
+
+        Any other keyword is a setting of the policy, by the name its authors use: block_length, remasking (llada),
+        alg, alg_temp (dream); `unmask methods` lists them. Without a policy, score, region, cardinality and commitment
+        compose one (`unmask.compose`). A row's random numbers depend on seed, sample and its own first canvas, so a
+        prompt gets the same answer in any batch.
         """
-        resolved = resolve(self, DecodeOptions.of("generate", said("generate", locals())))
-        given: Any = self.default_prompt if prompt is None else prompt
-        prompts = [entered(given)] if is_conversation(given) else entered_texts("prompt", given)
-        requests = [self._generation(one, resolved) for one in prompts]
-        return self._run("generate", prompts, requests, resolved, default_prompt=prompt is None)
+        check_options("generate", options)
+        resolved = resolve(self, DecodeOptions(**options))
+        prompts = check_prompts(self.default_prompt if prompt is None else prompt)
+        requests = [self._request(one, resolved) for one in prompts]
+        return self._decode("generate", prompts, requests, resolved, default_prompt=prompt is None)
 
-    def infill(
-        self,
-        text: str | Sequence[str],
-        *,
-        policy: str | Policy | Search | None = None,
-        preset: str | None = None,
-        steps: int | None = None,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        sampler: str = "inverse",
-        cfg_scale: float = 0.0,
-        seed: int = 0,
-        samples: int = 1,
-        eos_fill: bool = False,
-        logits_eos_inf: bool = False,
-        confidence_eos_eot_inf: bool = False,
-        eos_penalty: float = 0.0,
-        cache: str | None = None,
-        cache_refresh: int = 0,
-        gate: Gate | str | Path | None = None,
-        force_gate: bool = False,
-        planner: "Denoiser | Model | None" = None,
-        record: bool = True,
-        record_top: int = 0,
-        on_step: Callable[[Trajectory], None] | None = None,
-        **settings: Any,
-    ) -> Generation:
+    @spell_options
+    def infill(self, text: str | Sequence[str], **options: Any) -> Generation:
         """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
 
         The default for `steps` is half as many as there are blanks, rounded up, or a gate's own share. Further options
         as for `generate`.
         """
-        resolved = resolve(self, DecodeOptions.of("infill", said("infill", locals())))
-        texts = entered_texts("text", text)
-        requests = [infill_request(self, one, resolved.options.steps, resolved.share) for one in texts]
-        return self._run("infill", texts, requests, resolved, default_prompt=False)
+        check_options("infill", options)
+        resolved = resolve(self, DecodeOptions(**options))
+        texts = check_texts("text", text)
+        requests = [infill_request(self, one, resolved.options.steps, resolved.steps_share) for one in texts]
+        return self._decode("infill", texts, requests, resolved, default_prompt=False)
 
+    @spell_options
     def log_likelihood(
         self, text: str | Sequence[str], *, prompt: Prompt | Sequence[Prompt] | None = None, **options: Any
     ) -> Likelihoods:
-        """How probable each text is after its prompt: exactly, under a method (`policy=`), or bounded (`estimator=`).
+        """Compute how probable each text is after its prompt (one for all, or one each; none: the text alone).
 
-        The options, and which quantity it is, are those of `unmask.api.likelihood.score_texts`.
+        estimator="exact": under `policy` (default: the model's reference) with any of its settings, `tokens_per_step`
+        tokens in a step of its schedule; refused where the method draws positions, re-masks or writes tokens of its
+        own. estimator="monte-carlo": LLaDA's lower bound from `samples` masked copies and a `seed`.
+        estimator="oracle": the best order inside blocks of `oracle_block` tokens. Tokens are drawn at `temperature`,
+        with top_p, top_k, cfg_scale and the end-of-text options of `generate`; a token that a filter cuts off makes
+        -inf. `batch_size` canvases go through the model together; no row's result depends on the others.
         """
-        return log_likelihood(self, text, prompt, **options)
+        check_options("log_likelihood", options)
+        return log_likelihood(self, text, prompt, LikelihoodOptions(**options))
 
+    @spell_options
     def branch(
         self,
         generation: Generation | Trajectory | str | Path,
@@ -257,57 +214,145 @@ class Model:
         step: int,
         row: int = 0,
         action: Action | Policy | None = None,
-        policy: str | Policy | Search | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        sampler: str | None = None,
-        cfg_scale: float | None = None,
-        seed: int | None = None,
-        eos_fill: bool | None = None,
-        logits_eos_inf: bool | None = None,
-        confidence_eos_eot_inf: bool | None = None,
-        eos_penalty: float | None = None,
-        gate: Gate | str | Path | None = None,
-        force_gate: bool | None = None,
-        planner: "Denoiser | Model | None" = None,
-        record: bool | None = None,
-        record_top: int | None = None,
-        on_step: Callable[[Trajectory], None] | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> Generation:
-        """One row of a run again from its state before `step`, decoded differently.
+        """Decode one row of a run again from its state before `step`, differently.
 
         `generation` is what `generate`, `infill` or `branch` returned, its trajectory, or the file of one (`--save`,
-        `Trajectory.save`); a run of another model is refused. What is not said is inherited: policy and settings,
-        temperature and the other options, and the row's random numbers, so that a branch of which nothing is said
-        repeats the run. A branch of a branch does so from beyond the step where that one began: an action taken there
-        is not taken again. `action` is taken at that step: an `Action` for one row, or a policy that decides this step
-        alone; the policy goes on after it. `seed` draws other random numbers.
+        `Trajectory.save`); a run of another model is refused. An option that is not given is inherited: policy and
+        settings, temperature and the others, and the row's random numbers, so a branch without options repeats the
+        run. A branch of a branch does so from beyond the step where that one began: an action taken there is not taken
+        again. `action` is taken at that step: an `Action` for one row, or a policy that decides this step alone; the
+        policy goes on after it. `seed` draws other random numbers.
         """
-        traj = _trajectory(generation)
+        # None means "inherit", as in the signature; settings of a policy may be None.
+        given = {name: value for name, value in options.items() if value is not None or name not in OPTIONS}
+        traj = _trajectory_of(generation)
         self._check_origin(traj)
         own = generation.policy if isinstance(generation, Generation) else None
-        options, gated = branch_options(traj, said("branch", locals()), own)
-        resolved = resolve(self, options)
+        decode_settings, gate_entry = branch_options(traj, given, own)
+        resolved = resolve(self, decode_settings)
         start = traj.resume(row, step)
         self._check_tokens(start)
-        start = map_tensors(start, lambda tensor: tensor.to(self.denoiser.device))
-        key = self._key(start, seed)
-        start = replace(start, noise=Noise.of([key], self.denoiser.device))
-        if action is not None:
-            start = resolved.first(start, _one_step_policy(action, self.denoiser.device))
-        end = resolved.decode(start)
+        device = self.denoiser.device
+        start = map_tensors(start, lambda tensor: tensor.to(device))
         before = traj.config or {}
-        left = {name: before[name] for name in ("policy", "proposal", "seed", "branch") if name in before}
-        taken = None if action is None else end.steps[step].policy
-        lines = [{**(start.config or {})["rows"][0], "key": key}]
-        config = {**resolved.config, **gated, "default_prompt": before["default_prompt"], "rows": lines}
-        config |= {"branch": {"row": row, "step": step, "action": taken, "from": left}}
-        return self._result(str(before["task"]), end, [_answer(end.state)], config, resolved)
+        line = (start.config or {})["rows"][0]
+        key = int(start.noise.key_B[0])
+        if "seed" in given:
+            first = start.steps[0].state if start.steps else start.state
+            canvas = first.tokens_BL[0, : int(first.length_B[0])].tolist()
+            key = row_key(given["seed"], np.array(canvas, "<i8").tobytes(), line["sample"])
+        start = replace(start, noise=Noise.of([key], device))
+        if action is not None:
+            start = resolved.decode_first_step(start, _one_step_policy(action, self.denoiser))
+        end = resolved.decode(start)
+        config = {
+            **resolved.config,
+            **gate_entry,
+            "default_prompt": before["default_prompt"],
+            "rows": [{**line, "key": key}],
+            "branch": {
+                "row": row,
+                "step": step,
+                "action": None if action is None else end.steps[step].policy,
+                "from": {name: before[name] for name in ("policy", "proposal", "seed", "branch") if name in before},
+            },
+        }
+        answer = end.state.answer_BL[0].nonzero().flatten().tolist()
+        return self._generation(str(before["task"]), end, [(answer[0], answer[-1] + 1)], config, resolved)
+
+    def _request(self, prompt: Prompt, resolved: ResolvedOptions) -> Request:
+        """Make the request of a prompt; decide how many tokens to add."""
+        tokens, wanted = self.codec.encode(prompt), resolved.options.max_new_tokens
+        taken = len(tokens) + len(self.codec.closing)
+        room = None if self.max_length is None else self.max_length - taken
+        if wanted is None and self.max_new_tokens is not None:
+            wanted = self.max_new_tokens if room is None else min(self.max_new_tokens, max(room, 1))
+        if wanted is None and room is None:
+            raise ConfigError(f"max_new_tokens is None; allowed: 1 or more with {self.name}; say how many")
+        check_length(self, "prompt", taken + 1)
+        if wanted is None:
+            assert room is not None
+            wanted = room
+        allowed = (
+            "1 or more" if room is None else f"1 to {room} ({taken} of {self.max_length} positions are the prompt)"
+        )
+        enough = wanted >= 1 and (room is None or wanted <= room)
+        require(enough, "max_new_tokens", wanted, allowed, "change it, or shorten the prompt")
+        steps = resolved.options.steps
+        return token_request(self, tokens, wanted, steps_of(resolved.steps_share, wanted) if steps is None else steps)
+
+    def _decode(
+        self,
+        task: str,
+        prompts: Sequence[Prompt],
+        requests: Sequence[Request],
+        resolved: ResolvedOptions,
+        default_prompt: bool,
+    ) -> Generation:
+        """Decode, and record of every row its prompt, key and steps."""
+        samples, gate = range(resolved.options.samples), resolved.gate
+        pairs = [(*pair, sample) for pair in zip(prompts, requests, strict=True) for sample in samples]
+        start = start_trajectory(
+            self.denoiser,
+            [request for _, request, _ in pairs],
+            resolved.options.seed,
+            streams=[sample for *_, sample in pairs],
+            extra_steps=resolved.policy.extra_steps,
+        )
+        end = resolved.decode(start)
+        rows = [
+            {
+                "prompt": json_values(prompt),
+                "sample": sample,
+                "key": key,
+                "new_tokens": request.blanks,
+                "steps": request.steps,
+            }
+            for (prompt, request, sample), key in zip(pairs, start.noise.key_B.tolist(), strict=True)
+        ]
+        config = resolved.config
+        if gate is not None:
+            own = {r: steps_of(resolved.steps_share, r.blanks) for r in requests}
+            texts = [gate.at_other_steps(request.steps, steps, request.blanks) for request, steps in own.items()]
+            found = [text for text in dict.fromkeys(texts) if text]
+            for text in found:
+                warn_caller(text)
+            config |= {"warnings": found} if found else {}
+        config |= {"default_prompt": default_prompt, "rows": rows}
+        return self._generation(task, end, [request.answer for _, request, _ in pairs], config, resolved)
+
+    def _generation(
+        self,
+        task: str,
+        end: Trajectory,
+        answers: Sequence[tuple[int, int]],
+        config: dict[str, Any],
+        resolved: ResolvedOptions,
+    ) -> Generation:
+        """Spell the rows of a finished run; the trajectory gets the configuration that made it."""
+        lengths = end.state.length_B.tolist()
+        canvases = [tuple(row[:n]) for row, n in zip(end.state.tokens_BL.tolist(), lengths, strict=True)]
+        spans = [(0, n) for n in lengths] if task == "infill" else answers
+        tokens = [canvas[slice(*span)] for canvas, span in zip(canvases, spans, strict=True)]
+        # An answer ends where the model ended it, an infilled text does not.
+        spell = self.codec.answer if task == "generate" else self.codec.text
+        ends = self.denoiser.vocabulary.eos_ids
+        config = {"task": task, **config, "versions": versions()}
+        return Generation(
+            texts=tuple(map(spell, tokens)),
+            tokens=tuple(tokens),
+            canvases=tuple(map(self.codec.decode, canvases)),
+            trajectory=replace(end, config=config),
+            config=config,
+            policy=resolved.policy,
+            answer_tokens=tuple(answer_tokens(end.state, ends, cut=task == "generate").tolist()),
+            codec=self.codec,
+        )
 
     def _check_origin(self, traj: Trajectory) -> None:
-        """Refuse the run of another model, and one that does not say whose it is."""
+        """Refuse the run of another model, and one without a configuration that makes sense."""
         config = traj.config or {}
         theirs = config.get("fingerprint")
         if theirs is None:
@@ -324,135 +369,34 @@ class Model:
         rows = config.get("rows")
         whole = isinstance(rows, list) and len(rows) == traj.state.batch
         lines = whole and all(isinstance(row, Mapping) and fits(row.get("sample"), int) for row in rows or ())
-        if (
-            config.get("task") not in ("generate", "infill")
-            or not lines
-            or not fits(config.get("default_prompt"), bool)
-        ):
-            raise SchemaError(f"the run's configuration makes no sense; {_WRITTEN}")
+        task_known = config.get("task") in ("generate", "infill")
+        if not (task_known and lines and fits(config.get("default_prompt"), bool)):
+            raise SchemaError(f"the run's configuration makes no sense; {_REWRITE}")
 
     def _check_tokens(self, start: Trajectory) -> None:
         """Refuse canvases that this model could not have made."""
         vocabulary = self.denoiser.vocabulary
+        most = max(vocabulary.size - 1, vocabulary.mask_id)
         for state in (start.state, *(step.state for step in start.steps)):
-            most = max(vocabulary.size - 1, vocabulary.mask_id)
             if state.mask_id != vocabulary.mask_id or int(state.tokens_BL.max()) > most:
-                raise SchemaError(f"the run holds tokens that the model has not; {_WRITTEN}")
-
-    def _key(self, start: Trajectory, seed: int | None) -> int:
-        """The row's random numbers: its own, or those of another seed."""
-        if seed is None:
-            return int(start.noise.key_B[0])
-        first = start.steps[0].state if start.steps else start.state
-        canvas = first.tokens_BL[0, : int(first.length_B[0])].tolist()
-        return row_key(seed, np.array(canvas, "<i8").tobytes(), (start.config or {})["rows"][0]["sample"])
-
-    def _generation(self, prompt: Prompt, resolved: ResolvedOptions) -> Request:
-        tokens = self.codec.encode(prompt)
-        count = self._new_tokens(len(tokens) + len(self.codec.closing), resolved.options.max_new_tokens)
-        steps = resolved.options.steps
-        return token_request(self, tokens, count, steps_of(resolved.share, count) if steps is None else steps)
-
-    def _new_tokens(self, taken: int, wanted: int | None) -> int:
-        """How many tokens to add to a canvas of which so many positions are taken."""
-        if wanted is None and self.max_new_tokens is not None:
-            wanted = (
-                self.max_new_tokens
-                if self.max_length is None
-                else min(self.max_new_tokens, max(self.max_length - taken, 1))
-            )
-        if wanted is None and self.max_length is None:
-            raise ConfigError(f"max_new_tokens is None; allowed: 1 or more with {self.name}; say how many")
-        check_length(self, "prompt", taken + 1)
-        room = None if self.max_length is None else self.max_length - taken
-        if wanted is None:
-            assert room is not None
-            return room
-        allowed = (
-            "1 or more" if room is None else f"1 to {room} ({taken} of {self.max_length} positions are the prompt)"
-        )
-        fits = wanted >= 1 and (room is None or wanted <= room)
-        require(fits, "max_new_tokens", wanted, allowed, "change it, or shorten the prompt")
-        return wanted
-
-    def _run(
-        self,
-        task: str,
-        prompts: Sequence[Prompt],
-        requests: Sequence[Request],
-        resolved: ResolvedOptions,
-        default_prompt: bool,
-    ) -> Generation:
-        """Decode, and say of every row what was asked and what came out."""
-        start = resolved.start(requests)
-        end = resolved.decode(start)
-        samples = range(resolved.options.samples)
-        asked = [(*pair, sample) for pair in zip(prompts, requests, strict=True) for sample in samples]
-        rows = [
-            {
-                "prompt": plain(prompt),
-                "sample": sample,
-                "key": key,
-                "new_tokens": request.blanks,
-                "steps": request.steps,
-            }
-            for (prompt, request, sample), key in zip(asked, start.noise.key_B.tolist(), strict=True)
-        ]
-        remarks = resolved.remarks([request for _, request, _ in asked])
-        config = {**resolved.config, **remarks, "default_prompt": default_prompt, "rows": rows}
-        return self._result(task, end, [request.answer for _, request, _ in asked], config, resolved)
-
-    def _result(
-        self,
-        task: str,
-        end: Trajectory,
-        spans: Sequence[tuple[int, int]],
-        config: dict[str, Any],
-        resolved: ResolvedOptions,
-    ) -> Generation:
-        """The rows as texts; the trajectory says what made it."""
-        lengths = end.state.length_B.tolist()
-        canvases = [tuple(row[:n]) for row, n in zip(end.state.tokens_BL.tolist(), lengths, strict=True)]
-        whole = [(0, n) for n in lengths] if task == "infill" else spans
-        answers = [canvas[slice(*span)] for canvas, span in zip(canvases, whole, strict=True)]
-        # An answer ends where the model ended it, an infilled text does not.
-        spell = self.codec.answer if task == "generate" else self.codec.text
-        config = {"task": task, **config, "versions": versions()}
-        return Generation(
-            texts=tuple(map(spell, answers)),
-            tokens=tuple(answers),
-            canvases=tuple(map(self.codec.decode, canvases)),
-            trajectory=replace(end, config=config),
-            config=config,
-            policy=resolved.policy,
-            answer_tokens=tuple(
-                answer_tokens(end.state, self.denoiser.vocabulary.eos_ids, cut=task == "generate").tolist()
-            ),
-            codec=self.codec,
-        )
+                raise SchemaError(f"the run holds tokens that the model has not; {_REWRITE}")
 
 
-def _trajectory(run: Any) -> Trajectory:
-    """Of a generation, of a file, or the thing itself."""
+def _trajectory_of(run: Any) -> Trajectory:
+    """Return the trajectory of a generation or of a file."""
     if isinstance(run, Generation):
         return run.trajectory
     if isinstance(run, str | Path):
         return Trajectory.load(run)
-    require(isinstance(run, Trajectory), "generation", run, "a Generation, a Trajectory or its file", "pass one")
-    traj: Trajectory = run
-    return traj
+    if not isinstance(run, Trajectory):
+        require(False, "generation", run, "a Generation, a Trajectory or its file", "pass one")
+    return run
 
 
-def _one_step_policy(action: Any, device: torch.device) -> Policy:
-    """Who takes the first step of a branch."""
+def _one_step_policy(action: Any, denoiser: Denoiser) -> Policy:
+    """Return the policy that takes the first step of a branch."""
     if isinstance(action, Action):
-        return GivenAction(map_tensors(action, lambda tensor: tensor.to(device)))
-    require(isinstance(action, Policy), "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
-    chosen: Policy = action
-    return chosen
-
-
-def _answer(state: State) -> tuple[int, int]:
-    """Where the answer of the only row begins and ends."""
-    places = state.answer_BL[0].nonzero().flatten().tolist()
-    return places[0], places[-1] + 1
+        return GivenAction(map_tensors(action, lambda tensor: tensor.to(denoiser.device)))
+    if not isinstance(action, Policy):
+        require(False, "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
+    return action

@@ -1,6 +1,7 @@
-"""From a prompt to a canvas, its steps and its random numbers: one place for `generate`, `compare` and studies.
+"""From a prompt to a canvas, its number of steps and its random numbers.
 
-Whoever decodes a prompt goes through here, so that the same prompt, seed and policy give the same answer everywhere.
+Everything that decodes a prompt goes through here, so that the same prompt, seed and policy give the same answer in
+`generate`, in a comparison and in a study.
 """
 
 import math
@@ -16,7 +17,10 @@ from unmask.core import Denoiser, Noise, State, Trajectory, row_key
 from unmask.models import Codec, Prompt
 
 STEPS_SHARE = 0.5
-"""Steps / blanks when nobody says: two tokens per step."""
+"""Steps per blank where no number of steps is given: two tokens per step."""
+
+_BYTE_ORDER_MARK = "\ufeff"
+"""Some editors put it before a text."""
 
 
 class LoadedModel(Protocol):
@@ -40,58 +44,58 @@ class LoadedModel(Protocol):
 
 @dataclass(frozen=True)
 class TextSide:
-    """What of a model turns prompts into canvases, and says how large they may be: known without its weights."""
+    """The part of a model that makes canvases of prompts and limits their size; known without its weights."""
 
     codec: Codec
     vocab: int
-    """Tokens that a position may hold."""
+    """Number of tokens that a position may hold."""
     max_length: int | None
     """Positions of the longest canvas."""
 
-    def canvas(self, prompt: Prompt, horizon: int) -> int:
-        """Positions of a prompt's canvas, as `generation` makes it."""
-        return len(self.codec.encode(prompt)) + horizon + len(self.codec.closing)
+    def canvas(self, prompt: Prompt, max_new_tokens: int) -> int:
+        """Positions of a prompt's canvas, as `prompt_request` makes it."""
+        return len(self.codec.encode(prompt)) + max_new_tokens + len(self.codec.closing)
 
 
 def text_side(model: LoadedModel) -> TextSide:
-    """Of a model that is loaded."""
+    """Return the text side of a loaded model."""
     return TextSide(model.codec, model.denoiser.vocabulary.size, model.max_length)
 
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt, ready to be decoded."""
+    """A prompt ready to be decoded."""
 
     id: str
     canvas: tuple[int, ...]
     given: tuple[bool, ...]
     steps: int
-    """T, the planned number of steps."""
+    """The planned number of steps, T."""
     answer: tuple[int, int]
     """Where on the canvas the answer begins and ends."""
 
     @property
     def blanks(self) -> int:
-        """Positions to fill."""
+        """Number of positions to fill."""
         return self.given.count(False)
 
     @property
     def key(self) -> bytes:
-        """What random numbers know of the prompt: its first canvas, and nothing of its company."""
+        """The prompt's part in its row key: the first canvas alone, so that a row's company changes nothing."""
         return np.array(self.canvas, "<i8").tobytes()
 
     def padded_length(self, bucket: int) -> int:
-        """The canvas rounded up to its bucket: a function of this prompt alone."""
+        """Length of the canvas rounded up to a multiple of `bucket`: a function of this prompt alone."""
         return -(-len(self.canvas) // bucket) * bucket
 
 
 def prompt_request(model: LoadedModel, prompt: Prompt, max_new_tokens: int, steps: int, id: str = "") -> Request:
-    """A prompt followed by `horizon` blanks."""
+    """Make the request of a prompt: its tokens, then `max_new_tokens` blanks."""
     return token_request(model, model.codec.encode(prompt), max_new_tokens, steps, id)
 
 
 def token_request(model: LoadedModel, prompt: Sequence[int], max_new_tokens: int, steps: int, id: str = "") -> Request:
-    """The same for a prompt that is encoded already."""
+    """Make the request of a prompt that is encoded already."""
     closing = model.codec.closing
     canvas = (*prompt, *(model.denoiser.vocabulary.mask_id,) * max_new_tokens, *closing)
     given = (*(True,) * len(prompt), *(False,) * max_new_tokens, *(True,) * len(closing))
@@ -99,7 +103,7 @@ def token_request(model: LoadedModel, prompt: Sequence[int], max_new_tokens: int
 
 
 def infill_request(model: LoadedModel, text: str, steps: int | None = None, share: float = STEPS_SHARE) -> Request:
-    """A text with blanks, all of it the answer; `steps` steps, or a share of the blanks."""
+    """Make the request of a text with blanks, all of it the answer; without `steps` a share of the blanks."""
     canvas = tuple(model.codec.canvas(text))
     given = tuple(token != model.denoiser.vocabulary.mask_id for token in canvas)
     blanks = given.count(False)
@@ -118,7 +122,7 @@ def check_length(model: LoadedModel, name: str, needed: int) -> None:
 
 
 def steps_of(share: float, blanks: int) -> int:
-    """T as a share of the blanks, rounded up; the one rounding of the package.
+    """Number of steps for a share of the blanks, rounded up; the only rounding of its kind.
 
     A product such as 0.07 * 100 may lie a rounding error above its whole number, hence the tolerance.
     """
@@ -133,9 +137,10 @@ def start_trajectory(
     streams: Sequence[int] = (),
     extra_steps: bool = False,
 ) -> Trajectory:
-    """The prompts before their first step, on canvases of `slots`; `streams` tell repeated prompts apart.
+    """Make the trajectory of requests before their first step, on canvases of `slots` positions.
 
-    `extra_steps` is the policy's: without it more steps than answer positions are refused.
+    `streams` tell repeated prompts apart. `extra_steps` is the policy's: without it more steps than answer positions
+    are refused.
     """
     device = denoiser.device
     state = State.from_canvases(
@@ -150,36 +155,39 @@ def start_trajectory(
     return Trajectory.start(state if slots is None else state.pad_to(slots), Noise.of(keys, device))
 
 
-_BOM = "\ufeff"
-"""What some editors put before a text; no part of it."""
+# Prompts and texts as they enter
 
 
-def entered(prompt: Any) -> Any:
-    """A prompt from outside: storable, and without a byte order mark."""
-    if isinstance(prompt, str):
-        return storable(prompt).removeprefix(_BOM)
-    if isinstance(prompt, Mapping):
-        return {key: entered(value) for key, value in prompt.items()}
-    return [entered(turn) for turn in prompt] if is_conversation(prompt) else prompt
+def is_conversation(value: object) -> bool:
+    """Tell a list of messages, which is one prompt, from a list of prompts."""
+    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)
 
 
-def entered_texts(name: str, given: Any) -> list[Any]:
-    """One text or several as a list; a prompt may be a conversation."""
+def check_prompts(prompt: Any) -> list[Any]:
+    """Return one prompt or several as a list. A prompt is a text or a conversation."""
+    return [_storable_prompt(prompt)] if is_conversation(prompt) else check_texts("prompt", prompt)
+
+
+def check_texts(name: str, given: Any) -> list[Any]:
+    """Return one text or several as a list; called `name` in messages. Only prompts may be conversations."""
     in_bytes = isinstance(given, bytes | bytearray | memoryview)
     require(not in_bytes, name, given, "a text, or a list of texts", f"decode the bytes: {name}.decode('utf-8')")
     require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
     texts = [given] if isinstance(given, str) else list(given)
     require(bool(texts), name, texts, "one text or more", f"pass a {name}")
-    for text in texts:
+    for at, text in enumerate(texts):
         ok = isinstance(text, str) or (name == "prompt" and is_conversation(text))
         allowed = "a text, or a list of texts" + (" or conversations" if name == "prompt" else "")
         require(ok, name, text, allowed, f"pass the {name} as a string")
-    texts = [entered(text) for text in texts]
-    for text in texts:
-        require(len(text) > 0, name, text, "one character or more", f"write a {name}")
+        texts[at] = _storable_prompt(text)
+        require(len(texts[at]) > 0, name, texts[at], "one character or more", f"write a {name}")
     return texts
 
 
-def is_conversation(value: object) -> bool:
-    """A list of messages, as opposed to a list of prompts."""
-    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)
+def _storable_prompt(prompt: Any) -> Any:
+    """Return a prompt with text that every file can hold, and without a byte order mark."""
+    if isinstance(prompt, str):
+        return storable(prompt).removeprefix(_BYTE_ORDER_MARK)
+    if isinstance(prompt, Mapping):
+        return {key: _storable_prompt(value) for key, value in prompt.items()}
+    return [_storable_prompt(turn) for turn in prompt] if is_conversation(prompt) else prompt

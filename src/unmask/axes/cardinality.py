@@ -197,7 +197,7 @@ class Cardinality:
         return torch.where(state.remaining_B == 1, finishing_B, kappa_B) if self.below else finishing_B
 
     def describe(self) -> dict[str, Any]:
-        """The rule, its number, and whether it goes by the steps."""
+        """The rule, its number, and whether it goes by the steps, as JSON values for listings."""
         value = {number.name: self.number for number in TABLE[self.rule].numbers}
         below = {"below": True} if self.below else {}
         return {"rule": self.rule, **value, "within_steps": self.bounded, **below}

@@ -1,4 +1,4 @@
-"""Revision: which revisable positions go back to the mask. ReMDM's sigma in its cap, rescale, conf and loop forms.
+"""Remasking: which revisable positions go back to the mask. ReMDM's sigma in its cap, rescale, conf and loop forms.
 
 Time runs from t = 1 (all masked) to 0; alpha is the probability of being clean, 1 - t on the linear schedule. A
 revealed position is re-masked with probability sigma; a masked one is revealed with the probability that keeps the
@@ -17,51 +17,32 @@ VARIANTS = ("cap", "rescale", "conf", "loop")
 
 
 def sigma_max(alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
-    """min(1, (1 - alpha_s) / alpha_t); 1 where alpha_t = 0."""
+    """Largest valid sigma: min(1, (1 - alpha_s) / alpha_t); 1 where alpha_t = 0."""
     safe_t = torch.where(alpha_t > 0, alpha_t, torch.ones_like(alpha_t))
     return torch.where(alpha_t > 0, ((1 - alpha_s) / safe_t).clamp(max=1), torch.ones_like(alpha_t))
 
 
-def sigma_cap(alpha_t: Tensor, alpha_s: Tensor, eta: float) -> Tensor:
-    return sigma_max(alpha_t, alpha_s).clamp(max=eta)
-
-
-def sigma_rescale(alpha_t: Tensor, alpha_s: Tensor, eta: float) -> Tensor:
-    return eta * sigma_max(alpha_t, alpha_s)
-
-
-def sigma_conf(alpha_t_B: Tensor, alpha_s_B: Tensor, psi_BL: Tensor, revisable_BL: Tensor) -> Tensor:
-    """sigma_max spread by softmax(-psi) over the revisable positions: the least sure when revealed goes first.
-
-    0 where psi is infinite: a position that nothing is known about stays.
-    """
-    logits_BL = torch.where(revisable_BL, -psi_BL, float("-inf"))
-    known_BL = logits_BL.isfinite()
-    # The softmax of a row without any is NaN, but then there is nothing to take it.
-    return torch.where(known_BL, logits_BL.softmax(-1) * sigma_max(alpha_t_B, alpha_s_B)[:, None], 0.0)
-
-
 def loop_alpha(t: Tensor, t_on: float, t_off: float, alpha_on: float) -> Tensor:
-    """Rise to alpha_on, hold while looping, rise to 1."""
+    """Alpha under `loop`: it rises to alpha_on, holds while looping, and rises to 1."""
     rising = (1 - t) * alpha_on / (1 - t_on)
     finishing = 1 - t * (1 - alpha_on) / t_off
     held = torch.full_like(t, alpha_on)
     return torch.where(t > t_on, rising, torch.where(t > t_off, held, finishing))
 
 
-def sigma_loop(t: Tensor, eta: float, t_on: float, t_off: float) -> Tensor:
-    """eta inside the loop, 0 outside; t = t_on loops, t = t_off does not."""
-    return torch.where((t <= t_on) & (t > t_off), torch.full_like(t, eta), 0.0)
-
-
 def reveal_probability(alpha_t: Tensor, alpha_s: Tensor, sigma: Tensor) -> Tensor:
-    """(alpha_s - (1 - sigma) alpha_t) / (1 - alpha_t): what keeps the marginals for any valid sigma."""
+    """Probability of revealing a mask, (alpha_s - (1 - sigma) alpha_t) / (1 - alpha_t): it keeps the marginals."""
     return (alpha_s - (1 - sigma) * alpha_t) / (1 - alpha_t)
 
 
 @dataclass(frozen=True)
 class ReMDM:
-    """The re-masking operator with its published settings as defaults (cap 0.008, rescale 0.015, loop 0.02)."""
+    """The re-masking operator.
+
+    Sigma is, with sigma_max as its largest valid value: `cap`, at most eta; `rescale`, eta times sigma_max; `loop`, eta
+    for t_on >= t > t_off and 0 elsewhere; `conf`, eta times sigma_max, spread over the revisable positions by
+    softmax(-psi), so that those that were least sure when revealed go first. Without `eta` the published one is taken.
+    """
 
     variant: str = "cap"
     eta: float | None = None
@@ -99,13 +80,17 @@ class ReMDM:
         return torch.where(last_B1, 0.0, sigma_BL)
 
     def rates(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor, psi_BL: Tensor, revisable_BL: Tensor) -> Tensor:
-        """sigma of every revisable position on a clock of the caller's, 0 elsewhere."""
+        """Sigma of every revisable position on a clock of the caller's, 0 elsewhere."""
         if self.variant == "conf":
-            return self.rate * sigma_conf(alpha_t_B, alpha_s_B, psi_BL.double(), revisable_BL)
+            logits_BL = torch.where(revisable_BL, -psi_BL.double(), float("-inf"))
+            sigma_BL = logits_BL.softmax(-1) * sigma_max(alpha_t_B, alpha_s_B)[:, None]
+            # A position with infinite psi, of which nothing is known, stays. The softmax of a row without any known
+            # position is NaN, but then there is nothing to take it.
+            return self.rate * torch.where(logits_BL.isfinite(), sigma_BL, 0.0)
         return torch.where(revisable_BL, self.shared(t_B, alpha_t_B, alpha_s_B)[:, None], 0.0)
 
     def expected(self, positions: int, steps: int) -> float:
-        """Re-masks of a run that leaves all it reveals revisable, about: as if as many were open as the clock says."""
+        """Approximate number of re-masks in a run whose revealed positions all stay revisable."""
         taken = torch.arange(1, max(1, steps - 1), dtype=torch.float64)
         alpha_t, alpha_s = taken / steps, (taken + 1) / steps
         if self.variant == "conf":
@@ -113,15 +98,16 @@ class ReMDM:
         return float((positions * alpha_t * self.shared((steps - taken) / steps, alpha_t, alpha_s)).sum())
 
     def remask(self, state: State, psi_BL: Tensor, uniform_BL: Tensor) -> Tensor:
-        """Positions to re-open, one uniform each."""
+        """Flags of the positions to mask again; `uniform_BL` has one uniform for each."""
         return uniform_BL < self.sigma(state, psi_BL)
 
     def shared(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
-        """The sigma that all positions of a row have in common; 0 under `conf`, which has none."""
+        """Sigma that all positions of a row have in common; 0 under `conf`, which has none."""
         if self.variant == "conf":
             return torch.zeros_like(alpha_t_B)
         if self.variant == "cap":
-            return sigma_cap(alpha_t_B, alpha_s_B, self.rate)
+            return sigma_max(alpha_t_B, alpha_s_B).clamp(max=self.rate)
         if self.variant == "rescale":
-            return sigma_rescale(alpha_t_B, alpha_s_B, self.rate)
-        return sigma_loop(t_B, self.rate, self.t_on, self.t_off)
+            return self.rate * sigma_max(alpha_t_B, alpha_s_B)
+        looping_B = (t_B <= self.t_on) & (t_B > self.t_off)
+        return torch.where(looping_B, torch.full_like(t_B, self.rate), 0.0)

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -28,65 +29,14 @@ THREAD_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY", "GOM
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 
-COMPUTES = (
-    "base",
-    "stats",
-    "core",
-    "axes",
-    "mechanisms",
-    "engine",
-    "models",
-    "methods",
-    "adapt",
-    "api",
-    "tasks",
-    "lab/store",
-    "lab/study.py",
-    "lab/study_models.py",
-    "lab/prompts.py",
-    "lab/methods.py",
-    "lab/searches.py",
-    "lab/gates.py",
-    "lab/choose.py",
-    "lab/whole_runs.py",
-    "lab/guaranteed.py",
-    "lab/run",
-    "lab/branch",
-    "lab/calibrate.py",
-    "lab/calibrate_named.py",
-    "lab/compare.py",
-    "lab/compare_matched.py",
-    "lab/compare_methods.py",
-    "lab/compare_prompts.py",
-    "lab/compare_remote.py",
-)
-"""Packages and modules that a stored number comes from, with their data. `code_fingerprint` hashes them."""
-DOES_NOT_COMPUTE = (
-    "__init__.py",
-    "__main__.py",
-    "py.typed",
-    "look",
-    "report",
-    "view",
-    "cli",
-    "train",
-    "lab/__init__.py",
-    "lab/analysis",
-    "lab/asked.py",
-    "lab/bench",
-    "lab/cluster",
-    "lab/compare_failed.py",
-    "lab/compare_speed.py",
-    "lab/compare_store.py",
-    "lab/compare_summary.py",
-    "lab/compare_timing.py",
-    "lab/demo.py",
-    "lab/demo_kept.py",
-    "lab/demo_runs.py",
-    "lab/published.py",
-    "lab/verify.py",
-)
-"""What shows, analyses, times, trains or schedules. A new file belongs into one of the two lists."""
+DOES_NOT_COMPUTE = {
+    *("__init__.py", "__main__.py", "py.typed", "look", "report", "view", "cli", "train"),
+    # Of the laboratory, whose parts are hashed one by one, what analyses, shows, times or schedules.
+    *("lab", "lab/__init__.py", "lab/analysis", "lab/bench", "lab/cluster", "lab/asked.py", "lab/published.py"),
+    *("lab/compare_failed.py", "lab/compare_speed.py", "lab/compare_store.py", "lab/compare_summary.py"),
+    *("lab/compare_timing.py", "lab/demo.py", "lab/demo.toml", "lab/demo_kept.py", "lab/demo_runs.py", "lab/verify.py"),
+}
+"""Packages and modules that no stored number comes from. `code_fingerprint` hashes all others, with their data."""
 
 
 # Threads, and the limits of this process
@@ -119,16 +69,10 @@ def usable_cores() -> int:
 
 def cpu_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
     """Yield the cores' worth of time that each control group of this process grants, rounded up."""
-    for folder in _control_groups("cpu", root, own):
-        try:
-            if (folder / "cpu.max").exists():
-                quota, period = _read(folder / "cpu.max").split()
-            else:
-                quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-            if quota != "max" and int(quota) > 0:
-                yield math.ceil(int(quota) / int(period))
-        except (OSError, ValueError, ZeroDivisionError):
-            continue
+    version_1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    for quota, period in _read_limits("cpu", ("cpu.max",), version_1, root, own):
+        if quota > 0 and period > 0:
+            yield math.ceil(quota / period)
 
 
 def available_memory() -> int | None:
@@ -138,14 +82,9 @@ def available_memory() -> int | None:
 
 def memory_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
     """Yield the bytes that each control group of this process leaves; nothing for a group without a limit."""
-    for folder in _control_groups("memory", root, own):
-        try:
-            if (folder / "memory.max").exists():
-                yield int(_read(folder / "memory.max")) - int(_read(folder / "memory.current"))
-            else:
-                yield int(_read(folder / "memory.limit_in_bytes")) - int(_read(folder / "memory.usage_in_bytes"))
-        except (OSError, ValueError):  # No such files, or the word "max".
-            continue
+    version_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for limit, usage in _read_limits("memory", ("memory.max", "memory.current"), version_1, root, own):
+        yield limit - usage
 
 
 def _machine_memory() -> Iterator[int]:
@@ -159,23 +98,26 @@ def _machine_memory() -> Iterator[int]:
             return
 
 
-def _control_groups(controller: str, root: Path, own: Path) -> Iterator[Path]:
-    """Yield the folders of this process's groups, innermost first: version 2 has one tree, version 1 one for each."""
-    try:
-        lines = _read(own).splitlines()
-    except (OSError, UnicodeDecodeError):
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        home = root / controller if controllers else root
-        group = home / path.lstrip("/")
-        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(home))
+def _read_limits(
+    controller: str, version_2: tuple[str, ...], version_1: tuple[str, ...], root: Path, own: Path
+) -> Iterator[tuple[int, int]]:
+    """Yield the two numbers of each control group of this process, innermost first; nothing for a group without both.
 
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip()
+    Version 2 has one tree of groups; version 1 has one for each controller, and other files.
+    """
+    with suppress(OSError, UnicodeDecodeError):
+        for line in own.read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            home = root / controller if controllers else root
+            group = home / path.lstrip("/")
+            files = version_1 if controllers else version_2
+            for folder in (folder for folder in (group, *group.parents) if folder.is_relative_to(home)):
+                # A group without a limit lacks the files, or holds the word "max".
+                with suppress(OSError, ValueError):
+                    first, second = " ".join((folder / name).read_text(encoding="utf-8") for name in files).split()
+                    yield int(first), int(second)
 
 
 # Versions and code
@@ -204,14 +146,16 @@ def code_fingerprint() -> str:
 
 
 def code_parts() -> dict[str, str]:
-    """Return a hash for each entry of `COMPUTES`, so that a message can say which one differs."""
+    """Return a hash for each package and module that computes, so that a message can say which one differs."""
     return dict(_hash_parts())
 
 
 @cache
 def _hash_parts() -> tuple[tuple[str, str], ...]:
     home = Path(__file__).parents[1]
-    return tuple((part, hash_source(home / part)) for part in COMPUTES)
+    paths = sorted([*home.iterdir(), *(home / "lab").iterdir()])
+    parts = {path.relative_to(home).as_posix(): path for path in paths if not path.name.startswith((".", "__py"))}
+    return tuple((name, hash_source(path)) for name, path in parts.items() if name not in DOES_NOT_COMPUTE)
 
 
 def hash_source(path: Path) -> str:

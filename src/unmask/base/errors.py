@@ -85,6 +85,27 @@ class WorkerDied(UnmaskError):
     """A worker process ended during its work: it was killed, ran out of memory or crashed."""
 
 
+class MissingPackage(ConfigError):
+    """A package of an extra is not installed."""
+
+
+EXTRAS = {
+    **dict.fromkeys(("pandas", "pyarrow", "plotly", "matplotlib", "sklearn"), "lab"),
+    **dict.fromkeys(("starlette", "uvicorn"), "viewer"),
+    "ray": "ray",
+    "transformers": "hf",
+}
+"""The extra of pyproject.toml that brings a package, by the name it is imported under."""
+
+
+def explain_import(error: ImportError) -> ImportError | MissingPackage:
+    """Return the error to raise for a failed import: one that names the extra, where the package belongs to one."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return error
+    return MissingPackage(f"{package} is not installed, which this part needs; pip install 'unmask[{EXTRAS[package]}]'")
+
+
 def require(ok: bool, name: str, value: object, allowed: str, hint: str) -> None:
     """Raise `ConfigError` unless `ok`, in the wording of all refusals: "X is Y; allowed: ...; hint"."""
     if not ok:
@@ -92,7 +113,7 @@ def require(ok: bool, name: str, value: object, allowed: str, hint: str) -> None
 
 
 def format_value(value: object, max_length: int = 300) -> str:
-    """Return a value's `repr`, cut_canvas for a message. Works where `repr` itself raises, as for a huge int."""
+    """Return a value's `repr`, cut for a message. Works where `repr` itself raises, as for a huge int."""
     try:
         text = repr(value)
     except Exception:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from unmask import __version__
-from unmask.base.errors import UnmaskError
+from unmask.base.errors import UnmaskError, explain_import
 from unmask.base.files import format_path
 from unmask.cli.bench import bench
 from unmask.cli.calibrate import calibrate
@@ -76,6 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(f"{error.format_message()} (--help shows what is allowed)", debug, REFUSED)
     except UnmaskError as error:
         return _complain(str(error), debug, REFUSED)
+    except ModuleNotFoundError as error:
+        explained = explain_import(error)
+        if explained is error:
+            return _complain(f"unexpected {type(error).__name__}: {error}", debug, UNEXPECTED)
+        return _complain(str(explained), debug, REFUSED)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except SystemExit as error:

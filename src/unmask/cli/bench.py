@@ -8,7 +8,7 @@ import typer
 
 from unmask.base.errors import ConfigError
 from unmask.base.files import format_path
-from unmask.cli.options import LoadOptions, expanded
+from unmask.cli.options import LoadOptions, options_as_flags
 from unmask.cli.progress import note
 from unmask.report.console import say
 
@@ -56,7 +56,7 @@ class BenchOptions:
         return subject_of(name, loaded.denoiser, quick=self.quick)
 
 
-@expanded
+@options_as_flags
 def bench(
     options: BenchOptions,
     part: Annotated[str, typer.Argument(help="forward, step, decode, caches, study, or all.")] = "all",

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.api.options import shared
 from unmask.base.errors import ConfigError
 from unmask.cli.cluster import ClusterOptions
 from unmask.cli.completion import methods
 from unmask.cli.completion import tasks as task_names
-from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded, policy_of
+from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, options_as_flags, policy_of
 from unmask.cli.study import watch
 from unmask.report.console import say
 
@@ -61,7 +60,7 @@ class MeasureOptions:
     states: Annotated[int, typer.Option(min=1, help="States of each prompt's trajectory.")] = 8
     rollouts: Annotated[int, typer.Option(min=1, help="Per state and candidate.")] = 4
     steps_share: Annotated[float, typer.Option(help="Steps by the task's horizon, above 0 up to 1.")] = 0.5
-    seed: int = shared("seed", help="Seed of all random numbers, the bootstrap's included.", min=0)
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers, the bootstrap's included.")] = 0
     rows: Annotated[
         int | None, typer.Option(min=1, help="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere.")
     ] = None
@@ -92,7 +91,7 @@ class MeasureOptions:
     ] = None
 
 
-@expanded
+@options_as_flags
 def calibrate(
     model: ModelName,
     chosen: TaskOptions,
@@ -132,13 +131,13 @@ def calibrate(
     from unmask.lab.calibrate import check_axis
     from unmask.methods import register_reference
     from unmask.report.plain import plain
-    from unmask.tasks.own import check_scoring, task_of
+    from unmask.tasks import check_scorer, open_task
 
     out = chosen.out
     reference = None if policy is None else register_reference(policy_of(policy))
     check_axis(chosen.axis)
-    task = task_of(chosen.task, score=chosen.score, horizon=chosen.horizon)
-    check_scoring(task)
+    task = open_task(chosen.task, scorer=chosen.score, max_new_tokens=chosen.horizon)
+    check_scorer(task)
     _check_place(out)
     work = out.with_name(f"{out.name}.study") if measured.work is None else measured.work
     with cluster.lent(load, model) as (loaded, workers):
@@ -166,8 +165,18 @@ def _command(model: str, options: list[str] | None, out: Path, task: "Task", pol
     """How to decode with the gate, as one would type it."""
     more = [text for option in options or [] for text in ("--model-option", option)]
     more += [] if policy is None else ["--policy", policy]
-    parts = ["unmask", "generate", "--model", model, *more, "--gate", str(out), "--max-new-tokens", str(task.horizon)]
-    return f'{shlex.join(parts)} "..."'
+    parts = [
+        "unmask",
+        "generate",
+        "--model",
+        model,
+        *more,
+        "--gate",
+        str(out),
+        "--max-new-tokens",
+        str(task.max_new_tokens),
+    ]
+    return f'{shlex.join([*parts, str(task.max_new_tokens)])} "..."'
 
 
 def _report(gate: "Gate", out: Path, work: Path, use: str) -> str:

@@ -9,7 +9,7 @@ from unmask.cli.options import LoadOptions
 from unmask.cli.where import Address, GpusPerWorker, On, Workers, where_of
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
+    from unmask.api import Model
     from unmask.lab.cluster import Ray
     from unmask.lab.cluster.model_workers import ModelWorkers
     from unmask.lab.whole_runs import Cluster

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.api.options import shared
 from unmask.base.errors import ConfigError, UnknownName, format_value
 from unmask.cli.cluster import ClusterOptions
 from unmask.cli.compare_policies import ALL_METHODS, REFERENCE, candidates, extras, published, saving
 from unmask.cli.completion import compared
 from unmask.cli.completion import tasks as task_names
-from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded
+from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, options_as_flags
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
+    from unmask.api import Model
     from unmask.core import Policy, Search
     from unmask.lab.cluster.model_workers import ModelWorkers
     from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
@@ -87,12 +86,14 @@ class CompareOptions:
             "n answers, all but the first drawn at temperature 0.6.",
         ),
     ] = False
-    steps: int | None = shared("steps", help="Steps for every task. Default: half its horizon.", min=1)
-    temperature: float = shared("temperature", min=0.0)
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps for every task. Default: half its horizon.")] = None
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most probable token, above 0 draws one.")] = (
+        0.0
+    )
     batch: Annotated[
         int | None, typer.Option(min=1, help="Rows decoded together. Default: what memory is sure to hold.")
     ] = None
-    seed: int = shared("seed", help="Seed of all random numbers, the bootstrap's included.")
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers, the bootstrap's included.")] = 0
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap draws behind the intervals.")] = 2000
     macro_without: Annotated[
         list[str] | None,
@@ -185,7 +186,7 @@ class CompareOutput:
         if evaluation.damaged and not self.quiet:
             note(f"{counted(len(evaluation.damaged), 'damaged file')} of {self.out}: decoded again")
         if written and page.PAGE not in [path.name for path in written] and not self.quiet:
-            note("no page: the package plotly is not installed; `pip install plotly`, and run the same command")
+            note("no page: the package plotly is not installed; `pip install 'unmask[lab]'`, and run the same command")
         if self.json:
             say_json(page.summary_json(evaluation, summary, speed))
             return
@@ -207,7 +208,7 @@ class CompareOutput:
             say(str(path))
 
 
-@expanded
+@options_as_flags
 def compare(
     model: ModelName, load: LoadOptions, options: CompareOptions, cluster: ClusterOptions, output: CompareOutput
 ) -> None:
@@ -352,8 +353,7 @@ def _evaluated(
 
 def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Task]":
     """Tasks in the order of the suite's table, controls last; or the one of the user's own."""
-    from unmask.tasks import CONTROLS, TASKS
-    from unmask.tasks.own import check_scoring, is_own, task_of
+    from unmask.tasks import CONTROLS, TASKS, check_scorer, is_own, open_task
 
     own = [name for name in given if is_own(name)]
     if own or score is not None or horizon is not None:
@@ -362,8 +362,8 @@ def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Ta
                 f"--task is {', '.join(map(format_value, given))}; allowed: a task of your own alone, or those of the "
                 "suite without --score and --horizon; compare them one after the other"
             )
-        task = task_of(given[0], score=score, horizon=horizon)
-        check_scoring(task)
+        task = open_task(given[0], scorer=score, max_new_tokens=horizon)
+        check_scorer(task)
         return [task]
     groups = {"all": [*TASKS], "constructed": [name for name, task in TASKS.items() if task.generator]}
     wanted: set[str] = set()

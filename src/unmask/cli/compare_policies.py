@@ -8,7 +8,7 @@ from unmask.cli.options import policy_of
 from unmask.cli.progress import note
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
+    from unmask.api import Model
     from unmask.core import Policy, Search
 
 REFERENCE, ALL_METHODS = "reference", "all"

@@ -3,8 +3,6 @@
 The names stand here once more: their tables need torch, which takes seconds to load. A test holds them together.
 """
 
-from collections.abc import Callable
-
 MODELS = ("mini", "mini-dream", "exact", "llada", "llada-1.5", "dream", "masked-lm")
 # fmt: off
 METHODS = (
@@ -37,7 +35,3 @@ def tasks(incomplete: str) -> list[str]:
 
 def _starting(names: tuple[str, ...], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
-
-
-OF_OPTIONS: dict[str, Callable[[str], list[str]]] = {"policy": methods}
-"""Of the options of decoding, by name."""

@@ -15,7 +15,7 @@ from unmask.cli.study_plan import load_model
 from unmask.report.console import Console, progress, say
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
+    from unmask.api import Model
     from unmask.lab.demo import DemoComparison
     from unmask.lab.demo_runs import DemoRun
     from unmask.lab.run.driver import RunOutcome

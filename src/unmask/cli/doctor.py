@@ -34,9 +34,9 @@ OPTIONAL = (
         "transformers", "transformers", "masked language models: --model masked-lm", "pip install 'unmask[hf]'"
     ),
     OptionalPart("ray", "ray", "studies and comparisons on a cluster", "pip install 'unmask[ray]'"),
-    OptionalPart("plotly", "plotly", "figures on pages: compare.html, the report", "pip install plotly"),
-    OptionalPart("pandas", "pandas", "to_pandas() of results", "pip install 'unmask[pandas]'"),
-    OptionalPart("scikit-learn", "sklearn", "the learned detector of studies", "pip install 'unmask[learned]'"),
+    OptionalPart("plotly", "plotly", "figures on pages: compare.html, the report", "pip install 'unmask[lab]'"),
+    OptionalPart("pandas", "pandas", "to_pandas() of results", "pip install 'unmask[lab]'"),
+    OptionalPart("scikit-learn", "sklearn", "the learned detector of studies", "pip install 'unmask[lab]'"),
     OptionalPart("triton", "triton", "fused kernels on a GPU", "comes with torch for CUDA"),
     OptionalPart("playwright", "playwright", "tests of pages (developers)", "pip install 'unmask[dev]'"),
 )
@@ -140,7 +140,7 @@ def _engines() -> list[Finding]:
 
 
 def _models() -> list[Finding]:
-    from unmask.api.load import MODELS
+    from unmask.api import MODELS
 
     told = {name: entry.status() for name, entry in MODELS.items()}
     return [Finding(name, status.startswith("ready"), status) for name, status in told.items()]
@@ -157,22 +157,28 @@ def _data(data_dir: Path | None) -> list[Finding]:
 
 def _file(task: str, data_dir: Path | None) -> Finding:
     from unmask.base.errors import UnmaskError
-    from unmask.tasks.official import gsm8k, humaneval, json_mode_eval
-    from unmask.tasks.official.data import VARIABLE, rows
+    from unmask.tasks import official
 
-    files = {gsm8k.TASK: gsm8k.TEST, humaneval.TASK: humaneval.FILE, json_mode_eval.TASK: json_mode_eval.FILE}
-    file = next(file for one, file in files.items() if one.name == task)
-    folder = data_dir or os.environ.get(VARIABLE)
+    file = {
+        official.GSM8K.name: official.GSM8K_TEST,
+        official.HUMANEVAL.name: official.HUMANEVAL_FILE,
+        official.JSON_MODE_EVAL.name: official.JSON_MODE_EVAL_FILE,
+    }[task]
+    folder = data_dir or os.environ.get(official.DATA_VARIABLE)
     if folder:
         try:
-            return Finding(task, True, f"{len(rows(file, Path(folder)))} rows in {Path(folder) / file.path}")
+            return Finding(
+                task, True, f"{len(official.read_rows(file, Path(folder)))} rows in {Path(folder) / file.path}"
+            )
         except UnmaskError as error:
             return Finding(task, False, str(error))
     there = _hub_cache() / f"datasets--{file.hub.replace('/', '--')}"
     if there.is_dir():
         return Finding(task, True, f"in the hub's cache, {there}")
     return Finding(
-        task, False, f"not here: fetched from the hub ({file.hub}) when first used, or name a folder in {VARIABLE}"
+        task,
+        False,
+        f"not here: fetched from the hub ({file.hub}) when first used, or name a folder in {official.DATA_VARIABLE}",
     )
 
 

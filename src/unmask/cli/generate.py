@@ -4,23 +4,23 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.api.options import OPTIONS, RECORDED, DecodeOptions
+from unmask.api.options import DecodeOptions, MethodOptions
 from unmask.base.errors import ConfigError, UnmaskError
 from unmask.cli.completion import models
-from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of
+from unmask.cli.options import ComposeOptions, Json, LoadOptions, options_as_flags, policy_of
 from unmask.cli.progress import note
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from unmask.api.model import Generation, Model
+    from unmask.api import Generation, Model
 
 ModelName = Annotated[
     str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.", autocompletion=models)
@@ -151,7 +151,7 @@ class InfillShowOptions(ShowOptions):
         return [Text.assemble(*((text, styles[new]) for text, new in row)) for row in _filled(model, done)]
 
 
-@expanded
+@options_as_flags
 def generate(
     text: Annotated[
         list[str] | None, typer.Argument(metavar="[PROMPT]...", help="What to answer. Default: the model's own prompt.")
@@ -185,7 +185,7 @@ def generate(
       unmask generate --policy mine.py:SureOrOne:threshold=0.8
       unmask generate --prompt-file prompts.txt --json > answers.json
     """
-    keywords = _keywords(options, compose)
+    keywords = method_keywords(options, compose)
     prompts = _prompts([*(text or []), *(prompt or [])], prompt_file)
     loaded = load.load(model)
     asked = [one for one in prompts or [loaded.default_prompt] for _ in range(max(options.samples, 0))]
@@ -194,7 +194,7 @@ def generate(
     )
 
 
-@expanded
+@options_as_flags
 def infill(
     text: Annotated[
         list[str], typer.Argument(metavar="TEXT", help="Text with a `_` or `[MASK]` for each missing token.")
@@ -214,47 +214,36 @@ def infill(
       unmask infill 'ab__[MASK]d' --quiet --mark
       unmask infill 'ab____d' --policy wino --set block_length=4 --watch
     """
-    keywords = _keywords(options, compose)
+    keywords = method_keywords(options, compose)
     loaded = load.load(model)
     show.run(loaded, lambda on_step: loaded.infill(text, on_step=on_step, **keywords), keywords.get("policy"))
 
 
-def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]:
-    """The options as `Model.generate` takes them; one of its own is no setting of a policy."""
-    for key in options.settings:
-        if key in OPTIONS:
-            raise ConfigError(
-                f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
-                f"see whether there is an option --{key.replace('_', '-')}"
-            )
-    from unmask.api.resolve import SELECTIVE
-    from unmask.methods import split_policy
+def method_keywords(options: MethodOptions, compose: ComposeOptions | None = None) -> dict[str, Any]:
+    """The options as keywords of a model's functions, with the policy made: before a model is read for nothing."""
+    from unmask.api import SELECTIVE
+    from unmask.methods import ANY_FAMILY, METHODS, find_preset, make_policy, split_policy
 
-    assert options.policy is None or isinstance(options.policy, str)  # on a command line
-    text, settings = compose.merged(options.policy, options.settings)
-    # With a gate it is the reference that the gate was calibrated around.
+    text, settings = options.policy, options.settings
+    if compose is not None:
+        text, settings = compose.merged(text, settings)
+    keywords = {name: value for name, value in options if value is not None and name not in options.settings}
+    # With a gate the text names the reference that the gate was calibrated around.
     if text is None or text == SELECTIVE:
-        return options.keywords
-    # Made here, before a model is read for nothing; it may be code of the user's own.
+        return keywords | settings
     name, given = split_policy(text, settings, also=[SELECTIVE])
     if options.preset is None and "preset" not in given:
-        return replace(options, policy=policy_of(text, settings, also=[SELECTIVE]), settings={}).keywords
-    return replace(options, policy=name, **_preset(options.preset, name, given)).keywords
-
-
-def _preset(preset: str | None, name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Preset and settings of a method: which family's preset it is, the model says."""
-    from unmask.methods import ANY_FAMILY, METHODS, find_preset, make_policy
-
+        return keywords | {"policy": policy_of(text, settings, also=[SELECTIVE])}
+    # Which family's preset it is, the model says.
     inner = given.pop("preset", None)
-    if preset is not None and inner is not None:
+    if options.preset is not None and inner is not None:
         raise ConfigError("the preset is given twice, in --policy and with --preset; allowed: once; drop one")
-    preset = str(inner) if preset is None else preset
+    preset = str(inner) if options.preset is None else options.preset
     if name not in METHODS:
         raise ConfigError(f"--preset {preset!r} goes with a method of `unmask methods`, not with {name}; leave it out")
     published = find_preset(name, preset, ANY_FAMILY)[1]
     make_policy(name, **{**published, **given})  # for its checks
-    return {"preset": preset, "settings": given}
+    return {**keywords, "policy": name, "preset": preset, **given}
 
 
 @contextmanager
@@ -312,7 +301,7 @@ def _compact(done: "Generation") -> dict[str, str]:
     def line(part: Mapping[str, Any]) -> str:
         return f"{part['name']}  {settings_line({k: v for k, v in part.items() if k != 'name'})}"
 
-    keep = (name for name in RECORDED if name != "approximate")
+    keep = ("cfg_scale", "eos_fill", "seed", "samples")
     steps = sorted({row["steps"] for row in config["rows"]})
     does = "set a schedule, but do not end the run" if done.policy.steps != "ignore" else "change nothing"
     free = "" if done.policy.steps == "end" else f" (steps {does}: {done.policy.name} goes on until all is filled)"

@@ -52,7 +52,7 @@ def show(
     Example:
       unmask methods show klass
     """
-    from unmask.api.resolve import SELECTIVE
+    from unmask.api import SELECTIVE
 
     if name.lower() == SELECTIVE:
         say(json.dumps(_SELECTIVE, indent=2) if json_ else "\n".join(_selective_lines()))

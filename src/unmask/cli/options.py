@@ -1,22 +1,23 @@
-"""Options that several commands have, dataclasses of options as commands, and command-line texts as values."""
+"""Options of the library as flags, options that several commands have, and a policy from its text."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic.fields import FieldInfo
 
-from unmask.api.options import SPEC, OptionSpec
+from unmask.api.options import FUNCTION_OPTIONS, OPTIONS, MethodOptions
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_spec
-from unmask.cli.completion import OF_OPTIONS, models
+from unmask.cli.completion import methods, models
 from unmask.report.console import loading
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
+    from unmask.api import Model
     from unmask.core import Policy, Search
     from unmask.lab.cluster import Ray
     from unmask.lab.cluster.remote_model import RemoteModel
@@ -130,64 +131,91 @@ class ComposeOptions:
         return policy or "composed", self.rules
 
 
-def expanded(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that has an option for every field of its parameters that are dataclasses.
+# Options of the library as flags
 
-    A field says in its annotation what it is on the command line, as a parameter does for typer, or it was made with
-    `unmask.api.options.option`. A mapping is typed as KEY=VALUE, repeatedly.
+PYTHON_ONLY = ("planner", "record", "on_step")
+"""Options that name objects, or nothing that a command line needs."""
+
+FLAGS: dict[str, dict[str, Any]] = {
+    "policy": {"type": str | None, "flags": ("--policy", "-p"), "autocompletion": methods},
+    "preset": {"metavar": "TASK"},
+    "max_new_tokens": {"flags": ("--max-new-tokens", "--gen-length")},
+    "gate": {"type": Path | None, "metavar": "FILE.json"},
+    "estimator": {"type": str, "flags": ("--bound",)},
+    "batch_size": {"flags": ("--batch",)},
+}
+"""What a field cannot say itself: another type or flag in the shell, the Tab key's proposals."""
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting of the policy, e.g. `block_length=4`, `alg=origin`. Repeatable."
+    ),
+]
+
+
+def options_as_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command with a flag for every field of its parameters that are groups of options.
+
+    A group is a class of the library's `Options`, or a dataclass whose annotations are typer's.
     """
     parameters = inspect.signature(function).parameters
-    parts = {name: _fields(p.annotation, function.__name__) for name, p in parameters.items()}
+    groups = {name: _flags_of(p.annotation, function.__name__) for name, p in parameters.items()}
 
     def command(**given: Any) -> None:
         chosen: dict[str, Any] = {}
         for name, parameter in parameters.items():
-            values = {f.name: _value(f, given[f.name]) for f in parts[name]}
-            chosen[name] = parameter.annotation(**values) if parts[name] else given[name]
+            values = {flag.name: given[flag.name] for flag in groups[name]}
+            chosen[name] = _read_group(parameter.annotation, values) if values else given[name]
         function(**chosen)
 
-    shown = [one for name, p in parameters.items() for one in (map(_parameter, parts[name]) if parts[name] else [p])]
-    command.__dict__["__signature__"] = Signature([p.replace(kind=Parameter.KEYWORD_ONLY) for p in shown])
+    flags = [flag for name, p in parameters.items() for flag in (groups[name] or [p])]
+    command.__dict__["__signature__"] = Signature([flag.replace(kind=Parameter.KEYWORD_ONLY) for flag in flags])
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
-def _fields(kind: Any, command: str) -> list[Field[Any]]:
-    """The fields of a dataclass that are options of this command."""
-    texts = [(f, f.metadata.get(SPEC, OptionSpec(""))) for f in (fields(kind) if is_dataclass(kind) else ())]
-    return [f for f, text in texts if text.in_shell and text.only in ("", command)]
+def _flags_of(kind: Any, command: str) -> list[Parameter]:
+    """The flags of a group; none for a plain parameter."""
+    if is_dataclass(kind):
+        return [
+            Parameter(
+                f.name,
+                Parameter.KEYWORD_ONLY,
+                default=Parameter.empty if f.default is MISSING else f.default,
+                annotation=f.type,
+            )
+            for f in fields(kind)
+        ]
+    if not (isinstance(kind, type) and issubclass(kind, MethodOptions)):
+        return []
+    names = FUNCTION_OPTIONS["log_likelihood" if command == "score" else command]
+    flags = [_flag(name, kind.model_fields[name]) for name in names if name not in PYTHON_ONLY]
+    flags.insert(1, Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=Settings))
+    return flags
 
 
-def _parameter(declared: Field[Any]) -> Parameter:
-    """A field as typer wants it."""
-    default = Parameter.empty if declared.default is MISSING else declared.default
-    hint: Any = declared.type
-    if get_origin(hint) is not Annotated:
-        text: OptionSpec = declared.metadata[SPEC]
-        pair = _is_mapping(declared)
-        default, hint = (None, list[str] | None) if pair else (default, text.type or hint)
-        metavar = "KEY=VALUE" if pair else text.metavar
-        named = OF_OPTIONS.get(declared.name)
-        shown: Any = {"help": text.help, "metavar": metavar, "min": text.min, "autocompletion": named}
-        hint = Annotated[hint, typer.Option(*_flags(declared), **shown)]
-    return Parameter(declared.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+def _flag(name: str, field: FieldInfo) -> Parameter:
+    """The flag of one option. Without a name of its own, a truth value would get a second flag, --no-..."""
+    own = dict(FLAGS.get(name, {}))
+    hint: Any = own.pop("type", field.annotation)
+    flags = own.pop("flags", (f"--{name.replace('_', '-')}",))
+    hint = Annotated[hint, typer.Option(*flags, help=field.description, **own)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
 
 
-def _flags(declared: Field[Any]) -> list[str]:
-    """How it is typed; nothing where typer finds the same."""
-    text: OptionSpec = declared.metadata[SPEC]
-    # Without a flag of its own a truth value would get a second one, --no-...
-    if not text.flags and (text.alias or declared.type is bool):
-        return [f"--{name.replace('_', '-')}" for name in (declared.name, text.alias) if name]
-    return list(text.flags)
-
-
-def _value(declared: Field[Any], given: Any) -> Any:
-    return parse_settings(given, declared.metadata[SPEC].flags[0]) if _is_mapping(declared) else given
-
-
-def _is_mapping(declared: Field[Any]) -> bool:
-    return get_origin(declared.type) is Mapping
+def _read_group(kind: Any, values: dict[str, Any]) -> Any:
+    """Check the values of a group. Settings of the policy are keywords like any other."""
+    if not issubclass(kind, MethodOptions):
+        return kind(**values)
+    settings = parse_settings(values.pop("settings"))
+    for key in settings:
+        if key in OPTIONS or key in kind.model_fields:
+            raise ConfigError(
+                f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
+                f"see whether there is an option --{key.replace('_', '-')}"
+            )
+    return kind(**values, **settings)
 
 
 POLICY = "NAME[:KEY=VALUE,...]"

@@ -1,66 +1,25 @@
 """`unmask score`: how probable texts are under a method, and the perplexity of a file."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.base.errors import ConfigError, UnknownName
+from unmask.api.options import LikelihoodOptions
+from unmask.base.errors import ConfigError
 from unmask.base.files import format_path, os_error_text, read_file
 from unmask.base.json_files import parse_json
-from unmask.base.options import parse_settings
-from unmask.cli.completion import methods
-from unmask.cli.generate import LoadAnyOptions, ModelName, blaming
-from unmask.cli.options import Json, expanded, policy_of
+from unmask.cli.generate import LoadAnyOptions, ModelName, blaming, method_keywords
+from unmask.cli.options import Json, options_as_flags
 from unmask.report.console import Console, say_json
 
 if TYPE_CHECKING:
-    from unmask.api.likelihood import Likelihoods
+    from unmask.api import Likelihoods
 
 _FIELDS = ({"text"}, {"text", "prompt"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuantityOptions:
-    """Which quantity, and how it is computed."""
-
-    tokens_per_step: Annotated[int, typer.Option(help="Of the method's schedule; 1 is the usual perplexity.")] = 1
-    temperature: Annotated[float, typer.Option(help="At which tokens are drawn; 1 is the model itself.")] = 1.0
-    bound: Annotated[
-        str,
-        typer.Option(
-            help="`exact` (DUEL); or without a method: `monte-carlo`, LLaDA's lower bound, estimated; `oracle`, the "
-            "best order of the text's tokens."
-        ),
-    ] = "exact"
-    samples: Annotated[
-        int | None, typer.Option(help="Masked copies of a text, of --bound monte-carlo. [default: 128]")
-    ] = None
-    seed: Annotated[int, typer.Option(help="Of the masked copies, and of the interval.")] = 0
-    oracle_block: Annotated[
-        int | None, typer.Option(help="Tokens among which the order is looked for, of --bound oracle. [default: 4]")
-    ] = None
-    batch: Annotated[int, typer.Option(help="Canvases that go through the model together.")] = 16
-
-    def settings(self) -> dict[str, Any]:
-        """Keywords of `Model.log_likelihood`; options are refused where the quantity does not read them."""
-        from unmask.api.likelihood import QUANTITIES
-
-        if self.bound not in QUANTITIES:
-            raise UnknownName("bound", self.bound, QUANTITIES)
-        for name, bound in (("samples", "monte-carlo"), ("oracle_block", "oracle")):
-            value = getattr(self, name)
-            if value is not None and self.bound != bound:
-                option = f"--{name.replace('_', '-')}"
-                raise ConfigError(
-                    f"{option} is {value} with --bound {self.bound}; allowed: with --bound {bound}; leave it out"
-                )
-        keywords = {"bound": "estimator", "batch": "batch_size"}
-        return {keywords.get(name, name): value for name, value in asdict(self).items() if value is not None}
-
-
-@expanded
+@options_as_flags
 def score(
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to score.")] = None,
     file: Annotated[
@@ -73,21 +32,9 @@ def score(
         str | None, typer.Option(metavar="TEXT", help="What every text answers. Default: nothing.")
     ] = None,
     model: ModelName = "mini",
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="The method whose likelihood it is. Default: the model's reference.",
-            autocompletion=methods,
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method. Repeatable.")
-    ] = None,
     json: Json = False,
     *,
-    quantity: QuantityOptions,
+    options: LikelihoodOptions,
     load: LoadAnyOptions,
 ) -> None:
     """Say how probable texts are: the exact log-likelihood under a method, and the perplexity of all.
@@ -103,15 +50,10 @@ def score(
       unmask score --file texts.txt --bound oracle --oracle-block 4
     """
     texts, prompts = _texts(text or [], file, prompt)
-    chosen: dict[str, Any] = {}
-    if policy is not None:
-        chosen["policy"] = policy_of(policy, parse_settings(set_))
-    elif set_:
-        raise ConfigError("--set is given without --policy; allowed: settings of a method; name it with --policy")
-    settings = quantity.settings()
+    keywords = method_keywords(options)
     loaded = load.load(model)
-    with blaming(chosen.get("policy")):
-        found = loaded.log_likelihood(texts, prompt=prompts, **settings, **chosen)
+    with blaming(keywords.get("policy")):
+        found = loaded.log_likelihood(texts, prompt=prompts, **keywords)
     say_json(found.to_json()) if json else _pretty(found)
 
 

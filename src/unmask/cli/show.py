@@ -59,11 +59,10 @@ def show(
 
 def _codec(run: "Trajectory", model: str | None) -> "Codec":
     """The tokenizer that was asked for, or that of the run's model; without any, tokens are numbers, which is said."""
-    from unmask.api.codecs import codec_of, codec_of_run
-    from unmask.api.load import MODELS
+    from unmask.api import MODELS, saved_codec
     from unmask.look.numbers import TokenNumbers
 
-    found = codec_of_run(run.config) if model is None else codec_of(model, {})
+    found = saved_codec(run.config if model is None else {"model": {"name": model}})
     if found is not None:
         return found
     if model is not None:

@@ -17,7 +17,7 @@ from unmask.cli.where import GpusPerWorker, On, Workers
 from unmask.report.console import loading, say
 
 if TYPE_CHECKING:
-    from unmask.api.model import Model
+    from unmask.api import Model
     from unmask.lab.run.cluster_cost import Cut
     from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.jobs import Members
@@ -83,7 +83,7 @@ def plan(
 
 def check_models(study: "Study") -> None:
     """Refuse models and options that could not be loaded, before anything is made."""
-    from unmask.api.load import check_model
+    from unmask.api import check_model
 
     for spec in study.models:
         check_model(spec.model, spec.options)
@@ -101,8 +101,7 @@ def _estimates(
     study: "Study", data_dir: Path | None, measure: bool, rate: float | None
 ) -> "tuple[list[CostEstimate], dict[str, str], dict[str, Cut], float]":
     """Lines of all models, tasks whose data is not here, how work is cut, and seconds of the slowest loading."""
-    from unmask.api.load import text_side_of
-    from unmask.api.request import text_side
+    from unmask.api import text_side, text_side_of
     from unmask.lab.run.cluster_cost import cut_of
     from unmask.lab.run.estimate import ForwardTimer, estimate
     from unmask.lab.run.jobs import prompts_of

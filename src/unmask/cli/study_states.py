@@ -62,14 +62,14 @@ def report_folder(folder: str, out: Path | None) -> Path:
 
 def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "tuple[Path, Evidence]":
     """Make the page in a folder; what is on it, too."""
-    from unmask.api.codecs import codec_of
+    from unmask.api import saved_codec
     from unmask.lab.analysis.evidence import evidence
     from unmask.report import files
     from unmask.report.states import states_page
 
     # Models whose tokenizer is not on this machine are left out: their states show token numbers.
     specs = store.manifest["study"]["models"]
-    found = {spec["name"]: codec_of(spec["model"], spec.get("options", {})) for spec in specs}
+    found = {spec["name"]: saved_codec({"model": {**spec.get("options", {}), "name": spec["model"]}}) for spec in specs}
     codecs = {name: codec for name, codec in found.items() if codec is not None}
     told = evidence(store, codecs, keys=keys)
     return files.write(files.folder(place) / NAME, states_page(told).encode("utf-8")), told

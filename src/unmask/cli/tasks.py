@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from unmask.base.errors import require
 from unmask.cli.options import DataDir, Json
 from unmask.report.console import Console, progress, say
 
@@ -33,9 +34,22 @@ def listing(context: typer.Context, json_: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from unmask import tasks as suite
+    from unmask.tasks import CONTROLS, TASKS
 
-    listed = suite.listing()
+    listed = [
+        {
+            "name": task.name,
+            "title": task.title,
+            "horizon": task.max_new_tokens,  # stored name
+            "source": task.source,
+            "output": task.output,
+            "utility": task.scorer.name,
+            "counts": dict(task.counts),
+            "version": task.version,
+            "control": task.name in CONTROLS,
+        }
+        for task in (*TASKS.values(), *CONTROLS.values())
+    ]
     if json_:
         say(json.dumps(listed, indent=2))
         return
@@ -43,11 +57,11 @@ def listing(context: typer.Context, json_: Json = False) -> None:
 
     shown = ("name", "horizon", "source", "utility")
     rows = [
-        [*(str(task[head]) for head in shown), *(str(n) for n in suite.find(str(task["name"])).counts.values())]
-        for task in listed
+        [*(str(row[head]) for head in shown), *map(str, task.counts.values())]
+        for row, task in zip(listed, (*TASKS.values(), *CONTROLS.values()), strict=True)
     ]
     Console().print(columns((*shown, "dev", "val", "eval"), rows))
-    controls = ", ".join(str(task["name"]) for task in listed if task["control"])
+    controls = ", ".join(CONTROLS)
     Console().print(
         f"[dim]Horizon: tokens of the answer. {controls}: a control, not one of the ten. "
         "`unmask tasks show NAME` prints prompts.[/]"
@@ -63,11 +77,12 @@ def show(
     json_: Json = False,
 ) -> None:
     """Print the first prompts of a split with their targets."""
-    from unmask import tasks as suite
+    from unmask.tasks import example_record, find_task
 
-    examples = suite.show(name, n, split, data_dir)
+    require(n >= 1, "number of examples", n, "1 or more", "ask for at least one")
+    examples = find_task(name).examples(split, data_dir)[:n]
     if json_:
-        say(json.dumps([asdict(example) for example in examples], indent=2))
+        say(json.dumps([example_record(example) for example in examples], indent=2))
         return
     for example in examples:
         say(f"--- {example.id}  level {example.level}\n{example.prompt}\n>>> {example.target}\n")
@@ -83,9 +98,9 @@ def export(
     data_dir: DataDir = None,
 ) -> None:
     """Write the examples of tasks and splits as JSONL, one file each."""
-    from unmask import tasks as suite
+    from unmask.tasks import SPLITS, export_tasks
 
-    for path in suite.export(out, name or None, tuple(split or suite.SPLITS), data_dir):
+    for path in export_tasks(out, name or None, tuple(split or SPLITS), data_dir):
         say(str(path))
 
 
@@ -102,26 +117,29 @@ def score(
     json_: Json = False,
 ) -> None:
     """Score a file of answers."""
-    from unmask import tasks as suite
+    from unmask.tasks import explain as explain_verdict
+    from unmask.tasks import find_task, score_predictions
 
-    total = len(suite.examples(name, split, data_dir))
+    total = len(find_task(name).examples(split, data_dir))
     with progress("scoring", total, quiet=json_) as advance:
-        scores = suite.score_predictions(name, predictions, split, data_dir, jobs, on_done=lambda v: advance(v.id))
-    summary = scores.summary
+        summary, verdicts = score_predictions(
+            name, predictions, split, data_dir, jobs, on_verdict=lambda verdict: advance(verdict.id)
+        )
     if json_:
-        verdicts = [
+        listed = [
             {"id": v.id, "utility": v.utility, "reason": v.reason, "parts": [asdict(p) for p in v.parts]}
-            for v in scores.verdicts
+            for v in verdicts
         ]
-        say(json.dumps({**asdict(summary), "verdicts": verdicts}, indent=2))
+        say(json.dumps({**summary, "verdicts": listed}, indent=2))
         return
     if explain:
-        for verdict in scores.verdicts:
-            say(f"--- {verdict.id}\n" + "\n".join(suite.explain(verdict)) + "\n")
-    mean = "none" if summary.mean is None else f"{summary.mean:.4f}"
-    say(f"{name}, {split}: mean utility {mean} over {summary.scored} of {summary.examples} examples")
-    say(f"perfect {summary.perfect}, unavailable {summary.unavailable}, without a prediction {len(summary.missing)}")
-    for level in summary.levels:
-        say(f"  level {level.level}: {level.mean:.4f} over {level.scored}")
-    if summary.elsewhere or summary.unknown:
-        say(f"left out: {len(summary.elsewhere)} ids of another split, {len(summary.unknown)} unknown ids")
+        for verdict in verdicts:
+            say(f"--- {verdict.id}\n" + "\n".join(explain_verdict(verdict)) + "\n")
+    mean = "none" if summary["mean"] is None else f"{summary['mean']:.4f}"
+    say(f"{name}, {split}: mean utility {mean} over {summary['scored']} of {summary['examples']} examples")
+    perfect, unavailable, missing = summary["perfect"], summary["unavailable"], len(summary["missing"])
+    say(f"perfect {perfect}, unavailable {unavailable}, without a prediction {missing}")
+    for level in summary["levels"]:
+        say(f"  level {level['level']}: {level['mean']:.4f} over {level['scored']}")
+    if summary["elsewhere"] or summary["unknown"]:
+        say(f"left out: {len(summary['elsewhere'])} ids of another split, {len(summary['unknown'])} unknown ids")

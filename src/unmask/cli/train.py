@@ -46,9 +46,7 @@ def train(
       unmask train --config configs/smoke.toml --out out/smoke --device cpu
       unmask train --config configs/mini.toml --out out/mini --data-dir data
     """
-    from unmask.train import TrainConfig, train
-    from unmask.train.run_folder import list_checkpoints
-    from unmask.train.sources import CONSTRUCTED, Folders
+    from unmask.train import CONSTRUCTED, Folders, TrainConfig, list_checkpoints, train
 
     settings = TrainConfig.read(config)
     if steps is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from unmask.base.errors import ConfigError
-from unmask.cli.options import LoadOptions, ModelName, expanded
+from unmask.cli.options import LoadOptions, ModelName, options_as_flags
 from unmask.cli.progress import note
 from unmask.cli.train import train
 from unmask.report.console import say
@@ -47,7 +47,7 @@ _whole.__doc__ = train.__doc__
 trains.callback(invoke_without_command=True)(_whole)
 
 
-@expanded
+@options_as_flags
 def head(
     kind: Annotated[str, typer.Option(help="`demask` (dependence of positions) or `ddpd` (which tokens are noise).")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the head goes, FOLDER/head.")],
@@ -69,8 +69,7 @@ def head(
       unmask train head --kind demask --model mini --out out/demask-mini
       unmask generate --policy demask --set head=out/demask-mini/head
     """
-    from unmask.train import HeadOptions, train_head
-    from unmask.train.sources import Folders
+    from unmask.train import Folders, HeadOptions, train_head
 
     options = HeadOptions(kind=kind, **asdict(fit))
     folders = Folders(texts=str(texts)) if texts is not None else None

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unmask.api.options import shared
 from unmask.base.errors import UnknownName
-from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, expanded
+from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, options_as_flags
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.report.console import say, say_json
 
@@ -45,7 +44,7 @@ class VerifyOptions:
     batch: Annotated[
         int | None, typer.Option(min=1, help="Rows decoded together. Default: what memory is sure to hold.")
     ] = None
-    seed: int = shared("seed")
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0
     data_dir: DataDir = None
     jobs: Jobs = None
     strict: Annotated[bool, typer.Option("--strict", help="End with exit code 1 where a figure is not reached.")] = (
@@ -90,7 +89,7 @@ class VerifyOutput:
             say(str(self.out / "verify.json"))
 
 
-@expanded
+@options_as_flags
 def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: VerifyOutput) -> None:
     """Check a model against its authors' figures.
 

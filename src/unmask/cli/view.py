@@ -11,7 +11,7 @@ import typer
 from unmask.base.errors import ConfigError, StorageError
 from unmask.base.files import format_path
 from unmask.cli.generate import LoadAnyOptions
-from unmask.cli.options import DataDir, expanded
+from unmask.cli.options import DataDir, options_as_flags
 from unmask.cli.progress import note
 from unmask.report.console import say
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT = "mini"
 
 
-@expanded
+@options_as_flags
 def view(
     place: Annotated[
         Path | None,
@@ -129,7 +129,7 @@ def _explorer(
 
 def _model_of(trajectory: "Trajectory | None") -> str:
     """The model that made a run, by its name: a place that a file names is not looked up."""
-    from unmask.api.load import MODELS
+    from unmask.api import MODELS
 
     if trajectory is None:
         return DEFAULT
@@ -142,14 +142,12 @@ def _model_of(trajectory: "Trajectory | None") -> str:
 
 def _options_of(trajectory: "Trajectory | None") -> dict[str, Any]:
     """What a run says of a model that is made, not read."""
-    from dataclasses import fields
-
-    from unmask.api.load import ExactOptions
+    from unmask.api import ExactOptions
 
     described = (trajectory.config or {}).get("model", {}) if trajectory is not None else {}
     if described.get("name") != "exact":
         return {}
-    return {f.name: described[f.name] for f in fields(ExactOptions) if f.name in described}
+    return {name: described[name] for name in ExactOptions.model_fields if name in described}
 
 
 def _exported(explorer: "Explorer", study: "StudyFolder | None", trajectory: "Trajectory | None") -> str:

@@ -15,7 +15,6 @@ from unmask.core.batch import (
     select,
     tensors,
 )
-from unmask.core.graphs import GraphMemory, Recording, record
 from unmask.core.model_io import (
     CountedSlots,
     Denoiser,
@@ -62,7 +61,6 @@ __all__ = [
     "DenoiserWrapper",
     "Edit",
     "ForbiddenNoise",
-    "GraphMemory",
     "Layout",
     "LookAhead",
     "ModelInput",
@@ -77,7 +75,6 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Probability",
-    "Recording",
     "SamplingParams",
     "Search",
     "SearchContext",
@@ -99,7 +96,6 @@ __all__ = [
     "join_runs",
     "map_tensors",
     "part",
-    "record",
     "replace_tensors",
     "row_key",
     "same_form",

@@ -16,7 +16,6 @@ T = TypeVar("T")
 Path = tuple[Any, ...]
 """Names of fields, keys and indices that lead into a value."""
 
-_SHORT_TENSOR, _LONG_TEXT = 8, 80
 _ALIGNMENT = 16
 """Bytes that the start of every tensor in a `Layout` is a multiple of, enough for any dtype."""
 
@@ -113,10 +112,8 @@ def part(value: Any, path: Path) -> Any:
 
 def same_form(one: object, other: object) -> bool:
     """Whether two values have the same tensors, of the same shapes and types."""
-    ours, theirs = tensors(one), tensors(other)
-    return ours.keys() == theirs.keys() and all(
-        part.shape == theirs[path].shape and part.dtype == theirs[path].dtype for path, part in ours.items()
-    )
+    ours, theirs = ({path: (part.shape, part.dtype) for path, part in tensors(v).items()} for v in (one, other))
+    return ours == theirs
 
 
 def axes_of(path: Path) -> str:
@@ -146,9 +143,9 @@ def pad_canvas(value: T, length: int, wide: int) -> T:
         axes = axes_of(path)
         for axis, letter in enumerate(axes if len(axes) == tensor.ndim else ""):
             if letter in "LN" and wide > length:
-                new = tensor.new_zeros([*tensor.shape[:axis], wide - length, *tensor.shape[axis + 1 :]])
-                behind = tensor.narrow(axis, length, tensor.shape[axis] - length)
-                tensor = torch.cat((tensor.narrow(axis, 0, length), new, behind), axis)
+                canvas, behind = tensor.tensor_split([length], axis)
+                zeros = tensor.new_zeros([*tensor.shape[:axis], wide - length, *tensor.shape[axis + 1 :]])
+                tensor = torch.cat((canvas, zeros, behind), axis)
         padded.append(tensor)
     return replace_tensors(value, padded)
 
@@ -213,14 +210,10 @@ def copy_in(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 def _short_text(value: Any) -> str:
     """A part of a `repr`: tensors by type and shape, short ones by their numbers, further values by their type."""
     if isinstance(value, Tensor):
-        if value.ndim == 1 and len(value) <= _SHORT_TENSOR:
-            return repr(value.tolist())
-        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        short = value.ndim == 1 and len(value) <= 8
+        return repr(value.tolist()) if short else f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(sorted(map(str, value))) + "}"
     if isinstance(value, tuple) and value and is_dataclass(value[0]):
         return f"<{len(value)} of {type(value[0]).__name__}>"
-    if is_dataclass(value):
-        return f"<{type(value).__name__}>"
-    text = repr(value)
-    return text if len(text) <= _LONG_TEXT else f"{text[:_LONG_TEXT]}..."
+    return f"<{type(value).__name__}>" if is_dataclass(value) else f"{value!r:.80}"

@@ -214,7 +214,7 @@ class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
 
     def baseline_forwards(self, state: State) -> Tensor | None:
-        """Passes that a decode of each row by the baseline takes, the smallest `budget`; None without a budget."""
+        """Passes that the baseline takes to decode each row: the least `budget`. None for a search without one."""
         return None
 
     @property

@@ -17,7 +17,7 @@ class Edit:
     deltas: tuple[float, ...] = ()
 
     def apply_(self, scratch_RV: Tensor) -> Tensor:
-        """In place, on a scratch copy only."""
+        """Add the changes in place; call it on a scratch copy of the logits only."""
         for token, delta in zip(self.ids, self.deltas, strict=True):
             scratch_RV[:, token] += delta
         return scratch_RV
@@ -36,12 +36,9 @@ class Posterior(BatchValue):
     edit: Edit = Edit()
 
     def log_prob(self, rows_C: Tensor) -> Tensor:
-        """Log-probabilities of packed rows, at least float32."""
-        return self.normalise_(self.logits_RV[rows_C].to(self.logz_R.dtype), rows_C)
-
-    def normalise_(self, scratch_CV: Tensor, rows_C: Tensor) -> Tensor:
-        """Turn a copy of packed rows' logits into log p. Barred tokens are at -1e4, so that 0 * log 0 is 0, not NaN."""
-        return self.edit.apply_(scratch_CV).sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
+        """Log-probabilities of packed rows, at least float32. Barred tokens are at -1e4, so that 0 * log 0 is 0."""
+        z_CV = self.edit.apply_(self.logits_RV[rows_C].to(self.logz_R.dtype))
+        return z_CV.sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
 
     def dense(self) -> Tensor:
         """Probabilities as (B, N, V), zero where unwanted: for small vocabularies and for tests."""

@@ -122,7 +122,7 @@ def sample(
         drift_BN, displacement_BN = spread_together([stats.drift_R, stats.displacement_R], float("nan"))
     token_BND, confidence_BND = spread(stats.token_RD), spread(stats.confidence_RD)
     clean = filtered = Statistics(spread(stats.top_RK), spread(stats.p_RK), entropy_BN)
-    if stats.filtered_p_RK is not stats.p_RK:
+    if request.has_filtered:
         filtered = Statistics(spread(stats.filtered_top_RK), spread(stats.filtered_p_RK), filtered_entropy_BN)
     visible_BN = None
     if output.attention_BNN is not None:

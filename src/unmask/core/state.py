@@ -193,54 +193,31 @@ class Action(BatchValue):
     """Tokens that override the sampled ones where >= 0 (token-level search)."""
     notes: Mapping[str, Tensor] = field(default_factory=dict)
     """Small tensors, the batch first, that the method gets back at its next step (`Trajectory.notes`)."""
-    rule: str | None = field(default=None, metadata={"omitted_if_none": True})
+    rule: str | None = None
     """The scoring rule that has all of the weight, so that `apply` need not compute the others. With None the mixture
     is computed from all five rules, to the same bits. Steps and files do not keep it."""
 
     @classmethod
-    def top(
-        cls,
-        state: State,
-        open_BL: Tensor,
-        k_B: Tensor,
-        *,
-        commit: bool = True,
-        remask_BL: Tensor | None = None,
-        tokens_BL: Tensor | None = None,
-        notes: Mapping[str, Tensor] | None = None,
-    ) -> "Action":
+    def top(cls, state: State, open_BL: Tensor, k_B: Tensor, *, commit: bool = True, **parts: Any) -> "Action":
         """Reveal the `k_B` most confident masked positions of the region `open_BL`, all of them where it has fewer.
 
         Unlike `reveal` the region stays the whole open one, and `kappa_B` is the share of it: diagnostics read both.
-        `commit` makes what is revealed final.
+        `commit` makes what is revealed final; `parts` are `remask_BL`, `tokens_BL` and `notes` of the action.
         """
         n_B = (open_BL & state.masked_BL).sum(-1)
-        kappa_B = torch.minimum(k_B, n_B).double() / n_B.clamp(min=1).double()
-        return cls._by_confidence(open_BL, kappa_B, commit, remask_BL=remask_BL, tokens_BL=tokens_BL, notes=notes or {})
+        return cls._by_confidence(open_BL, torch.minimum(k_B, n_B).double() / n_B.clamp(min=1).double(), commit, parts)
 
     @classmethod
-    def reveal(
-        cls,
-        chosen_BL: Tensor,
-        *,
-        of: Tensor,
-        commit: bool = True,
-        remask_BL: Tensor | None = None,
-        tokens_BL: Tensor | None = None,
-        notes: Mapping[str, Tensor] | None = None,
-    ) -> "Action":
+    def reveal(cls, chosen_BL: Tensor, *, of: Tensor, commit: bool = True, **parts: Any) -> "Action":
         """Reveal exactly the chosen positions. A row that chose none waits: it reveals nothing of the positions `of`.
 
-        `commit` makes what is revealed final.
+        `commit` makes what is revealed final; `parts` are `remask_BL`, `tokens_BL` and `notes` of the action.
         """
         any_B = chosen_BL.any(-1)
-        region_BL, kappa_B = torch.where(any_B[:, None], chosen_BL, of), any_B.double()
-        return cls._by_confidence(
-            region_BL, kappa_B, commit, remask_BL=remask_BL, tokens_BL=tokens_BL, notes=notes or {}
-        )
+        return cls._by_confidence(torch.where(any_B[:, None], chosen_BL, of), any_B.double(), commit, parts)
 
     @classmethod
-    def _by_confidence(cls, region_BL: Tensor, kappa_B: Tensor, commit: bool, **parts: Any) -> "Action":
+    def _by_confidence(cls, region_BL: Tensor, kappa_B: Tensor, commit: bool, parts: Mapping[str, Any]) -> "Action":
         # Filled on the device: copying a list of weights there would make the host wait, and no CUDA graph can hold it.
         alpha_BJ = torch.zeros((len(kappa_B), len(RULES)), dtype=torch.float64, device=kappa_B.device)
         alpha_BJ[:, RULES.index("confidence")].fill_(1)

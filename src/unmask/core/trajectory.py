@@ -1,7 +1,7 @@
 """The history of a run and its cost: all that a policy may see, and what `decode` returns."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,17 +9,13 @@ import torch
 from torch import Tensor
 
 from unmask.base.display import Displayable
-from unmask.base.errors import ConfigError, SchemaError, format_value, require
-from unmask.base.options import fits
+from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.core import trajectory_file
 from unmask.core.batch import BatchValue, concat, leaves, pad_canvas
 from unmask.core.noise import Noise
 from unmask.core.prediction import Posterior, Prediction, Statistics
 from unmask.core.sampling import SamplingParams
 from unmask.core.state import RULES, Action, State
-
-_CAME_LATER: Mapping[str, Any] = {"omitted_if_none": True}
-"""Metadata of fields that files have not always had: where they are None, a file has the bytes it had before."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,9 +38,9 @@ class Step(BatchValue):
     """Denoiser passes spent on the row in this step, look-ahead included."""
     processed_B: Tensor
     """Tokens those passes read."""
-    planner_forwards_B: Tensor | None = field(default=None, metadata=_CAME_LATER)
+    planner_forwards_B: Tensor | None = None
     """Passes of a second network; None where there is none."""
-    prepaid_B: Tensor | None = field(default=None, metadata=_CAME_LATER)
+    prepaid_B: Tensor | None = None
     """Rows whose own pass was a look-ahead of the step before, which paid for it; None where none was remembered."""
 
 
@@ -63,15 +59,15 @@ class Trajectory(BatchValue, Displayable):
     processed_B: Tensor
     prediction: Prediction | None = None
     steps: tuple[Step, ...] = ()
-    planner_forwards_B: Tensor | None = field(default=None, metadata=_CAME_LATER)
+    planner_forwards_B: Tensor | None = None
     """Passes of a second network so far; None where there is none."""
-    remasks_B: Tensor | None = field(default=None, metadata=_CAME_LATER)
+    remasks_B: Tensor | None = None
     """Positions masked again so far. Not in files, whose steps say it; None after reading one without steps."""
-    prepaid_B: Tensor | None = field(default=None, metadata=_CAME_LATER)
+    prepaid_B: Tensor | None = None
     """In a resumed run: rows whose next pass is paid for, because a look-ahead of the past was at this canvas."""
-    sampling: SamplingParams | None = field(default=None, metadata=_CAME_LATER)
+    sampling: SamplingParams | None = None
     """How its tokens were sampled; `decode` goes on like that unless it is given other params."""
-    config: Mapping[str, Any] | None = field(default=None, metadata=_CAME_LATER)
+    config: Mapping[str, Any] | None = None
     """The resolved configuration of the `generate`, `infill` or `branch` that made it: model and its fingerprint,
     policy and its settings, options, rows. Plain JSON values; None for a run of `decode` alone."""
 
@@ -152,10 +148,8 @@ class Trajectory(BatchValue, Displayable):
 
     def row(self, row: int) -> "Trajectory":
         """One row's own trajectory, from a finished run."""
-        if not (fits(row, int) and 0 <= row < self.state.batch):
-            raise ConfigError(
-                f"row is {format_value(row)}; allowed: 0 to {self.state.batch - 1}; pick a row of this run"
-            )
+        known = type(row) is int and 0 <= row < self.state.batch
+        require(known, "row", row, f"0 to {self.state.batch - 1}", "pick a row of this run")
         steps = []
         for step in self.steps:
             place_U = (step.rows_B == row).nonzero().flatten()
@@ -173,15 +167,10 @@ class Trajectory(BatchValue, Displayable):
         own = self.row(row)
         if not own.steps:
             raise ConfigError(f"row {row} has no steps; allowed: a recorded run; decode it again with record=True")
-        if not (fits(step, int) and 0 <= step < len(own.steps)):
-            raise ConfigError(
-                f"step is {format_value(step)}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}"
-            )
+        known = type(step) is int and 0 <= step < len(own.steps)
+        require(known, "step", step, f"0 to {len(own.steps) - 1}", f"pick a step of row {row}")
         past, zero_B = own.steps[:step], torch.zeros_like(own.forwards_B)
-        planner_forwards_B = own.planner_forwards_B
-        if planner_forwards_B is not None:
-            counts = [s.planner_forwards_B for s in past if s.planner_forwards_B is not None]
-            planner_forwards_B = sum(counts, torch.zeros_like(planner_forwards_B))
+        planner_counts = [s.planner_forwards_B for s in past if s.planner_forwards_B is not None]
         return replace(
             own,
             state=own.steps[step].state,
@@ -189,7 +178,7 @@ class Trajectory(BatchValue, Displayable):
             prepaid_B=own.steps[step].prepaid_B,
             forwards_B=sum((s.forwards_B for s in past), zero_B),
             processed_B=sum((s.processed_B for s in past), zero_B),
-            planner_forwards_B=planner_forwards_B,
+            planner_forwards_B=None if own.planner_forwards_B is None else sum(planner_counts, zero_B),
             remasks_B=sum((s.remasked_BL.sum(-1) for s in past), zero_B),
         )
 

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -23,27 +23,26 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import ConfigError, SchemaError, StorageError, format_value, require
-from unmask.base.files import atomic_write
-from unmask.base.options import fits
+from unmask.base.files import atomic_write, os_error_text
+from unmask.base.json_files import parse_json
 
 FORMAT = "unmask-trajectory-2"
-STORED_NAMES: Mapping[str, str] = {
-    "SamplingParams": "Proposal",
-    "sampling": "proposal",
-    "prepaid_B": "foreseen_B",
-}
+STORED_NAMES = {"SamplingParams": "Proposal", "sampling": "proposal", "prepaid_B": "foreseen_B"}
 """New name -> stored name of the types and fields whose names in code have changed since files were first written.
 
 Files and the hashes of their bytes keep the stored name, so that a run saved today has the bytes it always had.
 """
 
-_META = "meta"
+_OMITTED_IF_NONE = {"planner_forwards_B", "remasks_B", "prepaid_B", "sampling", "config", "rule"}
+"""Fields that files have not always had. They are left out where they are None, so that files keep their bytes."""
+_META = "meta.npy"
 """The member that holds the JSON tree."""
 _LARGEST_FILE = 1 << 33
 """Bytes of a file that is read at all."""
 _ALWAYS_ALLOWED, _MOST_RATIO = 1 << 24, 200
 """An archive may unpack to 16 MiB, or to so many times its own size where that is more."""
-_HASH_DIGITS = 64
+_HASH_DIGITS, _HASH_LENGTH = 64, (64).to_bytes(2, "little")
+"""The hash is the archive's comment; the two bytes before a comment hold its length."""
 _MOST_AXES = 8
 _DAMAGE = (
     *(ValueError, TypeError, LookupError, EOFError, OSError, ArithmeticError, SyntaxError),
@@ -52,6 +51,10 @@ _DAMAGE = (
 """What reading a damaged or hostile archive can raise."""
 
 _DTYPES = ("|b1", "<i8", "<f4", "<f8")
+_PLAIN_TYPES: Mapping[Any, tuple[type, ...]] = {
+    **{int: (int,), bool: (bool,), str: (str,)},
+    **{float: (int, float), str | None: (str, NoneType)},
+}
 _FLOATS = {
     *("alpha", "kappa", "p", "entropy", "confidence", "proposed", "logz", "given", "drift", "displacement"),
     *("attention", "visible", "hidden"),
@@ -76,7 +79,7 @@ def write_file(path: str | Path, content: bytes) -> None:
         with atomic_write(Path(path)) as partial:
             partial.write_bytes(content)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        why = os_error_text(error)
         raise StorageError(f"{format_value(str(path))} cannot be written to ({why}); choose another place") from error
 
 
@@ -99,17 +102,13 @@ def read_file(path: str | Path) -> bytes:
 
 def to_bytes(value: Any, kinds: Sequence[type]) -> bytes:
     """The file of a value made of dataclasses of these kinds, tensors, tuples, mappings and JSON values."""
-    arrays: dict[str, np.ndarray] = {}
-    tree = _to_tree(value, "", arrays, _kinds_by_name(kinds))
-    return pack({"format": FORMAT, "tree": tree}, arrays)
+    return pack(*_to_meta(value, kinds))
 
 
 def rows_to_bytes(value: Any, kinds: Sequence[type], rows: Sequence[int]) -> list[bytes]:
     """The file of each of these rows by itself; every tensor of the value must have all rows."""
-    arrays: dict[str, np.ndarray] = {}
-    tree = _to_tree(value, "", arrays, _kinds_by_name(kinds))
-    text = _to_json({"format": FORMAT, "tree": tree})
-    return [_archive(text, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
+    meta, arrays = _to_meta(value, kinds)
+    return [pack(meta, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
 
 
 def from_bytes(content: bytes, kinds: Sequence[type]) -> Any:
@@ -119,7 +118,7 @@ def from_bytes(content: bytes, kinds: Sequence[type]) -> Any:
     if named != FORMAT:
         raise SchemaError(f"format is {named!r}; allowed: {FORMAT!r}; decode again and save")
     try:
-        return _from_tree(meta["tree"], arrays, _kinds_by_name(kinds))
+        return _from_tree(meta["tree"], arrays, {_stored_name(kind.__name__): kind for kind in kinds})
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ConfigError) as error:
         raise SchemaError(f"its tree makes no sense: {type(error).__name__}") from error
 
@@ -128,32 +127,30 @@ def _stored_name(name: str) -> str:
     return STORED_NAMES.get(name, name)
 
 
-def _kinds_by_name(kinds: Sequence[type]) -> dict[str, Any]:
-    return {_stored_name(kind.__name__): kind for kind in kinds}
+def _to_meta(value: Any, kinds: Sequence[type]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The JSON of a value, and its arrays by the paths that the JSON's leaves name."""
+    arrays: dict[str, np.ndarray] = {}
 
+    def tree(value: Any, path: str) -> Any:
+        if isinstance(value, Tensor):
+            arrays[path] = value.cpu().numpy()
+            return {"array": path}
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"float": str(value)}
+        if isinstance(value, tuple):
+            return {"tuple": [tree(part, f"{path}.{at}") for at, part in enumerate(value)]}
+        if isinstance(value, Mapping):
+            return {"dict": {key: tree(part, f"{path}.{key}") for key, part in value.items()}}
+        if type(value) not in kinds:
+            return {"value": value}
+        parts = {f.name: getattr(value, f.name) for f in fields(value)}
+        kept = {_stored_name(n): part for n, part in parts.items() if part is not None or n not in _OMITTED_IF_NONE}
+        return {
+            "type": _stored_name(type(value).__name__),
+            "fields": {name: tree(part, f"{path}.{name}") for name, part in kept.items()},
+        }
 
-def _to_tree(value: Any, path: str, arrays: dict[str, np.ndarray], kinds: Mapping[str, Any]) -> Any:
-    """The JSON tree of a value; its tensors are put into `arrays` under their paths."""
-    if isinstance(value, Tensor):
-        arrays[path] = value.cpu().numpy()
-        return {"array": path}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    if isinstance(value, tuple):
-        return {"tuple": [_to_tree(part, f"{path}.{at}", arrays, kinds) for at, part in enumerate(value)]}
-    if isinstance(value, Mapping):
-        return {"dict": {key: _to_tree(part, f"{path}.{key}", arrays, kinds) for key, part in value.items()}}
-    name = _stored_name(type(value).__name__)
-    if kinds.get(name) is type(value):
-        parts = {}
-        for field in fields(value):
-            part = getattr(value, field.name)
-            # Fields that came later are left out where they are None, so that files keep the bytes they had before.
-            if part is not None or not field.metadata.get("omitted_if_none"):
-                stored = _stored_name(field.name)
-                parts[stored] = _to_tree(part, f"{path}.{stored}", arrays, kinds)
-        return {"type": name, "fields": parts}
-    return {"value": value}
+    return {"format": FORMAT, "tree": tree(value, "")}, arrays
 
 
 def _from_tree(tree: Any, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, Any]) -> Any:
@@ -189,8 +186,8 @@ def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
         elif is_dataclass(part):
             _must(type(part) in options, where, f"is a {type(part).__name__}")
             check_value(part, where, sizes)
-        elif hint in (int, float, bool, str, str | None):
-            _must(fits(part, hint), where, f"is {part!s:.50}")
+        elif hint in _PLAIN_TYPES:
+            _must(type(part) in _PLAIN_TYPES[hint], where, f"is {part!s:.50}")
         else:
             _must(isinstance(part, tuple | Mapping), where, f"is {part!s:.50}")
 
@@ -217,16 +214,9 @@ def _must(ok: bool, where: str, what: str) -> None:
 
 def pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """A JSON tree and arrays as the bytes of a hashed `.npz` archive."""
-    return _archive(_to_json(meta), arrays)
-
-
-def _to_json(meta: Mapping[str, Any]) -> bytes:
-    return json.dumps(meta, allow_nan=False).encode()
-
-
-def _archive(text: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
+    text = json.dumps(meta, allow_nan=False).encode()
     members: dict[str, bytes] = {}
-    for name, array in {**arrays, _META: np.frombuffer(text, np.uint8)}.items():
+    for name, array in {**arrays, _META.removesuffix(".npy"): np.frombuffer(text, np.uint8)}.items():
         part = io.BytesIO()
         # Not `ascontiguousarray`, which gives an array without axes one.
         np.lib.format.write_array(part, np.asarray(array, order="C"), version=(1, 0))
@@ -235,8 +225,7 @@ def _archive(text: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
     if sum(map(len, members.values())) > _most_unpacked(len(archive)):
         # It compresses so well that the reader would take it for a bomb.
         archive = _zip(members, zipfile.ZIP_STORED)
-    # The hash becomes the archive's comment; the two bytes before a comment hold its length.
-    return archive[:-2] + _HASH_DIGITS.to_bytes(2, "little") + hashlib.sha256(archive).hexdigest().encode()
+    return archive[:-2] + _HASH_LENGTH + hashlib.sha256(archive).hexdigest().encode()
 
 
 def _zip(members: Mapping[str, bytes], compression: int) -> bytes:
@@ -248,69 +237,49 @@ def _zip(members: Mapping[str, bytes], compression: int) -> bytes:
     return whole.getvalue()
 
 
-def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
-    """The JSON tree and the arrays of an archive that `pack` made; anything else is refused with the reason."""
-    try:
-        _check_hash(content)
-        with zipfile.ZipFile(io.BytesIO(content)) as file:
-            _check_members(file, len(content))
-            arrays = {entry.filename.removesuffix(".npy"): _read_array(file, entry) for entry in file.infolist()}
-        meta = json.loads(arrays.pop(_META).tobytes(), object_pairs_hook=_without_repeats, parse_constant=_no_number)
-    except SchemaError:
-        raise
-    except _DAMAGE as error:
-        raise SchemaError(f"it cannot be read: {type(error).__name__}") from error
-    return meta, arrays
-
-
 def _most_unpacked(size: int) -> int:
     """Bytes that an archive of this size may unpack to."""
     return max(_ALWAYS_ALLOWED, _MOST_RATIO * size)
 
 
-def _check_hash(content: bytes) -> None:
-    if not zipfile.is_zipfile(io.BytesIO(content)):
-        raise SchemaError("it is no archive, or its end is missing")
-    if content[-_HASH_DIGITS - 2 : -_HASH_DIGITS] != _HASH_DIGITS.to_bytes(2, "little"):
-        raise SchemaError("it has no hash of its bytes")
-    without_comment = content[: -_HASH_DIGITS - 2] + bytes(2)
-    if hashlib.sha256(without_comment).hexdigest().encode() != content[-_HASH_DIGITS:]:
-        raise SchemaError("its bytes are not those that were written: their hash is another")
+def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
+    """The JSON tree and the arrays of an archive that `pack` made; anything else is refused with the reason."""
+    try:
+        _must(zipfile.is_zipfile(io.BytesIO(content)), "it", "is no archive, or its end is missing")
+        archive, length, written_hash = (
+            content[: -_HASH_DIGITS - 2],
+            content[-_HASH_DIGITS - 2 :][:2],
+            content[-_HASH_DIGITS:],
+        )
+        _must(length == _HASH_LENGTH, "it", "has no hash of its bytes")
+        right = hashlib.sha256(archive + bytes(2)).hexdigest().encode() == written_hash
+        _must(right, "its bytes", "are not those that were written: their hash is another")
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            names = [entry.filename for entry in file.infolist()]
+            _must(len(set(names)) == len(names), "a part", "is there twice")
+            _must(_META in names and all(name.endswith(".npy") for name in names), "its parts", "are other ones")
+            # Reading a member never gives more than its declared size.
+            declared = sum(entry.file_size for entry in file.infolist())
+            _must(
+                declared <= _most_unpacked(len(content)), "it", f"would unpack to {declared} bytes from {len(content)}"
+            )
+            arrays = {name: _read_array(name, file.read(name)) for name in names}
+        meta = parse_json(arrays.pop(_META).tobytes())
+    except SchemaError:
+        raise
+    except _DAMAGE as error:
+        raise SchemaError(f"it cannot be read: {type(error).__name__}") from error
+    return meta, {name.removesuffix(".npy"): array for name, array in arrays.items()}
 
 
-def _check_members(file: zipfile.ZipFile, size: int) -> None:
-    """Check names and declared sizes. Reading a member never gives more than its declared size."""
-    names = [entry.filename for entry in file.infolist()]
-    if len(set(names)) != len(names):
-        raise SchemaError("a part is there twice")
-    if f"{_META}.npy" not in names or not all(name.endswith(".npy") for name in names):
-        raise SchemaError("its parts are other ones")
-    declared = sum(entry.file_size for entry in file.infolist())
-    if declared > _most_unpacked(size):
-        raise SchemaError(f"it would unpack to {declared} bytes from {size}")
-
-
-def _read_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+def _read_array(name: str, content: bytes) -> np.ndarray:
     """One array. `np.load` would trust its header, which must promise just the bytes that follow it."""
-    content = file.read(entry)
     part = io.BytesIO(content)
-    if np.lib.format.read_magic(part) != (1, 0):
-        raise SchemaError(f"part {entry.filename!r} has another header")
+    _must(np.lib.format.read_magic(part) == (1, 0), f"part {name!r}", "has another header")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(part)
-    allowed = ("|u1",) if entry.filename == f"{_META}.npy" else _DTYPES
-    if dtype.str not in allowed or fortran:
-        raise SchemaError(f"part {entry.filename!r} holds another type")
+    allowed = dtype.str in (("|u1",) if name == _META else _DTYPES)
+    _must(allowed and not fortran, f"part {name!r}", "holds another type")
     sizes = len(shape) <= _MOST_AXES and all(isinstance(n, int) and n >= 0 for n in shape)
-    if not sizes or math.prod(shape) * dtype.itemsize != len(content) - part.tell():
-        raise SchemaError(f"part {entry.filename!r} is not as large as its header says")
+    promised = math.prod(shape) * dtype.itemsize if sizes else -1
+    _must(promised == len(content) - part.tell(), f"part {name!r}", "is not as large as its header says")
     return np.frombuffer(content, dtype, offset=part.tell()).reshape(shape)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise SchemaError("an entry is there twice")
-    return dict(pairs)
-
-
-def _no_number(constant: str) -> Any:
-    raise SchemaError(f"{constant} is no JSON number")

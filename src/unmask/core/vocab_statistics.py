@@ -1,13 +1,14 @@
 """One pass over the vocabulary in plain torch: largest tokens, entropy, draws and divergences of every packed row.
 
 This is the oracle of the Triton kernels in `vocab_statistics_triton`; `vocab_statistics_choice` picks between the two.
-Nothing else in the package reads logits. The pass works through chunks of rows that stay in the processor's cache, so
-peak memory is the logits plus a few rows. The numbers of a row are a bitwise function of its own logits: the rows
-beside it, the size of the batch and the number of threads move no bit.
+Nothing else in the package reads logits. The pass works through chunks of rows, so peak memory is the logits plus a few
+rows. The numbers of a row are a bitwise function of its own logits: the rows beside it, the size of the batch and the
+number of threads move no bit.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +21,6 @@ _CHUNK = 1 << 20
 _GPU_CHUNK, _GPU_ROWS = 1 << 25, 1 << 11
 """Most elements and most rows of a chunk on other devices. Every chunk there has the same number of rows, so the limits
 keep launches few for many rows of a large vocabulary, and padding small for few rows of a small one."""
-_BLOCK = 512
-"""Tokens per block in the search for the largest logits."""
-_FEW = 1 << 14
-"""Most elements of a chunk on the CPU for which whole rows are searched instead of blocks."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,13 @@ class StatsRequest:
     previous_R: Tensor | None = None
     """Packed row of `previous` for each row, -1 where there is none."""
 
+    @property
+    def has_filtered(self) -> bool:
+        """Whether the filtered statistics differ from the clean ones, so that they are computed."""
+        return self.filtered and (self.draw.temperature > 0 or self.draw.has_filters)
 
-@dataclass(frozen=True)
-class VocabStats:
+
+class VocabStats(NamedTuple):
     """Statistics of packed rows. *Clean* is softmax(z), *filtered* the tempered and filtered distribution."""
 
     top_RK: Tensor
@@ -95,7 +96,7 @@ class VocabStats:
 
 
 def vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
-    """Compute the statistics of every packed row, chunk by chunk."""
+    """Compute the statistics of every packed row in plain torch, chunk by chunk."""
     rows, vocab = logits_RV.shape
     on_cpu = logits_RV.device.type == "cpu"
     size = max(2, _CHUNK // vocab) if on_cpu else max(2, min(_GPU_CHUNK // vocab, _GPU_ROWS))
@@ -103,173 +104,117 @@ def vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
     # special (it is split over threads), so two rows are enough. On a GPU every shape may differ, so all chunks there
     # have the same one. Otherwise a row decoded alone would differ from the same row in a batch.
     least = 2 if on_cpu else size
-    dtype = torch.promote_types(logits_RV.dtype, torch.float32)
-    # Shared by all chunks: fresh memory for every product would cost more than the product.
-    buffer_shape = (max(least, min(size, rows)), vocab)
-    buffers = [torch.empty(buffer_shape, dtype=dtype, device=logits_RV.device) for _ in range(3)]
     parts = []
     for start in range(0, max(rows, 1), size):
-        count = min(size, rows - start)
-        row_C = torch.arange(start, start + count, device=logits_RV.device)
-        padding = max(0, least - count) if count else 0
-        if padding:
-            row_C = torch.cat((row_C, row_C[:1].expand(padding)))
-        part = _chunk_stats(logits_RV, row_C, request, buffers)
-        parts.append(_map_tensors(lambda x_C, count=count: x_C[:count], part) if padding else part)
-    return parts[0] if len(parts) == 1 else _map_tensors(lambda *x_C: torch.cat(x_C), *parts)
+        row_C = torch.arange(start, min(start + size, rows), device=logits_RV.device)
+        count = len(row_C)
+        if 0 < count < least:
+            row_C = torch.cat((row_C, row_C[:1].expand(least - count)))
+        parts.append(VocabStats(*(part_C[:count] for part_C in _chunk_stats(logits_RV, row_C, request))))
+    return parts[0] if len(parts) == 1 else VocabStats(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def _map_tensors(change: Callable[..., Tensor], *parts: VocabStats) -> VocabStats:
-    """Apply `change` to each field. Fields that share a tensor still share one, so that callers scatter it once."""
-    made: dict[int, Tensor] = {}
-    values = {}
-    for field in fields(VocabStats):
-        tensors = [getattr(part, field.name) for part in parts]
-        key = id(tensors[0])
-        if key not in made:
-            made[key] = change(*tensors)
-        values[field.name] = made[key]
-    return VocabStats(**values)
-
-
-def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest, buffers: Sequence[Tensor]) -> VocabStats:
-    """Compute the statistics of the rows `row_C`. The buffers are overwritten."""
-    z_CV, exp_CV, work_CV = (buffer[: len(row_C)] for buffer in buffers)
-    draw, previous = request.draw, request.previous
-    request.edit.apply_(_copy_rows(logits_RV, row_C, z_CV))
+def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> VocabStats:
+    """Compute the statistics of the rows `row_C`."""
+    draw, previous, greedy = request.draw, request.previous, request.draw.temperature == 0
+    dtype = torch.promote_types(logits_RV.dtype, torch.float32)
+    z_CV = request.edit.apply_(logits_RV[row_C].to(dtype))
     top_z_CK, top_CK = _top(z_CV, request.top_k)
-    peak_C = top_z_CK[:, 0]
+    peak_C1 = top_z_CK[:, :1]
 
-    greedy = draw.temperature == 0
-    tempers = not greedy or (request.filtered and draw.has_filters)
     tempered_CV = z_CV
-    if tempers:
+    if not greedy or request.has_filtered:
         # A tensor on the device: a GPU multiplies by the reciprocal of a plain number, which would draw other tokens.
-        temperature = torch.full((), draw.temperature or 1.0, dtype=z_CV.dtype, device=z_CV.device)
+        temperature = torch.full((), draw.temperature or 1.0, dtype=dtype, device=z_CV.device)
         tempered_CV = filter_logits_(z_CV / temperature, draw)
     token_CD = top_CK[:, :1] if greedy else _draw_tokens(z_CV, tempered_CV, draw, row_C)
 
-    # All that needs logits is read here, since they are overwritten by log p below.
-    token_z_CD = top_z_CK[:, :1] if greedy else z_CV.gather(1, token_CD)
-    given_z_C = None
-    if request.given_R is not None:
-        given_C = request.given_R[row_C]
-        given_z_C = z_CV.gather(1, given_C.clamp(min=0)[:, None]).squeeze(1)
-        given_z_C = torch.where(given_C >= 0, given_z_C, float("-inf"))
+    log_p_CV, exp_CV, log_sum_C, entropy_C = _normalise(z_CV, peak_C1)
+
+    # The peak is always subtracted first: added to the log of the sum, it would round large logits (2e-6 at 40), and
+    # methods compare confidences with the probabilities of the most probable tokens.
+    def probability(z_CX: Tensor) -> Tensor:
+        return (z_CX - peak_C1 - log_sum_C[:, None]).exp()
+
+    p_CK = probability(top_z_CK)
+    confidence_CD = p_CK[:, :1] if greedy else probability(z_CV.gather(1, token_CD))
     if request.untrusted:
         trusted_CV = z_CV.clone()
         for token in request.untrusted:
+            # One by one, as numbers: a list would be copied to the device, which no CUDA graph can hold.
             trusted_CV[:, token].fill_(float("-inf"))
         trusted_peak_C1 = trusted_CV.amax(-1, keepdim=True)
-        trusted_log_sum_C1 = trusted_CV.sub_(trusted_peak_C1).exp_().sum(-1, keepdim=True).log()
-
-    if request.filtered and tempers:
-        filtered_z_CK, filtered_top_CK = _top(tempered_CV, request.top_k)
-        filtered_p_CK, filtered_entropy_C, _ = _normalise_(tempered_CV, filtered_z_CK, exp_CV, work_CV)
-        proposed_C = tempered_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
-    # From here on `z_CV` holds log p, and `exp_CV` holds exp(z - peak) of the clean logits.
-    p_CK, entropy_C, log_sum_C = _normalise_(z_CV, top_z_CK, exp_CV, work_CV)
-    if not (request.filtered and tempers):
-        filtered_top_CK, filtered_p_CK, filtered_entropy_C = top_CK, p_CK, entropy_C
-        proposed_C = p_CK[:, 0] if greedy else z_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
-
-    # Subtract the peak first: added to the log of the sum, it would round large logits (2e-6 at 40), and methods
-    # compare confidences with the probabilities of the most probable tokens.
-    if request.untrusted:
-        confidence_CD = (token_z_CD - trusted_peak_C1 - trusted_log_sum_C1).exp()
+        trusted_log_sum_C1 = (trusted_CV - trusted_peak_C1).exp().sum(-1, keepdim=True).log()
+        confidence_CD = (z_CV.gather(1, token_CD) - trusted_peak_C1 - trusted_log_sum_C1).exp()
         for token in request.untrusted:
             confidence_CD = torch.where(token_CD == token, 0.0, confidence_CD)
-    else:
-        confidence_CD = p_CK[:, :1] if greedy else (token_z_CD - peak_C[:, None] - log_sum_C[:, None]).exp()
+
+    filtered_top_CK, filtered_p_CK, filtered_entropy_C = top_CK, p_CK, entropy_C
+    proposed_C = p_CK[:, 0] if greedy else log_p_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
+    if request.has_filtered:
+        filtered_z_CK, filtered_top_CK = _top(tempered_CV, request.top_k)
+        filtered_log_p_CV, _, filtered_log_sum_C, filtered_entropy_C = _normalise(tempered_CV, filtered_z_CK[:, :1])
+        filtered_p_CK = (filtered_z_CK - filtered_z_CK[:, :1] - filtered_log_sum_C[:, None]).exp()
+        proposed_C = filtered_log_p_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
+
+    given_p_C = torch.zeros_like(log_sum_C)
+    if request.given_R is not None:
+        given_C = request.given_R[row_C]
+        given_z_C1 = z_CV.gather(1, given_C.clamp(min=0)[:, None])
+        given_p_C = probability(torch.where(given_C[:, None] >= 0, given_z_C1, float("-inf"))).squeeze(1)
 
     drift_C = displacement_C = torch.full_like(log_sum_C, float("nan"))
     if previous is not None and request.previous_R is not None and len(previous.logz_R):
         old_C = request.previous_R[row_C]
-        has_old_C, old_C = old_C >= 0, old_C.clamp(min=0)
-        log_q_CV = previous.normalise_(_copy_rows(previous.logits_RV, old_C, torch.empty_like(z_CV)), old_C)
-        gap_CV = z_CV.sub_(log_q_CV)
-        torch.mul(exp_CV, gap_CV, out=work_CV)
+        log_q_CV = previous.log_prob(old_C.clamp(min=0))
+        gap_CV = log_p_CV - log_q_CV
         # Divergences are never negative; rounding could make them so where hardly anything has changed.
-        forward_C = (work_CV.sum(-1) / log_sum_C.exp()).clamp(min=0)
-        backward_C = -log_q_CV.exp_().mul_(gap_CV).sum(-1).clamp(max=0)
-        drift_C = torch.where(has_old_C, forward_C, drift_C)
-        displacement_C = torch.where(has_old_C, backward_C, displacement_C)
+        forward_C = ((exp_CV * gap_CV).sum(-1) / log_sum_C.exp()).clamp(min=0)
+        backward_C = -(log_q_CV.exp() * gap_CV).sum(-1).clamp(max=0)
+        drift_C = torch.where(old_C >= 0, forward_C, drift_C)
+        displacement_C = torch.where(old_C >= 0, backward_C, displacement_C)
 
     return VocabStats(
         top_RK=top_CK,
         p_RK=p_CK,
         entropy_R=entropy_C,
-        logz_R=log_sum_C + peak_C,
+        logz_R=log_sum_C + peak_C1.squeeze(1),
         token_RD=token_CD,
         confidence_RD=confidence_CD,
         proposed_R=proposed_C,
         filtered_top_RK=filtered_top_CK,
         filtered_p_RK=filtered_p_CK,
         filtered_entropy_R=filtered_entropy_C,
-        given_R=torch.zeros_like(peak_C) if given_z_C is None else (given_z_C - peak_C - log_sum_C).exp(),
+        given_R=given_p_C,
         drift_R=drift_C,
         displacement_R=displacement_C,
     )
 
 
-def _copy_rows(logits_RV: Tensor, row_C: Tensor, out_CV: Tensor) -> Tensor:
-    """Copy some rows to a buffer, whose type is at least float32."""
-    if logits_RV.dtype == out_CV.dtype:
-        return torch.index_select(logits_RV, 0, row_C, out=out_CV)
-    return out_CV.copy_(logits_RV[row_C])
-
-
 def _top(z_CV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest logits and their tokens, ties to the lower token, which `topk` does not promise.
 
-    A maximum with its index over whole rows takes many times as long as one without. So each block of the vocabulary
-    gets a maximum, and only the best block is searched. Where fewer than k tokens are above -inf, the list repeats
-    tokens, at -inf. `z_CV` is changed while the search runs and restored at its end.
+    Where fewer than k tokens are above -inf, the list repeats tokens, at -inf.
     """
-    vocab = z_CV.shape[1]
-    by_row = z_CV.numel() <= _FEW and z_CV.device.type == "cpu"
-    if not by_row:
-        whole = vocab - vocab % _BLOCK
-        peaks_of = [z_CV[:, :whole].unflatten(1, (-1, _BLOCK)).amax(-1)] if whole else []
-        if whole < vocab:
-            peaks_of.append(z_CV[:, whole:].amax(-1, keepdim=True))
-        peaks = torch.cat(peaks_of, -1)
-        offset = torch.arange(_BLOCK, device=z_CV.device)
-    found: list[tuple[Tensor, Tensor]] = []
-    for _ in range(min(k, vocab)):
-        if by_row:
-            value_C1, index_C1 = z_CV.max(-1, keepdim=True)
-        else:
-            block_C1 = peaks.max(-1, keepdim=True).indices
-            # Past the end the last token is repeated; its first place in the block is its own.
-            tokens = (block_C1 * _BLOCK + offset).clamp(max=vocab - 1)
-            inside = z_CV.gather(1, tokens)
-            value_C1, place_C1 = inside.max(-1, keepdim=True)
-            index_C1 = tokens.gather(1, place_C1)
-            rest_C1 = inside.masked_fill_(tokens == index_C1, float("-inf")).amax(-1, keepdim=True)
-            peaks.scatter_(1, block_C1, rest_C1)
-        found.append((value_C1, index_C1))
-        z_CV.scatter_(1, index_C1, float("-inf"))
-    # Last first: a token that was found twice must get back its own value, not the -inf of its second time.
-    for value_C1, index_C1 in reversed(found):
-        z_CV.scatter_(1, index_C1, value_C1)
-    return torch.cat([value for value, _ in found], -1), torch.cat([index for _, index in found], -1)
+    rest_CV = z_CV.clone()
+    values, tokens = [], []
+    for _ in range(min(k, z_CV.shape[1])):
+        value_C1, token_C1 = rest_CV.max(-1, keepdim=True)
+        values.append(value_C1)
+        tokens.append(token_C1)
+        rest_CV.scatter_(1, token_C1, float("-inf"))
+    return torch.cat(values, -1), torch.cat(tokens, -1)
 
 
-def _normalise_(z_CV: Tensor, top_z_CK: Tensor, exp_CV: Tensor, work_CV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Turn logits into log p in place; return the largest probabilities, the entropy and the log of the sum.
-
-    The sum is that of exp(z - peak), which is left in `exp_CV`.
-    """
-    z_CV.sub_(top_z_CK[:, :1])
-    torch.exp(z_CV, out=exp_CV)
+def _normalise(z_CV: Tensor, peak_C1: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return log p, exp(z - peak), the log of its sum, and the entropy."""
+    gap_CV = z_CV - peak_C1
+    exp_CV = gap_CV.exp()
     log_sum_C = exp_CV.sum(-1).log()
     # A barred token has z = -inf and weight 0; the clamp makes their product 0 instead of NaN.
-    z_CV.sub_(log_sum_C[:, None]).clamp_(min=-1e4)
-    torch.mul(exp_CV, z_CV, out=work_CV)
-    entropy_C = -(work_CV.sum(-1) / log_sum_C.exp())
-    p_CK = (top_z_CK - top_z_CK[:, :1] - log_sum_C[:, None]).exp()
-    return p_CK, entropy_C.clamp(min=0), log_sum_C
+    log_p_CV = (gap_CV - log_sum_C[:, None]).clamp(min=-1e4)
+    entropy_C = -((exp_CV * log_p_CV).sum(-1) / log_sum_C.exp())
+    return log_p_CV, exp_CV, log_sum_C, entropy_C.clamp(min=0)
 
 
 def _draw_tokens(z_CV: Tensor, tempered_CV: Tensor, draw: TokenDraw, row_C: Tensor) -> Tensor:

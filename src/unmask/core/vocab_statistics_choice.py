@@ -5,11 +5,8 @@ the order of sums. `UNMASK_STATISTICS=plain` switches the kernels off; `fused` a
 that takes Triton's interpreter). The choice has its own file so that a process without a GPU never imports Triton.
 """
 
-import importlib
 import os
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,40 +15,10 @@ from unmask.base.errors import require, warn_once
 from unmask.core.vocab_statistics import StatsRequest, VocabStats, vocab_stats
 
 VARIABLE = "UNMASK_STATISTICS"
-CHOICES = ("auto", "plain", "fused")
 
-_proven: set[object] = set()
-"""Variants of the kernels that have run."""
-_broken: dict[object, str] = {}
-"""Variants that cannot run here, and why. They are not tried again: a failed compilation takes seconds."""
-
-
-def fast_vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
-    """Compute the statistics of every packed row with the kernels where they can run, else with the plain pass."""
-    choice = os.environ.get(VARIABLE, "auto")
-    if choice == "plain" or (choice == "auto" and logits_RV.device.type != "cuda"):
-        return vocab_stats(logits_RV, request)
-    _check_choice(choice)
-    kernels = _load_kernels()
-    if not len(logits_RV) or not kernels.kernels_support(logits_RV, request) or _triton_missing():
-        return vocab_stats(logits_RV, request)
-    variant = kernels.KernelVariant.of(logits_RV, request)
-    if variant in _broken:
-        return vocab_stats(logits_RV, request)
-    if variant in _proven:
-        return kernels.run_kernels(variant, logits_RV, request)
-    # The first run of a variant compiles it: what an old GPU or driver cannot do shows here.
-    try:
-        stats = kernels.run_kernels(variant, logits_RV, request)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        why = f"the fused kernels cannot run on {variant.device} ({type(error).__name__}: {str(error)[:200]})"
-        _broken[variant] = why
-        _warn_plain(why)
-        return vocab_stats(logits_RV, request)
-    _proven.add(variant)
-    return stats
+_failures: dict[object, str] = {}
+"""Why a variant of the kernels cannot run here, empty for one that has run. A failed one is not tried again, because
+its compilation takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -64,37 +31,50 @@ class StatisticsChoice:
 
 def choose_statistics(device: torch.device) -> StatisticsChoice:
     """Return which path takes requests without filters on this device. On a GPU one small pass tries the kernels."""
-    choice = os.environ.get(VARIABLE, "auto")
-    _check_choice(choice)
+    stats = _try_kernels(torch.zeros(1, 8, device=device), StatsRequest())
+    if isinstance(stats, str):
+        return StatisticsChoice("plain", stats)
+    return StatisticsChoice("fused", "fused kernels run here")
+
+
+def fast_vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
+    """Compute the statistics of every packed row with the kernels where they can run, else with the plain pass."""
+    stats = _try_kernels(logits_RV, request)
+    return vocab_stats(logits_RV, request) if isinstance(stats, str) else stats
+
+
+def _try_kernels(logits_RV: Tensor, request: StatsRequest) -> VocabStats | str:
+    """Run the kernels, or return why the plain pass takes this request."""
+    choice, device = os.environ.get(VARIABLE, "auto"), logits_RV.device
     if choice == "plain":
-        return StatisticsChoice("plain", f"{VARIABLE}=plain")
+        return f"{VARIABLE}=plain"
     if choice == "auto" and device.type != "cuda":
-        return StatisticsChoice("plain", f"{device} is not a CUDA device: no kernels there")
-    if missing := _triton_missing():
-        return StatisticsChoice("plain", missing)
-    request, logits_RV = StatsRequest(), torch.zeros(1, 8, device=device)
-    fast_vocab_stats(logits_RV, request)
-    broken = _broken.get(_load_kernels().KernelVariant.of(logits_RV, request))
-    return StatisticsChoice("plain", broken) if broken else StatisticsChoice("fused", "fused kernels run here")
+        return f"{device} is not a CUDA device: no kernels there"
+    require(choice in ("auto", "fused"), VARIABLE, choice, "auto or plain or fused", "leave it unset for auto")
+    # Only here: a process without a GPU must not need Triton, which takes long to import and may be broken.
+    from unmask.core import vocab_statistics_triton as kernels
+
+    if not len(logits_RV) or not kernels.kernels_support(logits_RV, request):
+        return "the kernels do not take this request"
+    if kernels.TRITON_ERROR:
+        return _warn_plain(f"Triton cannot be loaded ({kernels.TRITON_ERROR})")
+    variant = kernels.KernelVariant.of(logits_RV, request)
+    if _failures.get(variant):
+        return _failures[variant]
+    try:
+        stats = kernels.run_kernels(variant, logits_RV, request)
+    except Exception as error:
+        # The first run of a variant compiles it: what an old GPU or driver cannot do shows there. Later errors, and
+        # too little memory, are no reason to go on with the plain pass.
+        if variant in _failures or isinstance(error, torch.OutOfMemoryError):
+            raise
+        why = f"the fused kernels cannot run on {device} ({type(error).__name__}: {str(error)[:200]})"
+        _failures[variant] = _warn_plain(why)
+        return why
+    _failures[variant] = ""
+    return stats
 
 
-def _check_choice(choice: str) -> None:
-    require(choice in CHOICES, VARIABLE, choice, " or ".join(CHOICES), "leave it unset for auto")
-
-
-@cache
-def _load_kernels() -> Any:
-    return importlib.import_module("unmask.core.vocab_statistics_triton")
-
-
-@cache
-def _triton_missing() -> str:
-    """Return why Triton cannot be loaded, with a warning at the first call; empty where it can."""
-    if not (error := _load_kernels().TRITON_ERROR):
-        return ""
-    _warn_plain(why := f"Triton cannot be loaded ({error})")
-    return why
-
-
-def _warn_plain(why: str) -> None:
+def _warn_plain(why: str) -> str:
     warn_once(f"statistics: the plain path runs, since {why}; same tokens, slower; {VARIABLE}=plain says it is wanted")
+    return why

@@ -285,16 +285,6 @@ def _store_softmax_sums(z: tensor, peak: tensor, numbers: tensor) -> tensor:
 
 
 @triton.jit
-def _store_trusted_sums(z: tensor, column: tensor, settings: tensor, numbers: tensor, UNTRUSTED: tl.constexpr) -> None:
-    """Store peak and sum of the trusted tokens, which are all but those listed in `settings`."""
-    for at in tl.static_range(UNTRUSTED):
-        z = tl.where(column == tl.load(settings + at).to(tl.int32), NEVER, z)
-    peak = tl.max(z, 0)
-    tl.store(numbers, peak)
-    tl.store(numbers + 1, tl.sum(tl.exp(z - _finite_peak(peak)), 0))
-
-
-@triton.jit
 def _store_divergence_sums(
     z: tensor, weight: tensor, peak: tensor, old_z: tensor, old_logz: tensor, numbers: tensor
 ) -> None:
@@ -319,19 +309,15 @@ def _store_divergence_sums(
 
 
 @triton.jit
-def _splitmix64(x: tensor) -> tensor:
-    """SplitMix64's finaliser, as in `core.noise`."""
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
-    return x ^ (x >> 31)
-
-
-@triton.jit
 def _log_exponential(bits: tensor, column: tensor) -> tensor:
     """log(-log U) for the uniform of each vocabulary entry: the bits of `Noise.uniform_vocab`."""
-    # The 0.5 keeps uniforms away from 0 and 1, so that both logarithms are finite.
+    # A step of SplitMix64, as in `core.noise`.
     x = (bits ^ column.to(tl.int64)).to(tl.uint64, bitcast=True) + 0x9E3779B97F4A7C15
-    uniform = ((_splitmix64(x) >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    x = x ^ (x >> 31)
+    # The 0.5 keeps uniforms away from 0 and 1, so that both logarithms are finite.
+    uniform = ((x >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16
     return tl.log(-tl.log(uniform))
 
 
@@ -385,7 +371,13 @@ def read_pieces(
     _store_piece_top(z, column, numbers + LARGEST, tokens, K, V)
     weight = _store_softmax_sums(z, peak, numbers)
     if UNTRUSTED > 0:
-        _store_trusted_sums(z, column, settings + 1 + 2 * EDITS, numbers + TRUSTED, UNTRUSTED)
+        trusted = z
+        for at in tl.static_range(UNTRUSTED):
+            token = tl.load(settings + 1 + 2 * EDITS + at).to(tl.int32)
+            trusted = tl.where(column == token, NEVER, trusted)
+        trusted_peak = tl.max(trusted, 0)
+        tl.store(numbers + TRUSTED, trusted_peak)
+        tl.store(numbers + TRUSTED + 1, tl.sum(tl.exp(trusted - _finite_peak(trusted_peak)), 0))
     if OLD:
         # A row without a previous distribution reads -inf instead; `compare_distributions` returns NaN for it.
         old = tl.load(old_row + row)
@@ -522,57 +514,6 @@ def _draw_by_inverse_cdf(
     return tl.where(piece == PIECES, V - 1, tl.where(hit < V, hit, last))
 
 
-@triton.jit
-def _store_tempered(
-    numbers_P: tensor,
-    tokens_P: tensor,
-    mask_P: tensor,
-    z: tensor,
-    settings: tensor,
-    tokens: tensor,
-    probabilities: tensor,
-    row_numbers: tensor,
-    rows: tensor,
-    V: tl.constexpr,
-    K: tl.constexpr,
-    K_LANES: tl.constexpr,
-) -> None:
-    """Store largest tokens and entropy of the tempered logits, and the probability there of the token with logit z."""
-    peak_P = tl.load(numbers_P + TEMPERED + 2, mask=mask_P, other=NEVER)
-    sum_P = tl.load(numbers_P + TEMPERED, mask=mask_P, other=0.0)
-    peak = tl.max(peak_P, 0)
-    log_sum = _log_sum(peak_P, sum_P, peak)
-    weighted_P = tl.load(numbers_P + TEMPERED + 1, mask=mask_P, other=0.0)
-    _store_row_top(
-        numbers_P + LARGEST + K, tokens_P + K, mask_P, peak, log_sum, tokens, probabilities, rows, V, K, K_LANES
-    )
-    tl.store(row_numbers + TEMPERED_ENTROPY * rows, _entropy(peak_P, sum_P, weighted_P, peak, log_sum).to(tl.float32))
-    tempered = tl.div_rn(z, tl.load(settings).to(tl.float32))
-    tl.store(row_numbers + PROPOSED * rows, _probability(tempered, peak, log_sum))
-
-
-@triton.jit
-def _confidence(
-    token: tensor,
-    z: tensor,
-    numbers_P: tensor,
-    mask_P: tensor,
-    peak: tensor,
-    log_sum: tensor,
-    settings: tensor,
-    UNTRUSTED: tl.constexpr,
-) -> tensor:
-    """Clean probability of a drawn token: 0 for an untrusted one, and the others are normalised without those."""
-    if UNTRUSTED > 0:
-        peak_P = tl.load(numbers_P + TRUSTED, mask=mask_P, other=NEVER)
-        peak = tl.max(peak_P, 0)
-        log_sum = _log_sum(peak_P, tl.load(numbers_P + TRUSTED + 1, mask=mask_P, other=0.0), peak)
-    confidence = _probability(z, peak, log_sum)
-    for at in tl.static_range(UNTRUSTED):
-        confidence = tl.where(token == tl.load(settings + at).to(tl.int32), 0.0, confidence)
-    return confidence
-
-
 # Not specialised by the number of rows: each new batch size would be compiled anew, in the middle of a decode.
 @triton.jit(do_not_specialize=["rows"])
 def combine_pieces(
@@ -634,15 +575,32 @@ def combine_pieces(
                 logits, settings, tempered_peak_P, mass_P, share, V, PIECES, SIZE, LANES, EDITS
             )
         z = _load_logit(logits, token, settings, EDITS)
-        untrusted = settings + 1 + 2 * EDITS
-        confidence = _confidence(token, z, numbers_P, mask_P, peak, log_sum, untrusted, UNTRUSTED)
+        # Confidence: 0 for an untrusted token, and that of the others is normalised without those.
+        if UNTRUSTED > 0:
+            trusted_P = tl.load(numbers_P + TRUSTED, mask=mask_P, other=NEVER)
+            trusted = tl.max(trusted_P, 0)
+            trusted_sum_P = tl.load(numbers_P + TRUSTED + 1, mask=mask_P, other=0.0)
+            confidence = _probability(z, trusted, _log_sum(trusted_P, trusted_sum_P, trusted))
+            for at in tl.static_range(UNTRUSTED):
+                untrusted = tl.load(settings + 1 + 2 * EDITS + at).to(tl.int32)
+                confidence = tl.where(token == untrusted, 0.0, confidence)
+        else:
+            confidence = _probability(z, peak, log_sum)
         tl.store(tokens + (2 * K + draw) * rows, token.to(tl.int64))
         tl.store(numbers + (2 * K + draw) * rows, confidence)
         if draw == 0 and FILTERED:
-            own_tokens, own_numbers = tokens + K * rows, numbers + K * rows
-            _store_tempered(
-                numbers_P, tokens_P, mask_P, z, settings, own_tokens, own_numbers, row_numbers, rows, V, K, K_LANES
-            )
+            warm_peak_P = tl.load(numbers_P + TEMPERED + 2, mask=mask_P, other=NEVER)
+            warm_sum_P = tl.load(numbers_P + TEMPERED, mask=mask_P, other=0.0)
+            warm_peak = tl.max(warm_peak_P, 0)
+            warm_log_sum = _log_sum(warm_peak_P, warm_sum_P, warm_peak)
+            weighted_P = tl.load(numbers_P + TEMPERED + 1, mask=mask_P, other=0.0)
+            warm_top, warm_p = tokens + K * rows, numbers + K * rows
+            large_P, token_P = numbers_P + LARGEST + K, tokens_P + K
+            _store_row_top(large_P, token_P, mask_P, warm_peak, warm_log_sum, warm_top, warm_p, rows, V, K, K_LANES)
+            warm_entropy = _entropy(warm_peak_P, warm_sum_P, weighted_P, warm_peak, warm_log_sum)
+            tl.store(row_numbers + TEMPERED_ENTROPY * rows, warm_entropy.to(tl.float32))
+            warm_z = tl.div_rn(z, tl.load(settings).to(tl.float32))
+            tl.store(row_numbers + PROPOSED * rows, _probability(warm_z, warm_peak, warm_log_sum))
         elif draw == 0:
             tl.store(row_numbers + PROPOSED * rows, _probability(z, peak, log_sum))
 

@@ -1,8 +1,6 @@
 """One step of decoding and the loop: from a start to an end."""
 
 from unmask.engine.decode import GivenAction, decode, decode_one_step, join_rows
-from unmask.engine.graphed_decode import GraphedRows, Perform, StepRecorder
-from unmask.engine.history import NotGraphable
 from unmask.engine.step import (
     LookCache,
     StepCost,
@@ -20,12 +18,8 @@ from unmask.engine.transition import Transition, apply, raise_faults
 
 __all__ = [
     "GivenAction",
-    "GraphedRows",
     "LookCache",
-    "NotGraphable",
-    "Perform",
     "StepCost",
-    "StepRecorder",
     "StepSettings",
     "Transition",
     "add_prediction",

@@ -73,8 +73,8 @@ def decode(
     traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
     if on_step is None and not record_top:
         # On a GPU whole steps are recorded and replayed where they can be; the loop below takes what is left.
-        graphed = decode_graphed(settings, policy, traj, record=record)
-        ended, steps, traj = graphed.ended, steps + graphed.steps, graphed.left
+        ended, graphed, traj = decode_graphed(settings, policy, traj, record=record)
+        steps += graphed
     fault_B = torch.zeros_like(traj.rows_B)
     while True:
         done_B = policy.done(hide_noise(traj, policy))

@@ -1,16 +1,14 @@
-"""Steps without the host: forward, statistics, policy, transition and the end of rows as one piece of recorded work.
+"""The loop of `decode` without the host: whole steps as CUDA graphs, over rows that stay in fixed buffers.
 
-The rows lie in buffers that stay where they are; a step reads them and writes the next state back. So it can be
-recorded once and replayed: the host only starts it, and looks at its flags while the next one runs. Rows that are done
-stay in the batch and do not change, until so few are left that a smaller batch pays. Tokens, counts and records are
-those of the plain loop.
+A step reads the buffers and writes the next state back, so it can be recorded once and replayed. The host only starts
+it, and looks at its flags while the next one runs. Rows that are done stay in the batch and do not change, until so few
+are left that a smaller batch pays. Tokens, counts and steps are those of the plain loop.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,226 +16,218 @@ from torch import Tensor
 from unmask.axes import first_open_block
 from unmask.core import (
     Denoiser,
+    Layout,
     ModelInput,
     Noise,
     PackedSlots,
     Policy,
+    Posterior,
     State,
     Step,
     Trajectory,
+    axes_of,
     copy_in,
     cut_canvas,
+    map_tensors,
     replace_tensors,
+    same_form,
+    select,
     tensors,
 )
-from unmask.engine.history import HistoryBuffer, NotGraphable, StepLog
-from unmask.engine.step import StepSettings, append_step, decide, hide_noise, predict
+from unmask.engine.step import StepSettings, append_step, decide, hide_noise, light_step, predict
 from unmask.engine.transition import Transition, raise_faults
+from unmask.models import GraphCache, NotGraphable
 
-AHEAD = 1
+STEPS_AHEAD = 1
 """Steps that are started before the host looks at the flags of an earlier one, so that the device never waits. A batch
 whose end nobody can foresee costs as many steps that do nothing."""
+LOGGED_AT_ONCE = 16
+"""Steps that a log makes room for at a time."""
 
-Perform = Callable[[Hashable, Callable[[], None]], None]
-"""Does some work: at once, or by replaying a recording of it that is kept under the key. Raises `NotGraphable`."""
 
+class StepDenoiser(Denoiser, Protocol):
+    """A denoiser as a part of a graphed step: it asks nothing of the host while it runs."""
 
-class StepRecorder(Protocol):
-    """What a denoiser has whose passes can be recorded: it keeps recorded steps from one decode to the next."""
-
-    busy: Lock
-    """Held by the decode whose rows are in the buffers; another one of the same moment runs the plain loop."""
-    grain: int
-    """Canvases are padded to a multiple of so many positions: prompts of many lengths share few recordings."""
-
-    def within(self, denoiser: Any) -> Denoiser:
-        """The same denoiser without recordings of its own, to be recorded as a part of the step."""
-        ...
-
-    def find(self, key: Hashable, make: "Callable[[Perform], GraphedRows]") -> "GraphedRows | None":
-        """The steps that are kept under the key; None where they were refused, or are not worth it yet."""
-        ...
-
-    def refuse(self, key: Hashable, why: str) -> None:
-        """Never again under this key, and the user is told."""
+    def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
+        """Find out, before a step is started, what decides about the shapes of its pass: part of the graph's key."""
         ...
 
 
-class GraphedRun(NamedTuple):
-    """What came of the steps that could be recorded."""
+class GraphableDenoiser(Denoiser, Protocol):
+    """A denoiser whose steps can be graphs; any other one has no `step_graphs`."""
 
-    ended: list[Trajectory]
-    steps: list[Step]
-    left: Trajectory
-    """Rows that are not done: none, or all of which the steps could not be recorded."""
+    @property
+    def step_graphs(self) -> GraphCache | None:
+        """Keeps `GraphedRows` from one decode to the next."""
+        ...
+
+    @property
+    def variant(self) -> Hashable:
+        """Settings besides the weights that change the output: denoisers with different ones share a cache."""
+        ...
+
+    def step_denoiser(self, rows: int, slots: int) -> StepDenoiser | None:
+        """The same denoiser as a part of a step; None where graphs of that size are not worth their memory."""
+        ...
 
 
-def decode_graphed(settings: StepSettings, policy: Policy, traj: Trajectory, *, record: bool) -> GraphedRun:
-    """Decode as far as steps can be recorded: to the end of all rows, or not at all."""
-    recorder: StepRecorder | None = getattr(settings.denoiser, "recorder", None)
-    if recorder is None or not _suits(settings, policy, traj) or not recorder.busy.acquire(blocking=False):
-        return GraphedRun([], [], traj)
+def decode_graphed(
+    settings: StepSettings, policy: Policy, traj: Trajectory, *, record: bool
+) -> tuple[list[Trajectory], list[Step], Trajectory]:
+    """Decode with graphed steps, to the end of all rows or until a step cannot be recorded.
+
+    Returns the rows that ended, the steps that were taken, and the rows that are left to the plain loop.
+    """
+    graphs: GraphCache | None = getattr(settings.denoiser, "step_graphs", None)
+    if graphs is None or not _can_be_graphed(settings, policy, traj) or not graphs.busy.acquire(blocking=False):
+        return [], [], traj
     try:
-        return _padded(recorder, settings, policy, traj, record)
+        length, done_B = traj.state.tokens_BL.shape[1], policy.done(hide_noise(traj, policy))
+        ended = [_without_past(traj).select(done_B.nonzero().flatten())]
+        traj = traj.select((~done_B).nonzero().flatten())
+        padded = traj.state.pad_to(-(-length // graphs.slots_multiple) * graphs.slots_multiple)
+        more, steps, left = _decode_batches(graphs, settings, policy, replace(traj, state=padded), record)
+        return (
+            ended + [cut_canvas(part, length) for part in more],
+            [cut_canvas(step, length) for step in steps],
+            cut_canvas(left, length),
+        )
     finally:
-        recorder.busy.release()
+        graphs.busy.release()
 
 
-def _padded(
-    recorder: StepRecorder, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool
-) -> GraphedRun:
-    """On longer canvases; what comes of it is cut to the length of the given ones."""
-    length, done_B = traj.state.tokens_BL.shape[1], policy.done(hide_noise(traj, policy))
-    ended = [_base(traj).select(done_B.nonzero().flatten())]
-    traj = traj.select((~done_B).nonzero().flatten())
-    padded = replace(traj, state=traj.state.pad_to(-(-length // recorder.grain) * recorder.grain))
-    run = _run(recorder, settings, policy, padded, record)
-    return GraphedRun(
-        ended + [cut_canvas(part, length) for part in run.ended],
-        [cut_canvas(step, length) for step in run.steps],
-        cut_canvas(run.left, length),
-    )
-
-
-def _run(recorder: StepRecorder, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool) -> GraphedRun:
-    """Batches that get smaller, until no row is left or steps are refused."""
+def _decode_batches(
+    graphs: GraphCache, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool
+) -> tuple[list[Trajectory], list[Step], Trajectory]:
+    """Decode in batches that get smaller, until no row is left or a step is refused."""
+    denoiser: GraphableDenoiser = settings.denoiser  # type: ignore[assignment]
     going_B = torch.ones_like(traj.rows_B, dtype=torch.bool)
     ended: list[Trajectory] = []
     steps: list[Step] = []
     while traj.state.batch:
-        wanted = LogitSlots.of(policy, traj.state, record)
-        key = _key(settings, policy, traj, wanted)
+        slots = LogitSlots.of(policy, traj.state, record)
+        # All that a step depends on, except numbers on the device.
+        shapes = tuple((path, part.shape, part.dtype) for path, part in tensors(_without_past(traj)).items())
+        same = (policy, settings.sampling, settings.eos_ids, traj.state.mask_id, denoiser.variant)
+        key = (*same, slots, traj.rows_B.device, *shapes)
 
-        def make(perform: Perform, traj: Trajectory = traj, wanted: LogitSlots = wanted) -> GraphedRows:
-            inner = replace(settings, denoiser=recorder.within(settings.denoiser))
-            return GraphedRows(inner, policy.bounded(traj.state.tokens_BL.shape[1]), traj, wanted, perform)
+        def make(traj: Trajectory = traj, slots: LogitSlots = slots) -> GraphedRows:
+            return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.nested())
 
-        rows = recorder.find(key, make)
-        if rows is None:
-            return GraphedRun(ended, steps, traj.select(going_B.nonzero().flatten()))
+        inner = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
+        rows = None if inner is None else graphs.find(key, make)
+        if inner is None or rows is None:
+            return ended, steps, traj.select(going_B.nonzero().flatten())
         rows.load(traj, going_B)
-        refused = ""
+        refused = False
         try:
-            rows.run(record)
+            rows.run(replace(settings, denoiser=inner), inner, record=record)
         except NotGraphable as error:
-            refused = f"steps of {policy.name} over {tuple(traj.state.tokens_BL.shape)} slots: {error}"
-            recorder.refuse(key, refused)
+            refused = True
+            where = f"steps of {policy.name} over {tuple(traj.state.tokens_BL.shape)} slots"
+            graphs.refuse(key, f"steps run one operation at a time, not as a recorded graph: {where}: {error}")
         traj, going_B, gone, taken = rows.unload(fill=not refused)
         ended.append(gone)
         steps += taken
         if refused:
             break
-    return GraphedRun(ended, steps, traj)
+    return ended, steps, traj
 
 
-def _suits(settings: StepSettings, policy: Policy, traj: Trajectory) -> bool:
-    """Whether the policy's steps can be recorded, from a start without a past."""
-    whole = not traj.steps and policy.past_steps >= 0 and type(traj.noise) is Noise
-    alone = not policy.looks_ahead and settings.planner is None
-    return policy.cuda_graph and whole and alone and _hashable(policy)
-
-
-def _hashable(value: object) -> bool:
+def _can_be_graphed(settings: StepSettings, policy: Policy, traj: Trajectory) -> bool:
+    """Whether steps of this policy can be graphs, and the run is one from its start that nobody looks into."""
+    if not policy.cuda_graph or policy.past_steps < 0 or policy.looks_ahead or settings.planner is not None:
+        return False
     try:
-        hash(value)
+        hash(policy)
     except TypeError:
         return False
-    return True
+    return not traj.steps and type(traj.noise) is Noise
 
 
-def _key(settings: StepSettings, policy: Policy, traj: Trajectory, wanted: "LogitSlots") -> Hashable:
-    """All that a recorded step depends on, except numbers on the device."""
-    shapes = tuple((path, part.shape, part.dtype) for path, part in tensors(_base(traj)).items())
-    variant = getattr(settings.denoiser, "variant", None)
-    same = (policy, settings.sampling, settings.eos_ids, traj.state.mask_id, variant)
-    return (*same, wanted, traj.rows_B.device, *shapes)
-
-
-def _base(traj: Trajectory) -> Trajectory:
-    """Where the rows are, without how they got there."""
+def _without_past(traj: Trajectory) -> Trajectory:
     return replace(traj, steps=(), prediction=None, prepaid_B=None)
 
 
 @dataclass(frozen=True)
 class LogitSlots:
-    """The slots that get logits: so many in every step, whatever is masked by then."""
+    """The number of slots that get logits in every step, whatever is masked by then."""
 
-    rows: int
+    count: int
     block: int | None
-    """Answer positions per block where only the open block is read; None for all that the view wants."""
+    """Answer positions per block where only the open block is read; None for all that the input wants."""
 
     @classmethod
     def of(cls, policy: Policy, state: State, record: bool) -> "LogitSlots":
-        """Of a policy that fills block after block nobody sees the rest, unless steps are recorded."""
+        """The slots that somebody reads. Under a policy that fills block after block that is the open block alone,
+        unless steps are recorded."""
         counts, needs = state.answer_BL.sum(-1).tolist(), policy.needs
         elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or not policy.block_cache
         block = None if record or elsewhere else getattr(policy, "block_length", None)
         return cls(sum(counts) if block is None else sum(min(block, count) for count in counts), block)
 
-    def packed(self, inputs: ModelInput, state: State) -> ModelInput:
-        """The view with as many rows to answer as there always are."""
+    def pack(self, inputs: ModelInput, state: State) -> ModelInput:
+        """The input with as many slots to answer as there always are."""
         wanted_BN = inputs.wanted_BN
         if self.block is not None:
             wanted_BN = wanted_BN & first_open_block(state, self.block)
-        packed = PackedSlots(wanted_BN, self.rows)
+        packed = PackedSlots(wanted_BN, self.count)
         return replace(inputs, wanted_BN=packed.wanted_BN, packed=packed)
 
 
 class GraphedRows:
-    """Rows of one shape in buffers of their own, and the step that moves them."""
+    """Rows of one shape in fixed buffers, and the step that moves them."""
 
-    def __init__(self, settings: StepSettings, policy: Policy, like: Trajectory, wanted: LogitSlots, perform: Perform):
-        self.settings, self.policy, self.wanted, self.perform = settings, policy, wanted, perform
-        self.base = _base(like)
-        """What is not a tensor, of the rows that were loaded last."""
+    def __init__(self, policy: Policy, like: Trajectory, slots: LogitSlots, graphs: GraphCache):
+        self.policy, self.slots, self.graphs = policy, slots, graphs
+        self.base = _without_past(like)
+        """The rows that were loaded last: gives the parts of a trajectory that are no tensors."""
+        # Outside of inference mode, because a later decode may write into the buffers outside of it.
         with torch.inference_mode(False):
             self.rows = replace_tensors(self.base, [part.clone() for part in tensors(self.base).values()])
             self.going_B = torch.ones_like(like.rows_B, dtype=torch.bool)
             self.fault_B, self.faulty_at_B = torch.zeros_like(like.rows_B), torch.zeros_like(like.rows_B)
             self.flags = torch.zeros(2, dtype=torch.long, device=like.rows_B.device)
-        self.past, self.depth = HistoryBuffer(policy.past_steps or 1), 0
-        self.records: StepLog | None = None
-        self._looks = PendingFlags(self.flags)
+        self.history, self.depth = HistoryBuffer(policy.past_steps or 1), 0
+        self.log: StepLog | None = None
+        self._pending = PendingFlags(self.flags)
 
     def load(self, traj: Trajectory, going_B: Tensor) -> None:
         """Take up other rows, of which some may be done."""
-        self.base = _base(traj)
+        self.base = _without_past(traj)
         copy_in(list(tensors(self.rows).values()), list(tensors(self.base).values()))
         self.going_B.copy_(going_B)
         self.fault_B.zero_()
         self.depth = len(traj.steps)
-        self.past.load(traj.steps, self.going_B, self.wanted.rows)
+        self.history.load(traj.steps, self.going_B, self.slots.count)
 
-    def run(self, record: bool) -> None:
-        """Steps until no row is left, or so few that a smaller batch is worth it."""
-        self.records = StepLog() if record else None
-        batch, certain, number = len(self.going_B), self._certain_steps(), 0
-        self._looks.clear()
+    def run(self, settings: StepSettings, denoiser: StepDenoiser, *, record: bool) -> None:
+        """Take steps until no row is left, or so few that a smaller batch is worth it.
+
+        The settings are not kept: a block cache gives its memory back when nobody refers to it any more.
+        """
+        self.log = StepLog() if record else None
+        state = self.rows.state
+        # The step that ends the run, where the number of steps does; nobody runs ahead of an end that is known.
+        last = int((state.horizon_B - state.step_B).max()) if self.policy.steps == "end" else -1
+        batch, number = len(self.going_B), 0
+        self._pending.clear()
         with torch.cuda.device_of(self.flags):
             while True:
-                self._start()
+                self._start_step(settings, denoiser)
                 number += 1
-                # Nobody runs ahead of an end that is known.
-                while self._looks.waiting > (AHEAD if number != certain else 0):
-                    going, wrong = self._looks.read()
-                    if wrong:
+                while self._pending.waiting > (STEPS_AHEAD if number != last else 0):
+                    going, any_fault = self._pending.read()
+                    if any_fault:
                         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
                     if going <= batch // 2:
                         return
-
-    def _start(self) -> None:
-        """Start one step, and send for its flags."""
-        self.perform(self.depth, self._step)
-        self.depth = min(self.depth + 1, self.past.most)
-        if self.records is not None:
-            self.records.add(self.past)
-        self._looks.send()
 
     def unload(self, *, fill: bool = True) -> tuple[Trajectory, Tensor, Trajectory, list[Step]]:
         """The rows that still run, filled up with done ones to a power of two, and which of them run; the rows that
         have ended; and the steps that were taken."""
         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
-        taken = self.records.steps(self.past) if self.records is not None else []
+        taken = self.log.steps(self.history) if self.log is not None else []
         going = self.going_B.tolist()
         count = sum(going)
         size = 1 << (count - 1).bit_length() if fill and count else count
@@ -246,72 +236,79 @@ class GraphedRows:
         gone = [row for row in range(len(going)) if row not in kept]
         rows_U, gone_U = (torch.tensor(rows, dtype=torch.long, device=self.going_B.device) for rows in (kept, gone))
         whole = replace_tensors(self.base, [part.clone() for part in tensors(self.rows).values()])
-        left = replace(whole, steps=self.past.steps(self.depth)) if count else whole
+        left = replace(whole, steps=self.history.steps(self.depth)) if count else whole
         return left.select(rows_U), self.going_B[rows_U], whole.select(gone_U), taken
 
-    def _certain_steps(self) -> int:
-        """After how many steps a run that its steps bound has come to its end; -1 where nobody knows."""
-        state = self.rows.state
-        return int((state.horizon_B - state.step_B).max()) if self.policy.steps == "end" else -1
+    def _start_step(self, settings: StepSettings, denoiser: StepDenoiser) -> None:
+        """Start one step, and send for its flags."""
+        plan = denoiser.plan_pass(self.rows.state, self.rows.rows_B)
+        self.graphs.run((self.depth, plan), lambda: self._step(settings))
+        self.depth = min(self.depth + 1, self.history.most)
+        if self.log is not None:
+            self.log.add(self.history)
+        self._pending.send()
 
-    def _step(self) -> None:
-        """One step of all rows. Everything in it starts kernels and nothing else."""
+    def _step(self, settings: StepSettings) -> None:
+        """Take one step of all rows. Everything in it starts kernels and nothing else."""
         with torch.inference_mode():
             # Made anew, so that nothing that is derived from a state outlives its step.
-            now = replace(replace_tensors(self.base, tensors(self.rows).values()), steps=self.past.steps(self.depth))
-            inputs = self.wanted.packed(self.policy.model_input(hide_noise(now, self.policy)), now.state)
-            seen, cost = predict(self.settings, now, inputs, self.policy.needs)
-            action, change = decide(self.settings, self.policy, seen)
-            later = append_step(seen, self.policy.name, action, change, cost, keep=self.past.most)
+            now = replace(replace_tensors(self.base, tensors(self.rows).values()), steps=self.history.steps(self.depth))
+            inputs = self.slots.pack(self.policy.model_input(hide_noise(now, self.policy)), now.state)
+            seen, cost = predict(settings, now, inputs, self.policy.needs)
+            action, change = decide(settings, self.policy, seen)
+            later = append_step(seen, self.policy.name, action, change, cost, keep=self.history.most)
             next_B = self.going_B & ~self.policy.done(hide_noise(later, self.policy))
-            # First all that is read, then the buffers it was read from.
+            # Everything is read before any buffer that it was read from is written.
             moved = self._moved(now, later, change, next_B)
-            self.past.push(later.steps[-1], self.going_B)
+            self.history.push(later.steps[-1], self.going_B)
             copy_in(*moved)
 
     def _moved(
         self, now: Trajectory, later: Trajectory, change: Transition, next_B: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Buffers and what comes into them. Rows that are done stay as they are."""
-        going_B = self.going_B
+        """Buffers and their next values. Rows that are done stay as they are."""
         rows = [
-            torch.where(going_B.view(-1, *[1] * (new.dim() - 1)), new, old)
-            for new, old in zip(_moving(later), _moving(now), strict=True)
+            torch.where(self.going_B.view(-1, *[1] * (new.dim() - 1)), new, old)
+            for new, old in zip(_changing_parts(later), _changing_parts(now), strict=True)
         ]
-        # Of the first step that goes wrong, as the plain loop finds it.
+        # The flags of the first step that goes wrong stay, as the plain loop would find them.
         first = ~(self.fault_B != 0).any()
-        fault_B = torch.where(first, torch.where(going_B, change.fault_B, 0), self.fault_B)
+        fault_B = torch.where(first, torch.where(self.going_B, change.fault_B, 0), self.fault_B)
         at_B = torch.where(first, now.state.step_B, self.faulty_at_B)
         flags = torch.stack((next_B.sum(), (fault_B != 0).any().long()))
-        buffers = [*_moving(self.rows), self.fault_B, self.faulty_at_B, self.going_B, self.flags]
+        buffers = [*_changing_parts(self.rows), self.fault_B, self.faulty_at_B, self.going_B, self.flags]
         return buffers, [*rows, fault_B, at_B, next_B, flags]
 
 
-def _moving(traj: Trajectory) -> list[Tensor]:
-    """What a step changes of a row."""
+def _changing_parts(traj: Trajectory) -> list[Tensor]:
+    """The parts of a trajectory that a step changes."""
     state = traj.state
     counts = (traj.forwards_B, traj.processed_B, traj.remasks_B)
     return [state.tokens_BL, state.committed_BL, state.step_B, *(count for count in counts if count is not None)]
 
 
 class PendingFlags:
-    """The flags of the last steps on their way to the host, which reads them while the next one runs."""
+    """The flags of the last steps on their way to the host, which reads them while the next step runs."""
 
     def __init__(self, flags: Tensor):
         self.flags = flags
         pinned = flags.is_cuda
-        self.slots = [torch.zeros(flags.shape, dtype=flags.dtype, pin_memory=pinned) for _ in range(AHEAD + 1)]
+        # A host buffer for each step under way: a copy must not be overwritten before it was read.
+        self.slots = [torch.zeros(flags.shape, dtype=flags.dtype, pin_memory=pinned) for _ in range(STEPS_AHEAD + 1)]
         self.events = [torch.cuda.Event() if pinned else None for _ in self.slots]
-        self._free, self._sent = deque(range(AHEAD + 1)), deque[int]()
+        self.clear()
 
     def clear(self) -> None:
-        self._free, self._sent = deque(range(AHEAD + 1)), deque[int]()
+        """Forget flags that nobody has read."""
+        self._free, self._sent = deque(range(STEPS_AHEAD + 1)), deque[int]()
 
     @property
     def waiting(self) -> int:
+        """Steps whose flags were not read."""
         return len(self._sent)
 
     def send(self) -> None:
+        """Start to copy the flags of the step that was started last."""
         slot = self._free.popleft()
         self.slots[slot].copy_(self.flags, non_blocking=True)
         if (event := self.events[slot]) is not None:
@@ -319,10 +316,119 @@ class PendingFlags:
         self._sent.append(slot)
 
     def read(self) -> tuple[int, bool]:
-        """How many rows ran after the oldest step that was not read, and whether one has gone wrong."""
+        """Wait for the oldest flags: how many rows ran on after that step, and whether any row has a fault."""
         slot = self._sent.popleft()
         if (event := self.events[slot]) is not None:
             event.synchronize()
         self._free.append(slot)
-        going, wrong = self.slots[slot].tolist()
-        return going, bool(wrong)
+        going, any_fault = self.slots[slot].tolist()
+        return going, bool(any_fault)
+
+
+@dataclass(frozen=True)
+class _NewestOnly:
+    """Parts that only the newest step keeps: they grow with the vocabulary, or with the canvas squared."""
+
+    posterior: Posterior | None
+    attention_BNN: Tensor | None
+
+    @classmethod
+    def of(cls, step: Step) -> "_NewestOnly":
+        return cls(step.prediction.posterior, step.prediction.attention_BNN)
+
+
+class HistoryBuffer:
+    """The past that a graphed step reads: at most `most` steps in a memory of their own, the newest last."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self.layout: Layout[tuple[Step, Tensor]] | None = None
+        """Where the tensors of a step, and of the rows that took it, lie in a line of the memory."""
+        self.memory: Tensor
+        """A line for each step."""
+        self._newest: _NewestOnly
+
+    def steps(self, depth: int) -> tuple[Step, ...]:
+        """The last `depth` steps. Only the parts of the newest lie where the next step is written to."""
+        if not depth or self.layout is None:
+            return ()
+        # Cloned: the policy may hand on what it reads here, while the lines move.
+        lines = self.memory[self.most - depth :].clone()
+        *older, last = (self.layout.read(line)[0] for line in lines)
+        return (*older, replace(last, prediction=replace(last.prediction, **vars(self._newest))))
+
+    def push(self, step: Step, took_B: Tensor) -> None:
+        """Keep one more step, and the rows that took it."""
+        newest, layout = _NewestOnly.of(step), self._prepare(step, took_B)
+        if not same_form(self._newest, newest):
+            raise NotGraphable("what it reads of the posterior changes its shape")
+        self._shift_in(layout, (light_step(step), took_B))
+        copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
+
+    def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
+        """Take up the past of other rows; their posterior is packed anew into so many slots."""
+        if not steps:
+            return
+        *older, last = steps
+        if (old := last.prediction.posterior) is not None:
+            packed = PackedSlots(old.slot_BN >= 0, slots)
+            row_R = old.slot_BN.flatten()[packed.index_R].clamp(min=0)
+            new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=packed.row_BN)
+            last = replace(last, prediction=replace(last.prediction, posterior=new))
+        layout = self._prepare(last, took_B)
+        for step in older:
+            self._shift_in(layout, (step, took_B))
+        self.push(last, took_B)
+
+    def _prepare(self, step: Step, took_B: Tensor) -> Layout[tuple[Step, Tensor]]:
+        """Make the memory for the first step that comes; later ones must fit."""
+        if self.layout is None:
+            # Canvases are padded, and the letters of a tensor's axes tell what has to be cut off in the end.
+            for path, part in tensors(step).items():
+                if len(axes_of(path)) != part.dim():
+                    axes = f"does not end in a letter for each of its {part.dim()} axes"
+                    raise NotGraphable(f"{path[-1]!r} of its action {axes}")
+            self.layout = Layout.of((light_step(step), took_B))
+            with torch.inference_mode(False):
+                self.memory = torch.zeros(self.most, self.layout.size, dtype=torch.uint8, device=took_B.device)
+                self._newest = map_tensors(_NewestOnly.of(step), torch.zeros_like)
+        return self.layout
+
+    def _shift_in(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:
+        if not layout.fits(value):
+            raise NotGraphable("what it keeps of a step changes from step to step")
+        if self.most > 1:
+            self.memory[:-1].copy_(self.memory[1:].clone())
+        layout.write(self.memory[-1], value)
+
+
+class StepLog:
+    """Every step of a run, copied out of its history step by step."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Tensor] = []
+        self._count = 0
+
+    def add(self, history: HistoryBuffer) -> None:
+        """Keep the newest step."""
+        at = self._count % LOGGED_AT_ONCE
+        if at == 0:
+            with torch.inference_mode(False):
+                self._pieces.append(history.memory.new_empty(LOGGED_AT_ONCE, history.memory.shape[1]))
+        self._pieces[-1][at].copy_(history.memory[-1])
+        self._count += 1
+
+    def steps(self, history: HistoryBuffer) -> list[Step]:
+        """All steps, each with the rows that took it, as the plain loop has them."""
+        if history.layout is None or not self._count:
+            return []
+        lines = [line for piece in self._pieces for line in piece][: self._count]
+        values = [history.layout.read(line) for line in lines]
+        took = torch.stack([took_B for _, took_B in values]).cpu()
+        kept = []
+        for (step, _), took_B in zip(values, took, strict=True):
+            if bool(took_B.all()):
+                kept.append(step)
+            elif bool(took_B.any()):
+                kept.append(select(step, took_B.nonzero().flatten().to(history.memory.device)))
+        return kept

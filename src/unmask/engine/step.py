@@ -154,7 +154,7 @@ def forward(
         cost = cost.charge(missing_U, unseen, output)
         known |= {keys[row]: (output, at) for at, row in enumerate(missing)}
     prepaid_B = torch.ones_like(rows_B, dtype=torch.bool).index_fill(0, missing_U, False)
-    return _gather_rows([known[key] for key in keys]), replace(cost, prepaid_B=prepaid_B)
+    return gather_rows([known[key] for key in keys]), replace(cost, prepaid_B=prepaid_B)
 
 
 def _pass_cost(inputs: ModelInput, output: ModelOutput) -> tuple[Tensor, Tensor]:
@@ -367,7 +367,7 @@ def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes
     return [extras + row.tobytes() for row in table]
 
 
-def _gather_rows(answers: list[tuple[ModelOutput, int]]) -> ModelOutput:
+def gather_rows(answers: list[tuple[ModelOutput, int]]) -> ModelOutput:
     """One packed output out of rows of several."""
     parts = []
     for output, row in answers:

@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.core import Denoiser
 from unmask.lab.published import PublishedRun
 from unmask.models import Codec, Prompt
-from unmask.tasks.base import DataDir, Draft, Example, Numbered, OwnExample, Task, TaskJudge, Verdict, canonical, digest
-from unmask.tasks.official import gsm8k, humaneval
-from unmask.tasks.official.data import DataFile, Row, rows
-from unmask.tasks.scoring.utility import number
-from unmask.tasks.splits import named, rank
-from unmask.tasks.table import TASKS
+from unmask.tasks import TASKS, DataDir, Example, Scorer, Task, Verdict, official
+from unmask.tasks.draw import canonical, digest
+from unmask.tasks.official import DataFile, Row, read_examples, read_rows
+from unmask.tasks.scorers import score_number
+from unmask.tasks.splits import rank_ids
 
 WHOLE = "evaluation"
 """The split that holds all problems of a data set."""
@@ -34,9 +33,9 @@ class Asked:
     """The problems of a data set, and what a model is shown before each."""
 
     files: tuple[DataFile, ...]
-    problems: tuple[Numbered, ...]
+    problems: tuple[Example, ...]
     turns: tuple[Turn, ...]
-    judge: TaskJudge
+    scorer: Scorer
 
 
 def asked(task: str, data_dir: DataDir = None) -> Asked:
@@ -47,20 +46,19 @@ def asked(task: str, data_dir: DataDir = None) -> Asked:
 def task_of(run: PublishedRun, problems: Asked, shots: int) -> Task:
     """All problems as one split, in an order of which the first n are a fair sample; `shots` solved ones are shown."""
     suite = TASKS[run.task]
-    drafts = {one.id: one.draft for one in problems.problems}
+    by_id = {one.id: one for one in problems.problems}
     members = tuple(
-        OwnExample(**vars(named(drafts[id], id, run.name, WHOLE)), judge=problems.judge)
-        for id in rank(run.task, drafts)
+        replace(by_id[id], task=run.name, split=WHOLE, scorer=problems.scorer) for id in rank_ids(run.task, by_id)
     )
     shown: Any = [list(turn.items()) for turn in problems.turns[: 2 * shots]]
     return replace(
         suite,
         name=run.name,
-        horizon=run.new_tokens,
-        judge=problems.judge,
+        max_new_tokens=run.new_tokens,
+        scorer=problems.scorer,
         counts=MappingProxyType({WHOLE: len(members)}),
         version=f"{suite.version}-{digest(canonical(shown), *(e.prompt for e in members)).hex()[:16]}",
-        members=MappingProxyType({WHOLE: members}),
+        make_splits=lambda data_dir: {WHOLE: members},
     )
 
 
@@ -75,12 +73,12 @@ def _solution(row: Row) -> str:
 
 def _number(text: str, example: Example) -> Verdict:
     """The final number of an answer that may go on to a question of its own."""
-    verdict = number(text.split("Question:")[0], example)
+    verdict = score_number(text.split("Question:")[0], example)
     return replace(verdict, extraction=replace(verdict.extraction, raw=text))
 
 
 def _gsm8k(data_dir: DataDir) -> Asked:
-    train = rows(gsm8k.TRAIN, data_dir)
+    train = read_rows(official.GSM8K_TRAIN, data_dir)
     turns = [
         turn
         for at in SOLVED
@@ -90,21 +88,29 @@ def _gsm8k(data_dir: DataDir) -> Asked:
         )
     ]
     problems = [
-        Numbered(one.id, replace(one.draft, prompt=_question(row)))
-        for one, row in zip(gsm8k.read(data_dir), rows(gsm8k.TEST, data_dir), strict=True)
+        replace(one, prompt=_question(row))
+        for one, row in zip(
+            read_examples(official.GSM8K_TEST, official.gsm8k_example, data_dir),
+            read_rows(official.GSM8K_TEST, data_dir),
+            strict=True,
+        )
     ]
-    return Asked((gsm8k.TEST, gsm8k.TRAIN), tuple(problems), tuple(turns), TaskJudge("binary", _number))
+    files = (official.GSM8K_TEST, official.GSM8K_TRAIN)
+    return Asked(files, tuple(problems), tuple(turns), Scorer("binary", _number))
 
 
 def _humaneval(data_dir: DataDir) -> Asked:
-    def put(draft: Draft) -> Draft:
-        return replace(draft, prompt=f"Complete the following python code:\n{draft.constraints['prompt']}")
+    problems = tuple(
+        replace(one, prompt=f"Complete the following python code:\n{one.constraints['prompt']}")
+        for one in read_examples(official.HUMANEVAL_FILE, official.humaneval_example, data_dir)
+    )
+    return Asked((official.HUMANEVAL_FILE,), problems, (), official.HUMANEVAL.scorer)
 
-    problems = tuple(Numbered(one.id, put(one.draft)) for one in humaneval.read(data_dir))
-    return Asked((humaneval.FILE,), problems, (), humaneval.TASK.judge)
 
-
-_ASKED: dict[str, Callable[[DataDir], Asked]] = {gsm8k.TASK.name: _gsm8k, humaneval.TASK.name: _humaneval}
+_ASKED: dict[str, Callable[[DataDir], Asked]] = {
+    official.GSM8K.name: _gsm8k,
+    official.HUMANEVAL.name: _humaneval,
+}
 
 
 @dataclass(frozen=True)

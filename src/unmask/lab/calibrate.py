@@ -15,7 +15,7 @@ from unmask.adapt import Gate
 from unmask.adapt.arms import Arms
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.gate import EndToEnd, Guarantee, Lift
-from unmask.api.request import LoadedModel, steps_of
+from unmask.api import LoadedModel, steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
@@ -46,8 +46,7 @@ from unmask.stats.calibration import lift_elsewhere
 from unmask.stats.crossfit import Array
 from unmask.stats.opportunity import FEWEST
 from unmask.stats.whole_runs import FIXED, WholeRuns
-from unmask.tasks import Task
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Task, is_own
 
 SHARD = 8
 """Prompts per shard: what a killed process loses."""
@@ -315,7 +314,7 @@ def _study(
         tasks=(task.name,),
         axes=(axis,),
         splits={ROLE: PromptRange(ROLE, 0, prompts)},
-        steps={task.name: steps_of(steps_share, task.horizon)},
+        steps={task.name: steps_of(steps_share, task.max_new_tokens)},
         states=states,
         rollouts=rollouts,
         temperature=0.0,
@@ -323,7 +322,7 @@ def _study(
         engine=EngineSettings(rows),
         shard=SHARD,
         diagnostics=(diagnostic_of(axis),),
-        own={} if task.members is None else {task.name: task},
+        own={task.name: task} if is_own(task.source) else {},
     )
 
 
@@ -350,7 +349,7 @@ def _table(
 def _check_room(store: Store, model: LoadedModel, task: Task) -> None:
     if not store.names():
         raise ConfigError(
-            f"no validation prompt of {task.name} leaves room for {task.horizon} tokens in "
+            f"no validation prompt of {task.name} leaves room for {task.max_new_tokens} tokens in "
             f"{model.max_length}, the limit "
             f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
         )

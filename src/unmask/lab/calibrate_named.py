@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from unmask.adapt import Gate
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.base.errors import UnknownName, require
 from unmask.base.options import fits
 from unmask.core import Policy
 from unmask.lab.calibrate import calibrate as measure
 from unmask.methods import register_reference
-from unmask.tasks.own import check_scoring, task_of
+from unmask.tasks import check_scorer, open_task
 
 _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("task", "axis"), str),
@@ -60,8 +60,8 @@ def calibrate(
         ok = isinstance(policy, Policy)
         require(ok, "policy", policy, "a policy object, or None", "e.g. policy=KLASS()")
         model = replace(model, reference=register_reference(policy))  # type: ignore[type-var]
-    chosen = task_of(task, score=score, horizon=horizon)
-    check_scoring(chosen)
+    chosen = open_task(task, scorer=score, max_new_tokens=horizon)
+    check_scorer(chosen)
     if work is not None:
         return measure(model, chosen, axis, work=work, **options)
     with TemporaryDirectory(prefix="unmask-") as folder:

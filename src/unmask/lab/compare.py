@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from unmask.api.request import STEPS_SHARE, LoadedModel, start_trajectory, steps_of
-from unmask.api.resolve import plain
+from unmask.api import STEPS_SHARE, LoadedModel, json_values, start_trajectory, steps_of
 from unmask.base.environment import versions
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import storable
@@ -28,8 +27,7 @@ from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
 from unmask.lab.prompts import FRESH
 from unmask.lab.run.judging import Judge, scores
 from unmask.methods import BestOf, describe_policy, method_status
-from unmask.tasks import SPLITS, Task, find
-from unmask.tasks.base import DataDir
+from unmask.tasks import SPLITS, DataDir, Task, find_task
 
 
 class CompareProgress(NamedTuple):
@@ -146,14 +144,14 @@ class ComparePlan:
 
     @property
     def chosen(self) -> list[Task]:
-        return [find(task) if isinstance(task, str) else task for task in self.tasks]
+        return [find_task(task) if isinstance(task, str) else task for task in self.tasks]
 
     def config(self, model: LoadedModel) -> dict[str, Any]:
         """The configuration but for batch sizes and versions, in JSON's types."""
         config = {
             "model": {"name": model.name, **model.options},
             "device": str(model.denoiser.device),
-            "tasks": {task.name: {"version": task.version, "horizon": task.horizon} for task in self.chosen},
+            "tasks": {task.name: {"version": task.version, "horizon": task.max_new_tokens} for task in self.chosen},
             "split": self.split,
             "prompts": self.prompts,
             "temperature": self.temperature,
@@ -164,16 +162,16 @@ class ComparePlan:
             **({"proposal": asdict(self.proposal)} if self.proposal is not None else {}),
             **({"matched": {n: c.described() for n, c in self.controls.items()}} if self.controls else {}),
         }
-        text = json.dumps(plain(config), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(json_values(config), ensure_ascii=False, allow_nan=False)
         as_json: dict[str, Any] = json.loads(storable(text))
         return as_json
 
     def steps_for(self, task: Task) -> int:
         """What was asked for, or the usual share of the horizon."""
         if self.steps is None:
-            return steps_of(STEPS_SHARE, task.horizon)
-        allowed = f"1 to {task.horizon}, the horizon of {task.name}"
-        require(1 <= self.steps <= task.horizon, "steps", self.steps, allowed, "lower it, or leave the task out")
+            return steps_of(STEPS_SHARE, task.max_new_tokens)
+        allowed = f"1 to {task.max_new_tokens}, the horizon of {task.name}"
+        require(1 <= self.steps <= task.max_new_tokens, "steps", self.steps, allowed, "lower it, or leave the task out")
         return self.steps
 
 

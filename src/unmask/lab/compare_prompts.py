@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from unmask.api.request import LoadedModel, Request, token_request
+from unmask.api import LoadedModel, Request, token_request
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Denoiser
 from unmask.lab.prompts import prompts_from
-from unmask.tasks import SPLITS, Example, Task
-from unmask.tasks.base import DataDir
+from unmask.tasks import SPLITS, DataDir, Example, Task
 
 MOST_ROWS = 256
 MOST_LOGITS = {"cuda": 1 << 30, "cpu": 1 << 24}
@@ -68,7 +67,7 @@ def prepare(
     data_dir: DataDir = None,
 ) -> PreparedTask:
     """The first `prompts` prompts of a split that fit into the model, `batch` of similar length at a time."""
-    run = TaskRun(task.name, task.horizon, steps)
+    run = TaskRun(task.name, task.max_new_tokens, steps)
     try:
         members = prompts_from(task, split, prompts=prompts, data_dir=data_dir)
     except (ConfigError, SchemaError) as error:
@@ -84,10 +83,10 @@ def prepare(
     fits = [(r, e) for r, e in encoded if model.max_length is None or len(r.canvas) <= model.max_length]
     run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
     if not fits:
-        lacking = f"no prompt leaves room for {task.horizon} tokens in {model.max_length}"
+        lacking = f"no prompt leaves room for {task.max_new_tokens} tokens in {model.max_length}"
         remedy = "load a model with a longer context, or leave the task out"
         return PreparedTask(replace(run, unavailable=f"{lacking}; {remedy}"))
-    size = batch or rows_at_once(model.denoiser, task.horizon)
+    size = batch or rows_at_once(model.denoiser, task.max_new_tokens)
     fits.sort(key=lambda pair: len(pair[0].canvas))
     parts = [fits[at : at + size] for at in range(0, len(fits), size)]
     batches = [PromptBatch(tuple(e for _, e in part), tuple(r for r, _ in part)) for part in parts]

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.base.user_code import error_location
 from unmask.core import Policy, Search
 from unmask.lab.cluster.faults import out_of_memory

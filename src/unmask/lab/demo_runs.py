@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.api.request import LoadedModel, Request, start_trajectory
+from unmask.api import LoadedModel, Request, start_trajectory
 from unmask.core import Policy, Trajectory
 from unmask.engine import decode
 from unmask.lab.run.jobs import Members, request_of

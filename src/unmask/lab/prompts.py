@@ -3,8 +3,7 @@
 from itertools import islice
 
 from unmask.base.errors import ConfigError
-from unmask.tasks import Example, Task, examples, training
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example, Task
 
 FRESH = "fresh"
 """A split without end: prompts of a constructed task that are in no split and that no training run draws."""
@@ -19,7 +18,7 @@ def prompts_from(
 ) -> tuple[Example, ...]:
     """Up to `prompts` of them (default: all of the split, or 500 fresh ones), from the one at `start` on."""
     if split != FRESH:
-        return tuple(examples(task, split, data_dir)[start : None if prompts is None else start + prompts])
+        return tuple(task.examples(split, data_dir)[start : None if prompts is None else start + prompts])
     if task.generator is None:
         raise ConfigError(f"{task.name} has no {FRESH} prompts; allowed: constructed tasks; use one of its splits")
-    return tuple(islice(training(task, FRESH_FROM + start), prompts or FRESH_PROMPTS))
+    return tuple(islice(task.training(FRESH_FROM + start), prompts or FRESH_PROMPTS))

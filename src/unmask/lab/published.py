@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from unmask.base.errors import UnknownName
 from unmask.core import Policy, SamplingParams
 from unmask.methods import Dream, LLaDA
-from unmask.tasks.official import gsm8k, humaneval
+from unmask.tasks import official
 
-GSM8K, HUMANEVAL = gsm8k.TASK.name, humaneval.TASK.name
+GSM8K, HUMANEVAL = official.GSM8K.name, official.HUMANEVAL.name
 EVAL = (
     "EVAL.md of github.com/ML-GSAI/LLaDA at b7e6c35, row 'Internal toolkit', which is not public: its prompts are "
     "taken to be those of the authors' OpenCompass"

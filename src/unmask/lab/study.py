@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.api.request import steps_of
+from unmask.api import steps_of
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import (
@@ -32,10 +32,7 @@ from unmask.lab.prompts import FRESH
 from unmask.lab.searches import check_budgets, searches_of
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.methods import HOLDS, CandidateSets, candidate, candidates, holding_share, reference_of
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
-from unmask.tasks.base import SCORINGS
-from unmask.tasks.own import own as own_task
-from unmask.tasks.table import find
+from unmask.tasks import CONTROLS, SCORINGS, SPLITS, TASKS, Task, find_task, own_task
 
 ROLES = ("validation", "evaluation")
 """Fixed actions, schedules and detectors are chosen on the first; the second is shown once."""
@@ -99,7 +96,7 @@ class Study:
     methods: Mapping[str, Policy] = field(default_factory=dict)
     """Candidates of the policy axis after the reference, by name."""
     scoring: str = "ours"
-    """One of `tasks.base.SCORINGS`: what is enlarged by parts that nobody asked for, or the paper's equation."""
+    """One of `tasks.SCORINGS`: what is enlarged by parts that nobody asked for, or the paper's equation."""
     below_k_min: bool = False
     """Let candidates of cardinality reveal fewer than k_min: each stands under its name with ":below"."""
     region_holds: str = "count"
@@ -153,7 +150,7 @@ class Study:
             region_holds=holds,
             searches=_searches(raw, folder),
         )
-        horizons = {name: task.horizon for name, task in tasks.items()}
+        horizons = {name: task.max_new_tokens for name, task in tasks.items()}
         check_blocks(study.models, horizons, study.steps)
         check_budgets(study.searches, horizons, study.steps)
         for spec in study.models:
@@ -191,7 +188,7 @@ class Study:
             whole["methods"] = described(self.methods)
         if self.own:
             whole["own"] = {
-                name: {"score": task.utility, "horizon": task.horizon, "data": task.version}
+                name: {"score": task.scorer.name, "horizon": task.max_new_tokens, "data": task.version}
                 for name, task in self.own.items()
             }
         return whole
@@ -208,7 +205,7 @@ class Study:
 
     def task(self, name: str) -> Task:
         """One of its tasks: of the suite, or its own."""
-        return self.own[name] if name in self.own else find(name)
+        return self.own[name] if name in self.own else find_task(name)
 
     def sets(self, reference: str) -> CandidateSets:
         """The candidates of the study's axes around a reference."""
@@ -277,8 +274,8 @@ def _own(value: Any, tasks: Sequence[str], folder: Path) -> Mapping[str, Task]:
         own[name] = own_task(
             name,
             parse_text(f"prompts of {where}", given["prompts"]),
-            score=None if score is None else parse_text(f"score of {where}", score),
-            horizon=parse_whole(f"horizon of {where}", given["horizon"], 1),
+            scorer=None if score is None else parse_text(f"score of {where}", score),
+            max_new_tokens=parse_whole(f"horizon of {where}", given["horizon"], 1),
             folder=folder,
         )
     return own
@@ -286,7 +283,7 @@ def _own(value: Any, tasks: Sequence[str], folder: Path) -> Mapping[str, Task]:
 
 def _suite_task(name: str, own: Mapping[str, Task]) -> Task:
     check_name("task", name, [*TASKS, *CONTROLS, *own])
-    return find(name)
+    return find_task(name)
 
 
 def _splits(value: Any) -> Mapping[str, PromptRange]:
@@ -327,7 +324,7 @@ def _steps(value: Any, tasks: Mapping[str, Task]) -> Mapping[str, int]:
         check_name("task of steps.tasks", name, tasks)
     steps_by_task = {}
     for name, task in tasks.items():
-        horizon = task.horizon
+        horizon = task.max_new_tokens
         steps = own.get(name, steps_of(share, horizon))
         whole = isinstance(steps, int) and not isinstance(steps, bool)
         todo = "lower it" if whole and steps > horizon else "give 1 or more"

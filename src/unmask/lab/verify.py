@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from unmask.api.request import LoadedModel, token_request
+from unmask.api import LoadedModel, token_request
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.lab import published
 from unmask.lab.asked import WHOLE, Asked, Turn, asked, shown_first, task_of
@@ -16,8 +16,7 @@ from unmask.lab.prompts import prompts_from
 from unmask.lab.published import PublishedModel, PublishedRun
 from unmask.stats import Estimate
 from unmask.stats.proportion import wilson
-from unmask.tasks import Example, Task
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example, Task
 
 POLICY = "authors"
 """What the one policy of such a run is called."""

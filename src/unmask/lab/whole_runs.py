@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.core import Policy
 from unmask.lab.cluster.driver import on_cluster
 from unmask.lab.cluster.where import Ray
@@ -20,7 +20,7 @@ from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
 from unmask.stats.crossfit import Array
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir
 
 ROLE = "validation"
 

@@ -1,28 +1,32 @@
-"""Models behind one contract: a view in, logits of the wanted slots out."""
+"""Networks behind one contract: tokens in, logits of the wanted slots out."""
 
-from unmask.models.cached import BlockCache
+from unmask.models.attention_readout import default_layers
+from unmask.models.block_cache import BlockCache
 from unmask.models.codec import Codec, LetterCodec, Prompt
-from unmask.models.exact import ExactDenoiser
-from unmask.models.graphs import compile_layers
-from unmask.models.guided import GuidedDenoiser
-from unmask.models.joint import JointDistribution
-from unmask.models.network import Network, pad_view
-from unmask.models.readout import default_layers
+from unmask.models.cuda_graphs import CudaGraph, GraphCache, NotGraphable, build_graph
+from unmask.models.exact import ExactDenoiser, JointDistribution
+from unmask.models.execution import compile_layers
+from unmask.models.guidance import GuidedDenoiser
+from unmask.models.network import Network, pad_input
 from unmask.models.transformer import Fused, Transformer, TransformerSpec
 
 __all__ = [
     "BlockCache",
     "Codec",
+    "CudaGraph",
     "ExactDenoiser",
     "Fused",
+    "GraphCache",
     "GuidedDenoiser",
     "JointDistribution",
     "LetterCodec",
     "Network",
+    "NotGraphable",
     "Prompt",
     "Transformer",
     "TransformerSpec",
+    "build_graph",
     "compile_layers",
     "default_layers",
-    "pad_view",
+    "pad_input",
 ]

@@ -1,4 +1,4 @@
-"""Text to tokens and back, one codec per model."""
+"""The contract between text and tokens, and the codec of `exact`."""
 
 import re
 import string
@@ -9,17 +9,17 @@ from typing import Protocol
 from unmask.base.errors import ConfigError, require
 
 MASK_WORD = "[MASK]"
-"""How any text may spell a blank, whatever the model's own sign for it; "[MASK*5]" is five in a row."""
+"""How any text may spell a blank, besides the model's own mask token; "[MASK*5]" is five in a row."""
 
 MOST_BLANKS = 100_000
-"""More blanks in one word are a slip, not a canvas."""
+"""Largest number of blanks in one word; a larger one is a typing error."""
 
 Prompt = str | Sequence[Mapping[str, str]]
 """A text, or a conversation: messages such as {"role": "user", "content": "Hello"}."""
 
 
 def cut_at_blanks(text: str, mask: str) -> list[str | int]:
-    """A text's parts in order: strings without blanks, and numbers, each for so many blanks in a row."""
+    """Split a text into strings without blanks, and numbers that stand for so many blanks in a row."""
     parts: list[str | int] = []
     end = 0
     for blank in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
@@ -32,42 +32,42 @@ def cut_at_blanks(text: str, mask: str) -> list[str | int]:
 
 
 class Codec(Protocol):
-    """What a model needs beside its denoiser to work on text."""
+    """Turns the text of users into tokens of a model, and back."""
 
     @property
     def mask(self) -> str:
-        """How a masked position is shown."""
+        """Text of a masked position."""
         ...
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """A prompt's tokens; it holds no blanks."""
+        """Return the tokens of a prompt, which may hold no blanks."""
         ...
 
     def canvas(self, text: str) -> list[int]:
-        """The tokens of a text with blanks."""
+        """Return the tokens of a text with blanks."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens, masks shown as `mask`."""
+        """Return the text of all tokens, with `mask` for masked ones."""
         ...
 
     def answer(self, tokens: Sequence[int]) -> str:
-        """The text to hand to a user: up to the first end of an answer, without control tokens."""
+        """Return the text of an answer: up to its first end token, without control tokens."""
         ...
 
     def text(self, tokens: Sequence[int]) -> str:
-        """All of an infilled text: what was given, and what was filled in."""
+        """Return the whole of an infilled text, both given and filled in."""
         ...
 
     @property
     def closing(self) -> tuple[int, ...]:
-        """Tokens that stand behind every answer."""
+        """Tokens that follow every answer."""
         ...
 
 
 @dataclass(frozen=True)
 class LetterCodec:
-    """One letter per token, "a" for 0; the mask, one past the last token, is "_"."""
+    """One letter per token, "a" for 0. The mask is "_", and its token is one past the last letter."""
 
     vocab: int
     mask: str = "_"
@@ -95,10 +95,7 @@ class LetterCodec:
     def canvas(self, text: str) -> list[int]:
         tokens: list[int] = []
         for part in cut_at_blanks(text, self.mask):
-            if isinstance(part, int):
-                tokens += [self.vocab] * part
-            else:
-                tokens += [self._token(letter, text) for letter in part]
+            tokens += [self.vocab] * part if isinstance(part, int) else [self._token(letter, text) for letter in part]
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:

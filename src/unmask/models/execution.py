@@ -1,22 +1,27 @@
-"""Where a network lives, in which type, and how its layers run: decided before a byte of it is read."""
+"""Device and number type of a network, and how its layers run, decided before any weight is read."""
 
-import os
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
+from unmask.base.environment import available_memory
 from unmask.base.errors import NotEnoughMemory, require, warn_once
-from unmask.models.graphs import Graphs, compile_layers, uncompile_layers
+from unmask.models.cuda_graphs import GraphCache, GraphPool, first_line
 from unmask.models.invariance import Floors
-from unmask.models.kernels import fused_ops, why_not
-from unmask.models.network import Network
-from unmask.models.recorder import CudaRecorder
-from unmask.models.transformer import PLAIN
+from unmask.models.network import BUCKET, LayersOutput, Network, run_layers
+from unmask.models.transformer import PLAIN, Layer, Transformer
+
+T = TypeVar("T")
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-ENGINES = ("eager", "graph", "fused", "compile")
-"""One operation at a time; the same replayed as CUDA graphs; with fused kernels, replayed; compiled and replayed."""
+ENGINES = ("eager", "graph", "fused")
+"""One operation at a time; the same operations replayed as CUDA graphs; fused kernels, replayed."""
+OLDEST_CAPABILITY = (8, 0)
+"""Compute capability from which a GPU has bfloat16 and Triton supports it."""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -38,7 +43,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Our short name of a type, such as bf16."""
+    """Short name of a type, such as bf16."""
     return next(name for name, known in DTYPES.items() if known == dtype)
 
 
@@ -59,14 +64,34 @@ def choose_execution(name: str, device: torch.device) -> ExecutionMode:
         return ExecutionMode(name, "asked for")
     if device.type != "cuda":
         return ExecutionMode("eager", f"{device} is not a CUDA device: no graphs and no kernels there")
-    lacking = why_not(device)
-    if lacking is None:
+    problem = find_kernel_problem(device)
+    if problem is None:
         return ExecutionMode("fused", "fused kernels run here" if name == "auto" else "asked for")
-    return ExecutionMode("graph", f"no fused kernels: {lacking}")
+    return ExecutionMode("graph", f"no fused kernels: {problem}")
+
+
+@cache
+def find_kernel_problem(device: torch.device) -> str | None:
+    """Why a device cannot run the Triton kernels; None if it can, which one small launch has shown."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return f"{device} is not a CUDA device of this machine"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < OLDEST_CAPABILITY:
+        have, need = (".".join(map(str, version)) for version in (capability, OLDEST_CAPABILITY))
+        return f"{device} has compute capability {have}, below {need}"
+    try:
+        from unmask.models.triton_kernels import FusedOps
+
+        gate_12 = torch.ones(1, 2, device=device)
+        FusedOps().gate(gate_12, gate_12)
+        torch.cuda.synchronize(device)
+    except Exception as error:  # whatever an import, a compiler or a driver raises, the plain path is there
+        return f"Triton does not work here ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+    return None
 
 
 def resolve_engine(name: str, device: torch.device) -> str:
-    """Engine of the mode in use. Warns once of a GPU that has to do without fused kernels."""
+    """Engine of the mode in use. Warns once if a GPU has to do without fused kernels."""
     mode = choose_execution(name, device)
     if mode.engine != name and mode.engine == "graph":
         warn_once(f"the engine is graph, not fused: {mode.why.removeprefix('no fused kernels: ')}")
@@ -74,7 +99,7 @@ def resolve_engine(name: str, device: torch.device) -> str:
 
 
 def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Network:
-    """The same network, run another way. It shares its layers, so that the last engine used is the one in force.
+    """Return the network run by another engine. Both share their layers, so the engine used last is in force.
 
     `invariant` fills small batches up, so that a row has the same bits alone and in a batch.
     """
@@ -82,18 +107,65 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
         half = network.model.dtype in (torch.bfloat16, torch.float16)
         why = "kernels of fp32 products depend on the length of the canvas: load with dtype=bf16"
         require(half, "invariant", f"True with {network.model.dtype}", "bf16 or fp16 on a GPU", why)
-    uncompile_layers(network.model)
-    network.model.use(fused_ops() if engine == "fused" else PLAIN)
+    if engine == "fused":
+        from unmask.models.triton_kernels import FusedOps
+
+        network.model.use(FusedOps())
+    else:
+        network.model.use(PLAIN)
     network = replace(network, floors=Floors(network.model) if invariant else None)
     if engine == "eager":
-        return replace(network, forward=None, recorder=None)
-    if engine == "compile":
-        compile_layers(network.model)
-    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder(network.device))
+        return replace(network, forward=None, step_graphs=None)
+    steps = GraphCache(network.device, limit=8, slots_multiple=BUCKET)
+    return replace(network, forward=PassGraphs(network.model), step_graphs=steps)
+
+
+class PassGraphs(GraphCache):
+    """Graphs of a model's passes. Fused kernels that fail are given up for plain operations, with a warning."""
+
+    def __init__(self, model: Transformer, limit: int = 16, pool: GraphPool | None = None):
+        super().__init__(model.device, limit, pool)
+        self.model = model
+        self.seat_memories: list[Any] = []
+        """Memories of block caches with graphs that read them: the next decode uses one that is free."""
+
+    def __call__(
+        self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()
+    ) -> LayersOutput:
+        """Run the layers; from the second pass of a shape on by replaying a graph of them."""
+        inputs = (tokens_BN, position_BN, bias)
+        key = (*(value.shape for value in inputs), tuple(watch))
+        work = partial(run_layers, self.model, watch=watch)
+        return self.run(key, work, inputs, name=f"passes over {tuple(tokens_BN.shape)} slots")
+
+    def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
+        """Do as `GraphCache.run`. What the kernels cannot do shows in the first pass of a shape."""
+        try:
+            return super().run(key, work, inputs, name=name)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if self.model.ops is PLAIN:
+                raise
+            warn_once(f"the engine is graph, not fused: the kernels do not run ({first_line(error)})")
+            self.model.use(PLAIN)
+            self.clear()
+            return work(*inputs)
+
+
+def compile_layers(model: Transformer) -> None:
+    """Compile both halves of every layer for training; one compilation serves all layers and shapes."""
+    # Compiled code keeps intermediate results in float32. Rounding them as the plain operations do keeps the numbers
+    # as close to the plain path's as another order of sums allows.
+    options: dict[str, Any] = {"emulate_precision_casts": True}
+    for name in ("project", "finish"):
+        compiled: Callable[..., Any] = torch.compile(getattr(Layer, name), dynamic=True, options=options)
+        for layer in model.layers:
+            setattr(layer, name, compiled.__get__(layer))
 
 
 def check_memory(parameters: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse weights that cannot fit, instead of being killed half-way."""
+    """Refuse weights that do not fit, before the system kills the process half-way."""
     needed, free = parameters * dtype.itemsize, free_memory(device)
     if free is not None and needed > free:
         raise NotEnoughMemory(
@@ -104,29 +176,7 @@ def check_memory(parameters: int, dtype: torch.dtype, device: torch.device) -> N
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Free bytes of a device, or None where the system does not say."""
+    """Free bytes of a device; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    known = [limit for limit in (_machine_memory(), _container_memory()) if limit is not None]
-    return min(known, default=None)
-
-
-def _machine_memory() -> int | None:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def _container_memory() -> int | None:
-    """Bytes that a control group leaves; None where there is none, or no limit."""
-    try:
-        group = Path("/sys/fs/cgroup")
-        return int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
-    except (OSError, ValueError):
-        return None
+    return available_memory()

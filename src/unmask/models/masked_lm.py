@@ -1,12 +1,13 @@
-"""`masked-lm`: any Hugging Face masked language model (BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...) as a denoiser.
+"""Any masked language model of transformers (BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...) as a denoiser, and its codec.
 
-A masked language model predicts every masked slot from all others, which is all a decoder asks of its model. What
-it lacks is an end: it was trained on windows of text, so an answer is as long as its blanks.
+A masked language model predicts every masked slot from all others, which is all that a decoder asks of its model. It
+has no end of its own: it was trained on windows of text, so an answer is as long as its blanks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,21 +17,22 @@ from torch import Tensor
 
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError, require
 from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.models.masked_lm_codec import MaskedLMCodec
+from unmask.models.codec import MASK_WORD, Prompt, cut_at_blanks
+from unmask.models.network import BUCKET, PACK
 
-BUCKET = 32
-"""Canvases are padded to a multiple of this many slots, because another shape rounds differently."""
-PACK = 64
-"""Rows of the head come in multiples of this, for the same reason."""
+OLDEST_TRANSFORMERS = (5, 3)
+"""In earlier versions the padding of an ESM canvas changes its logits (issue 44162 of transformers)."""
+_UNREAD_WEIGHTS = ("contact_head.", "pooler.", "seq_relationship.", "sop_classifier.", "position_ids", "inv_freq")
+"""Weights that a checkpoint may lack or have in excess, because no logit depends on them."""
 
 
 class _Architecture(NamedTuple):
-    """What the adapter has to know about an architecture to run its head on the wanted slots only."""
+    """Parts of an architecture, known so that its head can run on the wanted slots alone."""
 
     head: tuple[str, ...]
-    """Parts of the model that turn hidden states into logits, in order."""
+    """Modules that turn hidden states into logits, in order."""
     after_pad: bool = False
-    """Positions are counted from pad_token_id + 1, over tokens that are not padding."""
+    """Whether positions are counted from pad_token_id + 1, over tokens that are not padding."""
 
 
 _ARCHITECTURES = {
@@ -44,24 +46,111 @@ _ARCHITECTURES = {
     "roberta": _Architecture(("lm_head",), after_pad=True),
     "xlm-roberta": _Architecture(("lm_head",), after_pad=True),
 }
-"""By config.model_type. Others run whole, and the wanted slots are taken from their logits: slower, as right."""
+"""By `model_type`. Other models run whole, and the wanted slots are taken from their logits: the same, but slower."""
 
-OLDEST = (5, 3)
-"""Of transformers. In earlier ones the padding of an ESM canvas changes its logits (their issue 44162)."""
 
-_NEVER_READ = ("contact_head.", "pooler.", "seq_relationship.", "sop_classifier.", "position_ids", "inv_freq")
-"""Weights that a checkpoint may lack or have in excess, because no logit depends on them."""
+@dataclass(frozen=True)
+class MaskedLMCodec:
+    """A tokenizer of transformers as a codec.
 
-LONGEST_REASON = 300
-"""Letters of a message of transformers that are passed on."""
+    A canvas is framed as the tokenizer frames a text, for example [CLS] ... [SEP]. A prompt gets only the opening; the
+    closing goes behind the answer, because these models seldom write it themselves.
+    """
+
+    tokenizer: Any
+    """Any `PreTrainedTokenizerBase` with a mask token."""
+
+    def __post_init__(self) -> None:
+        if self.tokenizer.mask_token_id is None:
+            raise CheckpointError(
+                "the tokenizer has no mask token; allowed: the tokenizer of a masked language model; set its "
+                "mask_token, or choose another checkpoint"
+            )
+
+    @property
+    def mask(self) -> str:
+        return str(self.tokenizer.mask_token)
+
+    @property
+    def mask_id(self) -> int:
+        """Token of a masked position."""
+        return int(self.tokenizer.mask_token_id)
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The token that closes a text: [SEP], </s> or <eos>."""
+        names = self.tokenizer.special_tokens_map
+        closing = names.get("sep_token", names.get("eos_token"))
+        return () if closing is None else (int(self.tokenizer.convert_tokens_to_ids(str(closing))),)
+
+    @cached_property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """Tokens that the tokenizer puts before and after a text, read off a text of one mask."""
+        tokens = self._tokens(self.mask, framed=True)
+        at = tokens.index(self.mask_id)
+        return tokens[:at], tokens[at + 1 :]
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        return tuple(self.frame[1])
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, str):
+            raise ConfigError(
+                f"prompt is {prompt!r}, a conversation; allowed: one text; a masked language model has no chat format, "
+                "pass a string"
+            )
+        tokens = self._tokens(prompt)
+        if self.mask_id in tokens:
+            raise ConfigError(
+                f"prompt {prompt!r} holds a blank; allowed: text without {self.mask} or {MASK_WORD}; use infill to "
+                "fill blanks"
+            )
+        return [*self.frame[0], *tokens]
+
+    def canvas(self, text: str) -> list[int]:
+        opening, closing = self.frame
+        return [*opening, *self._tokens(text), *closing]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._text(tokens, skip_special_tokens=False)
+
+    def answer(self, tokens: Sequence[int]) -> str:
+        ends = [at for at, token in enumerate(tokens) if token in self.eos_ids]
+        return self._text(tokens[: ends[0]] if ends else tokens, skip_special_tokens=True)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self._text(tokens, skip_special_tokens=True)
+
+    def _tokens(self, text: str, framed: bool = False) -> list[int]:
+        # One text, not part by part: only the tokenizer knows whether a space before a word or a blank belongs to it.
+        parts = cut_at_blanks(text, self.mask)
+        plain = "".join(part if isinstance(part, str) else self.mask * part for part in parts)
+        tokens: list[int] = self.tokenizer(plain, add_special_tokens=framed, verbose=False)["input_ids"]
+        unknown = self.tokenizer.unk_token_id
+        if not framed and unknown in tokens:
+            # Tokenizers in plain Python do not say where a token stands in the text.
+            if self.tokenizer.is_fast:
+                encoded = self.tokenizer(plain, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
+                start, end = encoded["offset_mapping"][tokens.index(unknown)]
+                plain = plain[start:end]
+            raise ConfigError(
+                f"the text holds {plain!r}, for which the model has no token; allowed: text of its vocabulary; write "
+                "it otherwise, or load a model that knows it"
+            )
+        return tokens
+
+    def _text(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
+        options = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(tokens), **options))
 
 
 @dataclass(frozen=True)
 class MaskedLM:
-    """One forward pass of a transformers masked LM over a padded batch."""
+    """A masked language model of transformers as a denoiser: one forward pass over a padded batch."""
 
     model: Any
-    """The transformers module, in evaluation mode."""
+    """The module of transformers, in evaluation mode."""
     vocabulary: Vocabulary
     max_positions: int | None
     """Slots of the longest canvas, opening and closing tokens included; None for no limit."""
@@ -79,11 +168,17 @@ class MaskedLM:
         architecture = _ARCHITECTURES.get(self.model.config.model_type)
         output = self._run(inputs, needs, architecture)
         hidden_BNH = output.hidden_states[-1] if architecture is None else output.last_hidden_state
-        index_R = self._index(inputs, hidden_BNH.shape[1])
+        wanted_BN = F.pad(inputs.wanted_BN, (0, hidden_BNH.shape[1] - inputs.wanted_BN.shape[1]))
+        index_R = wanted_BN.flatten().nonzero().squeeze(-1)
         hidden_RH = hidden_BNH.flatten(0, 1)[index_R]
-        logits_RV = (
-            output.logits.flatten(0, 1)[index_R] if architecture is None else self._head(hidden_RH, architecture)
-        )
+        if architecture is None:
+            logits_RV = output.logits.flatten(0, 1)[index_R]
+        else:
+            # The head runs on a multiple of PACK rows, because another shape rounds differently.
+            logits_RV = F.pad(hidden_RH, (0, 0, 0, -len(hidden_RH) % PACK))
+            for name in architecture.head:
+                logits_RV = getattr(self.model, name)(logits_RV)
+            logits_RV = logits_RV[: len(hidden_RH)]
         return ModelOutput(
             logits_RV,
             inputs.wanted_BN,
@@ -92,12 +187,12 @@ class MaskedLM:
         )
 
     def _run(self, inputs: ModelInput, needs: Needs, architecture: _Architecture | None) -> Any:
-        """The layers alone where the head is known, else the whole model."""
-        extra = self._slots(inputs.tokens_BN.shape[1]) - inputs.tokens_BN.shape[1]
-        valid_BN = F.pad(inputs.valid_BN, (0, extra))
-        tokens_BN = F.pad(inputs.tokens_BN, (0, extra))
+        """Run the layers alone where the head is known, else the whole model."""
+        slots = inputs.tokens_BN.shape[1]
+        extra = self.padded_slots(slots) - slots
+        valid_BN, tokens_BN = F.pad(inputs.valid_BN, (0, extra)), F.pad(inputs.tokens_BN, (0, extra))
         options: dict[str, Any] = {
-            # Families that are not in the table tell padding by its token.
+            # Architectures that are not in the table know padding by its token.
             "input_ids": torch.where(valid_BN, tokens_BN, self.model.config.pad_token_id or 0),
             "attention_mask": valid_BN.long(),
             "output_attentions": needs.attention,
@@ -106,34 +201,22 @@ class MaskedLM:
             return self.model(**options, output_hidden_states=True)
         first = _first_position(self.model.config)
         if first:
-            # Said, not left to the model: it would not count a padding token that was proposed as an answer.
+            # Not left to the model, which would not count a padding token that was sampled as part of an answer.
             position_N = torch.arange(first, first + tokens_BN.shape[1], device=tokens_BN.device)
             options["position_ids"] = position_N.expand_as(tokens_BN)
         return self.model.base_model(**options)
 
-    def _slots(self, slots: int) -> int:
-        """The padded length: at least one slot is padding where the model's length allows it.
+    def padded_slots(self, slots: int) -> int:
+        """Length of a padded canvas, with at least one slot of padding where the model's window allows it.
 
         Without any padding in the batch transformers drops the mask, and attention runs another kernel: a row's bits
-        would depend on its neighbours' lengths.
+        would depend on the lengths of its neighbours.
         """
         padded = (slots // BUCKET + 1) * BUCKET
         return padded if self.max_positions is None else min(padded, self.max_positions)
 
-    def _index(self, inputs: ModelInput, slots: int) -> Tensor:
-        """Flat padded slot of each wanted one."""
-        wanted_BN = F.pad(inputs.wanted_BN, (0, slots - inputs.wanted_BN.shape[1]))
-        return wanted_BN.flatten().nonzero().squeeze(-1)
-
-    def _head(self, hidden_RH: Tensor, architecture: _Architecture) -> Tensor:
-        rows = len(hidden_RH)
-        out = F.pad(hidden_RH, (0, 0, 0, -rows % PACK))
-        for name in architecture.head:
-            out = getattr(self.model, name)(out)
-        return out[:rows]
-
     def _attention(self, layers: Sequence[Tensor], inputs: ModelInput) -> Tensor:
-        """Mean over layers and heads, zero at padding; bfloat16 rows are brought back to a sum of one."""
+        """Mean over layers and heads, zero at padding. Rows are scaled, as those of bfloat16 do not sum to one."""
         slots = inputs.tokens_BN.shape[1]
         mean_BNN = torch.stack([layers[n].float().mean(1) for n in self.readout_layers]).mean(0)
         mean_BNN = mean_BNN[:, :slots, :slots] * (inputs.valid_BN[:, :, None] & inputs.valid_BN[:, None, :])
@@ -148,7 +231,7 @@ class MaskedLM:
             )
         if inputs.attend_BNN is not None:
             raise DenoiserError(
-                "the view says who attends to whom (attend_BNN); allowed: None, every slot reads every valid one; "
+                "the method says who attends to whom (attend_BNN); allowed: None, every slot reads every valid one; "
                 "choose a method without shadow slots (wino has them)"
             )
         if self.max_positions is not None and slots > self.max_positions:
@@ -156,12 +239,12 @@ class MaskedLM:
                 f"a canvas has {slots} slots; allowed: at most {self.max_positions}, the model's window; shorten "
                 "prompt plus answer"
             )
-        odd_BN = inputs.position_BN != torch.arange(slots, device=inputs.position_BN.device)
+        moved_BN = inputs.position_BN != torch.arange(slots, device=inputs.position_BN.device)
         strange_BN = inputs.valid_BN & ((inputs.tokens_BN < 0) | (inputs.tokens_BN >= size))
-        moved, strange = torch.stack((odd_BN.any(), strange_BN.any())).tolist()
+        moved, strange = torch.stack((moved_BN.any(), strange_BN.any())).tolist()
         if moved:
             raise DenoiserError(
-                f"the view moves slots to other positions; allowed: positions 0 to {slots - 1} in order; choose a "
+                f"the method moves slots to other positions; allowed: positions 0 to {slots - 1} in order; choose a "
                 "method that reads the canvas as it is"
             )
         if strange:
@@ -172,7 +255,7 @@ class MaskedLM:
 
 
 class LoadedMaskedLM(NamedTuple):
-    """What `load_masked_lm` returns."""
+    """A masked language model with its codec."""
 
     denoiser: MaskedLM
     codec: MaskedLMCodec
@@ -187,135 +270,41 @@ def load_masked_lm(
     readout_layers: Sequence[int] | None = None,
     tokenizer: Any = None,
 ) -> LoadedMaskedLM:
-    """A masked LM and its codec from a local checkpoint folder with safetensors weights.
+    """Load a masked language model and its codec from a local folder with safetensors weights.
 
     Nothing is downloaded, no code in the folder is run, and pickles are not read.
 
     `attention=True` runs eager attention, which methods that read it need; they get the mean over all heads of
-    `readout_layers`, by default the upper half. `tokenizer` stands in for the folder's own.
+    `readout_layers`, by default the upper half. `tokenizer` takes the place of the folder's own.
     """
-    transformers = _transformers()
+    transformers = _import_transformers()
     folder = Path(folder)
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is no folder; allowed: a downloaded checkpoint; check the path")
     ours = {"local_files_only": True, "trust_remote_code": False}
-    with _quiet(transformers), _named(folder, "config.json"):
+    with _name_errors(transformers, folder, "config.json"):
         transformers.AutoConfig.from_pretrained(folder, **ours)
-    with _quiet(transformers), _named(folder, "tokenizer"):
+    with _name_errors(transformers, folder, "tokenizer"):
         if tokenizer is None:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **ours)
         codec = MaskedLMCodec(tokenizer)
-    with _quiet(transformers), _named(folder, "model"):
-        _check_files(folder)
-        eager = {"attn_implementation": "eager"} if attention else {}
+    if not any(folder.glob("*.safetensors")):
+        raise CheckpointError(
+            f"{folder}: no safetensors weights; allowed: model.safetensors, pickles (.bin) are not read; convert them "
+            "with save_pretrained of transformers, or choose another checkpoint"
+        )
+    with _name_errors(transformers, folder, "model"):
         model, info = transformers.AutoModelForMaskedLM.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
             output_loading_info=True,
-            # Refused below, by name: transformers would only point at its log.
+            # Refused by `_check_weights` with their names; transformers would only point at its log.
             ignore_mismatched_sizes=True,
-            **eager,
+            **({"attn_implementation": "eager"} if attention else {}),
             **ours,
         )
     _check_weights(folder, info)
-    _check_model(folder, model, codec)
-    denoiser = MaskedLM(
-        model=model.to(device).eval().requires_grad_(False),
-        vocabulary=Vocabulary(model.config.vocab_size, codec.mask_id, codec.eos_ids),
-        max_positions=_max_positions(model.config, tokenizer),
-        readout_layers=_readout(attention, readout_layers, model.config.num_hidden_layers),
-    )
-    _check_padding(folder, denoiser, codec)
-    return LoadedMaskedLM(denoiser, codec)
-
-
-def _transformers() -> Any:
-    remedy = f"allowed: version {OLDEST[0]}.{OLDEST[1]} or newer; pip install 'unmask[hf]'"
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError(f"transformers is not installed; {remedy}") from error
-    version = transformers.__version__
-    if tuple(map(int, version.split(".")[:2])) < OLDEST:
-        raise ConfigError(f"transformers is version {version}; {remedy}")
-    return transformers
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and no warnings while loading: what matters is raised."""
-    log = transformers.utils.logging
-    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(level)
-        if bars:
-            log.enable_progress_bar()
-
-
-@contextmanager
-def _named(folder: Path, part: str) -> Iterator[None]:
-    """Whatever a stranger's files make transformers raise, as an error that names them."""
-    try:
-        yield
-    except CheckpointError as error:
-        raise CheckpointError(f"{folder}: {error}") from error
-    except Exception as error:
-        raise CheckpointError(
-            f"{folder} cannot be loaded, its {part} is wrong ({_reason(error)}); allowed: config.json, weights and "
-            "tokenizer of a masked language model that transformers knows; check that the folder is complete"
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    """The first paragraph of a message, on one line."""
-    text = " ".join(str(error).strip().partition("\n\n")[0].split()) or type(error).__name__
-    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " ..."
-
-
-def _check_files(folder: Path) -> None:
-    if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
-        raise CheckpointError(
-            "no safetensors weights; allowed: model.safetensors, pickles (.bin) are not read; convert them with "
-            "save_pretrained of transformers, or choose another checkpoint"
-        )
-
-
-def _check_weights(folder: Path, info: Mapping[str, Any]) -> None:
-    """Every weight has its place and every place its weight; `info` is transformers' loading info."""
-    lacking, surplus = _read(info["missing_keys"]), _read(info["unexpected_keys"])
-    if lacking:
-        raise CheckpointError(
-            f"{folder} lacks the weights {_listed(lacking)}; allowed: a checkpoint saved with its masked-LM head; "
-            "choose one that was pretrained as a masked language model, or its generator (ELECTRA)"
-        )
-    # Each is a name with its shape in the file and in the model.
-    other = sorted(f"{name} {list(stored)} for {list(wanted)}" for name, stored, wanted in info["mismatched_keys"])
-    if other:
-        raise CheckpointError(
-            f"{folder} has weights of other shapes than its config.json says: {_listed(other)}; allowed: weights and "
-            "config.json of one model; restore config.json"
-        )
-    if surplus:
-        raise CheckpointError(
-            f"{folder} has weights for which its config.json has no place: {_listed(surplus)}; allowed: weights and "
-            "config.json of one model; restore config.json (num_hidden_layers?), or remove what is not of the model"
-        )
-
-
-def _read(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if not any(part in name for part in _NEVER_READ))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _check_model(folder: Path, model: Any, codec: MaskedLMCodec) -> None:
     config = model.config
     if config.is_encoder_decoder or getattr(config, "is_decoder", False):
         raise CheckpointError(
@@ -328,6 +317,68 @@ def _check_model(folder: Path, model: Any, codec: MaskedLMCodec) -> None:
             f"{folder}: the tokenizer's ids reach {top}; allowed: up to {config.vocab_size - 1}, the model's "
             "vocabulary; model and tokenizer do not belong together"
         )
+    denoiser = MaskedLM(
+        model=model.to(device).eval().requires_grad_(False),
+        vocabulary=Vocabulary(config.vocab_size, codec.mask_id, codec.eos_ids),
+        max_positions=_max_positions(config, codec.tokenizer),
+        readout_layers=_readout(attention, readout_layers, config.num_hidden_layers),
+    )
+    _check_padding(folder, denoiser, codec)
+    return LoadedMaskedLM(denoiser, codec)
+
+
+def _import_transformers() -> Any:
+    remedy = f"allowed: version {OLDEST_TRANSFORMERS[0]}.{OLDEST_TRANSFORMERS[1]} or newer; pip install 'unmask[hf]'"
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(f"transformers is not installed; {remedy}") from error
+    version = transformers.__version__
+    if tuple(map(int, version.split(".")[:2])) < OLDEST_TRANSFORMERS:
+        raise ConfigError(f"transformers is version {version}; {remedy}")
+    return transformers
+
+
+@contextmanager
+def _name_errors(transformers: Any, folder: Path, part: str) -> Iterator[None]:
+    """Silence transformers, and turn whatever the files of a folder make it raise into an error that names them."""
+    log = transformers.utils.logging
+    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    except Exception as error:
+        # The first paragraph of the message, on one line.
+        reason = " ".join(str(error).strip().partition("\n\n")[0].split()) or type(error).__name__
+        raise CheckpointError(
+            f"{folder} cannot be loaded, its {part} is wrong ({reason[:300]}); allowed: config.json, weights and "
+            "tokenizer of a masked language model that transformers knows; check that the folder is complete"
+        ) from error
+    finally:
+        log.set_verbosity(level)
+        if bars:
+            log.enable_progress_bar()
+
+
+def _check_weights(folder: Path, info: Mapping[str, Any]) -> None:
+    """Refuse weights without a place and places without a weight; `info` is the loading info of transformers."""
+    # Each mismatch is a name with its shape in the file and in the model.
+    mismatched = [f"{name} {list(stored)} for {list(wanted)}" for name, stored, wanted in info["mismatched_keys"]]
+    for names, problem, hint in (
+        (info["missing_keys"], "lacks the weights", "choose a checkpoint that was saved with its masked-LM head"),
+        (mismatched, "has weights of other shapes than its config.json says:", "restore config.json"),
+        (info["unexpected_keys"], "has weights for which its config.json has no place:", "restore config.json"),
+    ):
+        named = sorted(name for name in names if not any(part in name for part in _UNREAD_WEIGHTS))
+        if named:
+            more = f" and {len(named) - 4} more" if len(named) > 4 else ""
+            raise CheckpointError(
+                f"{folder} {problem} {', '.join(named[:4])}{more}; allowed: weights and config.json of one model; "
+                f"{hint}"
+            )
 
 
 @torch.inference_mode()
@@ -335,12 +386,12 @@ def _check_padding(folder: Path, denoiser: MaskedLM, codec: MaskedLMCodec) -> No
     """Refuse a model whose predictions depend on the padding behind the text, as those of FNet do.
 
     Rows of a batch are padded, so such a model would answer for other text than its row holds. No configuration says
-    so, hence two passes over a few tokens, with padding and without.
+    so; hence two passes over a few tokens, with padding and without.
     """
     model, special = denoiser.model, {codec.mask_id, *codec.tokenizer.all_special_ids}
     ordinary = [token for token in sorted(codec.tokenizer.get_vocab().values()) if token not in special]
     tokens_1N = torch.tensor([[codec.mask_id, *ordinary[:6], codec.mask_id]], device=denoiser.device)
-    length, padded = tokens_1N.shape[1], denoiser._slots(tokens_1N.shape[1])
+    length, padded = tokens_1N.shape[1], denoiser.padded_slots(tokens_1N.shape[1])
     padded_1N = F.pad(tokens_1N, (0, padded - length), value=model.config.pad_token_id or 0)
     valid_1N = torch.arange(padded, device=denoiser.device)[None] < length
     alone_NV = model(input_ids=tokens_1N, attention_mask=torch.ones_like(tokens_1N)).logits[0].float()
@@ -355,7 +406,7 @@ def _check_padding(folder: Path, denoiser: MaskedLM, codec: MaskedLMCodec) -> No
 
 
 def _first_position(config: Any) -> int:
-    """The number of the first position, where the architecture counts from its padding token on."""
+    """Number of the first position; above 0 where the architecture counts from its padding token on."""
     architecture = _ARCHITECTURES.get(config.model_type)
     rotary = getattr(config, "position_embedding_type", "absolute") == "rotary"
     if architecture is None or not architecture.after_pad or rotary:
@@ -364,7 +415,7 @@ def _first_position(config: Any) -> int:
 
 
 def _max_positions(config: Any, tokenizer: Any) -> int | None:
-    """The shorter of what the model has positions for and what the tokenizer says it was trained on."""
+    """Smaller limit of the model's positions and of the length that the tokenizer states; None without a limit."""
     limits = [int(tokenizer.model_max_length)]
     if getattr(config, "max_position_embeddings", None) is not None:
         limits.append(config.max_position_embeddings - _first_position(config))
@@ -373,6 +424,7 @@ def _max_positions(config: Any, tokenizer: Any) -> int | None:
 
 
 def _readout(attention: bool, layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    """Checked layers whose attention is read out; by default the upper half."""
     if layers is None:
         return tuple(range(count // 2, count)) if attention else ()
     require(attention, "readout", layers, "None without attention", "load with attention=True")

@@ -1,36 +1,56 @@
-"""A transformer as a denoiser: views in, logits of the wanted slots out. The only place that knows the logit shift."""
+"""The transformer as a denoiser: padding, the logit shift, and the head on wanted slots."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.engine import StepRecorder
+from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Vocabulary
+from unmask.models.attention_readout import read_attention
+from unmask.models.cuda_graphs import GraphCache
 from unmask.models.invariance import Bounds, Floors
-from unmask.models.readout import Output, run
 from unmask.models.transformer import Transformer
 
 BUCKET = 32
 """Canvases are padded to a multiple of this many slots: few shapes, and room for few kernels to differ in."""
 PACK = 64
 """Rows of the head come in multiples of this: small products use other kernels, which round differently."""
-
 PIECE = 2048
 """Slots that go through the layers together on a CPU: more leave its cache, and cost a quarter to a third more."""
-
 QUERIES = ("own", "predicting")
+"""Whose attention is read out for a slot: its own, or that of the slot its prediction is read at."""
 
-Forward = Callable[..., Output]
+
+class LayersOutput(NamedTuple):
+    """Result of a pass through the layers."""
+
+    x_BNH: Tensor
+    """The last hidden states, before the final norm."""
+    attention_BNN: Tensor | None
+    """Mean attention of the watched layers; None without any."""
+
+
+def run_layers(
+    model: Transformer,
+    tokens_BN: Tensor,
+    position_BN: Tensor,
+    bias: Tensor,
+    *,
+    watch: Sequence[int] = (),
+) -> LayersOutput:
+    """Run the layers, and read out the attention of those in `watch`."""
+    hidden = model(tokens_BN, position_BN, bias, watch=watch)
+    return LayersOutput(hidden.x_BNH, read_attention(model, hidden.watched, bias) if watch else None)
 
 
 @dataclass(frozen=True)
 class Network:
-    """One forward pass over a padded batch; hidden states of wanted slots are gathered before the head."""
+    """A denoiser with one forward pass over a padded batch. The head sees only hidden states of wanted slots."""
 
     model: Transformer
     vocabulary: Vocabulary
@@ -39,16 +59,13 @@ class Network:
     readout: tuple[int, ...] = ()
     """Layers whose attention is averaged when a policy asks for it."""
     query: str = "own"
-    """Whose attention is read out for a slot: its own, or that of the slot its prediction is read at. The same unless
-    predictions are shifted."""
-    forward: Forward | None = None
-    """Runs the layers: the model itself, or something that replays it."""
+    """One of `QUERIES`; they differ only where predictions are shifted."""
+    forward: Callable[..., LayersOutput] | None = None
+    """Replays the layers from CUDA graphs; None runs them one operation at a time."""
     floors: Floors | None = None
-    """Where a row is to have the same bits alone and in a batch: how many rows a pass needs for that."""
-    wanted_only: bool = False
-    """Whether only slots that are read go through the second half of the last layer."""
-    recorder: StepRecorder | None = None
-    """Keeps recordings of whole steps; None where a decode runs them one operation at a time."""
+    """Number of rows that give a row the same bits alone and in a batch; None where that is not asked for."""
+    step_graphs: GraphCache | None = None
+    """Graphs of whole decoding steps; None where a decode runs them one operation at a time."""
 
     def __post_init__(self) -> None:
         require(self.query in QUERIES, "query", self.query, " or ".join(QUERIES), "whose attention is read out")
@@ -59,24 +76,32 @@ class Network:
 
     @property
     def variant(self) -> tuple[object, ...]:
-        """What decides, beside the weights, what it says: networks that share a recorder may differ in it."""
-        return self.shift, self.readout, self.query, self.wanted_only, self.floors is not None
+        """Settings besides the weights that change the output.
+
+        Part of the key of every recorded graph, because networks with different settings share recordings.
+        """
+        return self.shift, self.readout, self.query, self.floors is not None
+
+    def step_denoiser(self, rows: int, slots: int) -> "Network":
+        """The network as a part of graphed steps: without graphs of its own, which cannot be recorded inside."""
+        return replace(self, forward=None, step_graphs=None)
+
+    def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
+        """Nothing but its sizes decides about the shapes of a pass."""
+        return None
 
     @torch.inference_mode()
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         self.check(inputs, needs)
         slots = inputs.tokens_BN.shape[1]
-        padded = pad_view(inputs, -(-slots // BUCKET) * BUCKET)
+        padded = pad_input(inputs, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
-        watch = self.readout if needs.attention else ()
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
         counted = inputs.packed or CountedSlots(inputs.wanted_BN)
-        index_R = counted.index_R
-        source_R = self.source(padded)[index_R // slots, index_R % slots]
-        keep_R = self._kept(source_R, padded) if self.wanted_only else None
-        output = self._layers(padded.tokens_BN, padded.position_BN, bias, watch, keep_R)
-        x_RH = output.x_BNH.flatten(0, 1)
-        normed_RH, logits_RV = self.answers(x_RH[source_R] if keep_R is None else x_RH[: len(source_R)])
+        source_R = self.source(padded)[counted.index_R // slots, counted.index_R % slots]
+        watch = self.readout if needs.attention else ()
+        output = self._run_in_pieces((padded.tokens_BN, padded.position_BN, bias), watch)
+        normed_RH, logits_RV = self.answers(output.x_BNH.flatten(0, 1)[source_R])
         return ModelOutput(
             logits_RV,
             inputs.wanted_BN,
@@ -85,76 +110,8 @@ class Network:
             counted=counted,
         )
 
-    def bounds(self, queries: int, keys: int | None = None) -> Bounds:
-        """How many rows go through the layers together: on a CPU a few, and enough of them to be invariant."""
-        here = self.forward is None and self.device.type == "cpu"
-        most = max(1, PIECE // queries) if here else None
-        return Bounds(1, most) if self.floors is None else self.floors.rows(queries, keys or queries, most)
-
-    def _kept(self, source_R: Tensor, inputs: ModelInput) -> Tensor | None:
-        """Flat slots that go through all of the last layer, filled up to a power of two; None for all.
-
-        Where bits may not depend on how many they are, they are as many as a pass needs for that.
-        """
-        rows, slots = inputs.tokens_BN.shape
-        bounds = self.bounds(slots)
-        least = max(PACK, bounds.least * slots if self.floors else 0)
-        count = max(1 << (len(source_R) - 1).bit_length() if len(source_R) else 0, least)
-        if rows > (bounds.most or rows) or count >= max(rows, bounds.least) * slots:
-            return None
-        return F.pad(source_R, (0, count - len(source_R)))
-
-    def _layers(
-        self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...], keep_R: Tensor | None
-    ) -> Output:
-        rows, slots = tokens_BN.shape
-        forward, bounds = self.forward or partial(run, self.model), self.bounds(slots)
-        if bounds.least <= rows <= (bounds.most or rows):
-            kept = () if keep_R is None else (keep_R,)
-            return forward(tokens_BN, position_BN, bias, *kept, watch=watch)
-        size = bounds.most or rows
-        pieces = zip(tokens_BN.split(size), position_BN.split(size), bias.split(size), strict=True)
-        parts = [_filled_up(forward, bounds.least, piece, watch) for piece in pieces]
-        read = [part.attention_BNN for part in parts if part.attention_BNN is not None]
-        return Output(torch.cat([part.x_BNH for part in parts]), torch.cat(read) if read else None)
-
-    def _attention(self, output: Output, inputs: ModelInput, padded: ModelInput) -> Tensor | None:
-        """The read-out of each slot's query, cut to the view's slots."""
-        attention_BNN, slots = output.attention_BNN, inputs.tokens_BN.shape[1]
-        if attention_BNN is None:
-            return None
-        if self.query == "predicting":
-            query_BN = self.source(padded) % padded.tokens_BN.shape[1]
-            attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
-        return attention_BNN[:, :slots, :slots] * inputs.valid_BN[:, :, None]
-
-    def source(self, inputs: ModelInput) -> Tensor:
-        """Flat index of the slot that each slot's prediction is read at."""
-        batch, slots = inputs.tokens_BN.shape
-        own_BN = torch.arange(slots, device=inputs.tokens_BN.device).expand(batch, slots)
-        if self.shift:
-            # The slot before, if it holds the position before; else (a run of extra slots begins) the canvas's own.
-            follows_BN = inputs.position_BN == F.pad(inputs.position_BN, (1, -1), value=-1) + 1
-            before_BN = torch.where(follows_BN, own_BN - 1, inputs.position_BN - 1)
-            own_BN = torch.where(inputs.position_BN > 0, before_BN, own_BN)
-        return own_BN + slots * torch.arange(batch, device=own_BN.device)[:, None]
-
-    def answers(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
-        """Packed hidden states through the final norm, and their logits; both on a multiple of `PACK` rows."""
-        bounds = Bounds() if self.floors is None else self.floors.packs(PACK)
-        packs = -(-len(x_RH) // PACK)
-        most = (bounds.most or max(packs, bounds.least)) * PACK
-        parts = [self._pieces_answer(part_RH, bounds.least * PACK) for part_RH in x_RH.split(most)]
-        if len(parts) == 1:
-            return parts[0]
-        return torch.cat([normed_RH for normed_RH, _ in parts]), torch.cat([logits_RV for _, logits_RV in parts])
-
-    def _pieces_answer(self, x_RH: Tensor, least: int) -> tuple[Tensor, Tensor]:
-        rows = len(x_RH)
-        normed_RH = self.model.norm(F.pad(x_RH, (0, 0, 0, max(-rows % PACK, least - rows))))
-        return normed_RH[:rows], self.model.head_of(normed_RH)[:rows]
-
     def check(self, inputs: ModelInput, needs: Needs) -> None:
+        """Refuse what this network cannot compute."""
         if needs.attention and not self.readout:
             raise DenoiserError("no layers to read attention from; allowed: one or more; load the model with readout")
         if self.shift and needs.shadows:
@@ -171,19 +128,67 @@ class Network:
                     "encode the text with this model's tokenizer"
                 )
 
+    def bounds(self, queries: int, keys: int | None = None) -> Bounds:
+        """Allowed numbers of rows in a pass over so many slots."""
+        cut = self.forward is None and self.device.type == "cpu"
+        most = max(1, PIECE // queries) if cut else None
+        return Bounds(1, most) if self.floors is None else self.floors.rows(queries, keys or queries, most)
 
-def _filled_up(forward: Forward, least: int, piece: tuple[Tensor, ...], watch: tuple[int, ...]) -> Output:
-    """A pass over at least so many rows: the first one is repeated, and nobody reads the copies."""
-    rows = len(piece[0])
-    more = max(0, least - rows)
-    output = forward(*(torch.cat((x, x[:1].expand(more, *x.shape[1:]))) for x in piece), watch=watch)
-    attention_BNN = output.attention_BNN
-    # A replayed pass leaves its result where the next one writes.
-    return Output(output.x_BNH[:rows].clone(), None if attention_BNN is None else attention_BNN[:rows].clone())
+    def source(self, inputs: ModelInput) -> Tensor:
+        """Flat index of the slot that each slot's prediction is read at."""
+        batch, slots = inputs.tokens_BN.shape
+        source_BN = torch.arange(slots, device=inputs.tokens_BN.device).expand(batch, slots)
+        if self.shift:
+            # The slot before, if it holds the position before; else (a run of extra slots begins) the canvas's own.
+            follows_BN = inputs.position_BN == F.pad(inputs.position_BN, (1, -1), value=-1) + 1
+            before_BN = torch.where(follows_BN, source_BN - 1, inputs.position_BN - 1)
+            source_BN = torch.where(inputs.position_BN > 0, before_BN, source_BN)
+        return source_BN + slots * torch.arange(batch, device=source_BN.device)[:, None]
+
+    def answers(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """Apply final norm and head to packed hidden states, on a multiple of `PACK` rows; return both results."""
+        bounds = Bounds() if self.floors is None else self.floors.packs(PACK)
+        packs = -(-len(x_RH) // PACK)
+        most = (bounds.most or max(packs, bounds.least)) * PACK
+        normed, logits = [], []
+        for part_RH in x_RH.split(most):
+            rows = len(part_RH)
+            normed_RH = self.model.norm(F.pad(part_RH, (0, 0, 0, max(-rows % PACK, bounds.least * PACK - rows))))
+            normed.append(normed_RH[:rows])
+            logits.append(self.model.head_of(normed_RH)[:rows])
+        return (normed[0], logits[0]) if len(normed) == 1 else (torch.cat(normed), torch.cat(logits))
+
+    def _run_in_pieces(self, values: tuple[Tensor, Tensor, Tensor], watch: tuple[int, ...]) -> LayersOutput:
+        """Run the layers on tokens, positions and bias, with as many rows at a time as `bounds` allows."""
+        rows, slots = values[0].shape
+        forward, bounds = self.forward or partial(run_layers, self.model), self.bounds(slots)
+        if bounds.least <= rows <= (bounds.most or rows):
+            return forward(*values, watch=watch)
+        hidden, attention = [], []
+        for piece in zip(*(value.split(bounds.most or rows) for value in values), strict=True):
+            count = len(piece[0])
+            # The first row is repeated up to the least number of rows, and the copies are dropped.
+            copies = max(0, bounds.least - count)
+            output = forward(*(torch.cat((x, x[:1].expand(copies, *x.shape[1:]))) for x in piece), watch=watch)
+            # Cloned, because a replayed pass leaves its result where the next one writes.
+            hidden.append(output.x_BNH[:count].clone())
+            if output.attention_BNN is not None:
+                attention.append(output.attention_BNN[:count].clone())
+        return LayersOutput(torch.cat(hidden), torch.cat(attention) if attention else None)
+
+    def _attention(self, output: LayersOutput, inputs: ModelInput, padded: ModelInput) -> Tensor | None:
+        """Mean attention by the slot that it is read out for, without padding."""
+        attention_BNN, slots = output.attention_BNN, inputs.tokens_BN.shape[1]
+        if attention_BNN is None:
+            return None
+        if self.query == "predicting":
+            query_BN = self.source(padded) % padded.tokens_BN.shape[1]
+            attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
+        return attention_BNN[:, :slots, :slots] * inputs.valid_BN[:, :, None]
 
 
-def pad_view(inputs: ModelInput, slots: int) -> ModelInput:
-    """The same view with padding slots behind it; nothing attends to them."""
+def pad_input(inputs: ModelInput, slots: int) -> ModelInput:
+    """Append padding slots, which nothing attends to."""
     extra = slots - inputs.tokens_BN.shape[1]
     if extra == 0:
         return inputs
@@ -202,13 +207,13 @@ def pad_view(inputs: ModelInput, slots: int) -> ModelInput:
 def attention_bias(inputs: ModelInput, dtype: torch.dtype) -> Tensor:
     """0 where a query may read a key, -inf elsewhere: (B, 1, 1 or N, N).
 
-    Always given, also when it is all zeros: with and without a bias, attention runs other kernels that round
-    differently, and a row's bits would depend on its neighbours' padding.
+    It is given also where it is all zeros: with and without a bias attention runs different kernels, which round
+    differently, and a row's bits would depend on the padding of its neighbours.
     """
     allowed_BQN = inputs.valid_BN[:, None, :]
     if inputs.attend_BNN is not None:
         allowed_BQN = inputs.attend_BNN & allowed_BQN
-        # A query with nothing to read would be NaN: it reads itself, as padding does, which nobody else reads.
+        # A query with nothing to read would be NaN. It reads itself, as padding does, and nobody reads either.
         itself_NN = torch.eye(inputs.tokens_BN.shape[1], dtype=torch.bool, device=inputs.tokens_BN.device)
         allowed_BQN = allowed_BQN | (itself_NN & ~allowed_BQN.any(-1, keepdim=True))
     zero = torch.zeros((), dtype=dtype, device=inputs.tokens_BN.device)

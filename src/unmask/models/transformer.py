@@ -17,7 +17,7 @@ from unmask.base.errors import require
 
 @dataclass(frozen=True)
 class TransformerSpec:
-    """Everything that tells one such network from another."""
+    """Sizes and arithmetic of a network."""
 
     vocab: int
     width: int
@@ -44,24 +44,25 @@ class TransformerSpec:
 
     @property
     def qkv(self) -> tuple[int, int, int]:
-        """Rows of q, k and v in the fused projection."""
+        """Output sizes of q, k and v in their fused projection."""
         return self.width, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
 
     @property
     def parameters(self) -> int:
+        """Number of weights."""
         layer = sum(self.qkv) * (self.width + self.qkv_bias) + self.width**2 + 3 * self.mlp * self.width
         return 2 * self.vocab * self.width + self.layers * (layer + 2 * self.width) + self.width
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of each slot's rotary angles."""
+    """Cosines and sines of the rotary angles of each slot."""
 
     cos_B1NF: Tensor
     sin_B1NF: Tensor
 
     @classmethod
     def of(cls, position_BN: Tensor, spec: TransformerSpec, dtype: torch.dtype) -> "Rotation":
-        # Computed here, not kept as a buffer: `module.to(bfloat16)` would silently round the frequencies.
+        # Not kept as a buffer of the module: `module.to(bfloat16)` would silently round the frequencies.
         even = torch.arange(0, spec.head_dim, 2, device=position_BN.device, dtype=torch.float32)
         angle_BNF = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim))
         angle_B1NF = torch.cat((angle_BNF, angle_BNF), -1)[:, None]
@@ -75,28 +76,28 @@ class Rotation(NamedTuple):
 
 
 class LayerOps(Protocol):
-    """What runs between a layer's matrix products. An implementation may write into what it is given."""
+    """The operations between a layer's matrix products. An implementation may write into its arguments."""
 
     def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """x + delta, and its RMSNorm."""
+        """Return x + delta and its RMSNorm."""
         ...
 
     def rotate(
         self, q: Tensor, k: Tensor, v: Tensor, rotation: Rotation, head_dim: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The parts of the qkv product by head, queries and keys rotated: (B, heads, N, F)."""
+        """Split the parts of the qkv product by head, (B, heads, N, F), and rotate queries and keys."""
         ...
 
     def gate(self, gate: Tensor, up: Tensor) -> Tensor:
-        """silu(gate) * up."""
+        """Return silu(gate) * up."""
         ...
 
 
 class PlainOps:
-    """In torch's own operations: the published arithmetic, and the oracle of the kernels."""
+    """The published arithmetic in torch's own operations, and the oracle of the kernels."""
 
     def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """RMSNorm in float32, cast back before the weight is applied: both models' order."""
+        # The norm is float32 and cast back before the weight is applied, as both models publish it.
         x = x if delta is None else x + delta
         wide = x.float()
         return x, weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
@@ -115,31 +116,31 @@ PLAIN = PlainOps()
 
 
 class KVStore(Protocol):
-    """Keys and values that outlive a pass: what an approximate cache hands to every layer."""
+    """Keys and values that outlive a pass, which a cache hands to every layer."""
 
     def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
-        """Take in the pass's own keys and values, give those to attend to."""
+        """Store the keys and values of this pass, and return those to attend to."""
         ...
 
 
 class AttentionInputs(NamedTuple):
-    """What the attention read-out needs of a layer."""
+    """Queries and keys of a layer whose attention is read out."""
 
     q_BMNF: Tensor
     k_BGNF: Tensor
     lse_BMN: Tensor
-    """Log-sum-exp of each query's scores."""
+    """Log-sum-exp of the scores of each query."""
 
 
 class Hidden(NamedTuple):
-    """A pass's last hidden states, before the final norm, and what was watched on the way."""
+    """Last hidden states of a pass, before the final norm, and the attention inputs of watched layers."""
 
     x_BNH: Tensor
     watched: tuple[AttentionInputs, ...]
 
 
 class Norm(nn.Module):
-    """RMSNorm, alone or after a residual."""
+    """RMSNorm, alone or with the residual that precedes it."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -150,12 +151,12 @@ class Norm(nn.Module):
         return self.after(x, None)[1]
 
     def after(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + delta, and its norm."""
+        """Return x + delta and its norm."""
         return self.ops.add_norm(x, delta, self.weight, self.eps)
 
 
 class Fused(nn.Module):
-    """Linear maps of one input, stored one above the other."""
+    """Linear maps of one input, stacked in one weight."""
 
     def __init__(self, width: int, rows: Sequence[int], bias: bool = False):
         super().__init__()
@@ -171,7 +172,7 @@ class Fused(nn.Module):
 
 
 class Layer(nn.Module):
-    """One block, in two halves around attention so that a cache or a read-out can stand between them."""
+    """One block, in two halves around attention, so that a cache or a read-out can stand between them."""
 
     def __init__(self, spec: TransformerSpec):
         super().__init__()
@@ -185,32 +186,34 @@ class Layer(nn.Module):
     def project(
         self, x_BNH: Tensor, delta_BNH: Tensor | None, rotate: Rotation
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The layer's input with the last residual added; rotated queries and keys, and values, by head."""
+        """Add the last residual to the layer's input; return it with rotated queries and keys, and values, by head."""
         x_BNH, normed_BNH = self.attn_norm.after(x_BNH, delta_BNH)
         q, k, v = self.qkv(normed_BNH)
         return x_BNH, *self.ops.rotate(q, k, v, rotate, self.head_dim)
 
     def finish(self, x_BNH: Tensor, mixed_BMNF: Tensor) -> tuple[Tensor, Tensor]:
-        """After attention: the stream, and the residual that whoever reads it next is to add, with its norm."""
+        """Run what follows attention. Return the stream, and the residual that its next reader adds with the norm."""
         x_BNH, normed_BNH = self.mlp_norm.after(x_BNH, self.out(mixed_BMNF.transpose(1, 2).flatten(2)))
         gate, up = self.gate_up(normed_BNH)
         return x_BNH, self.down(self.ops.gate(gate, up))
 
 
 class Transformer(nn.Module):
-    """Embedding, layers, norm and head. Logits are made by `head_of`, for the rows somebody wants."""
+    """Embedding, layers, norm and head. `head_of` makes logits, for wanted rows only."""
 
     def __init__(self, spec: TransformerSpec):
         super().__init__()
         self.spec = spec
-        self.embed = nn.Embedding(spec.vocab, spec.width)
+        # Given its weights, the embedding draws none. On the meta device that draw would import torch's compiler, which
+        # takes longer than all the rest of loading a small model.
+        self.embed = nn.Embedding(spec.vocab, spec.width, _weight=torch.empty(spec.vocab, spec.width))
         self.layers = nn.ModuleList(Layer(spec) for _ in range(spec.layers))
         self.norm = Norm(spec.width, spec.eps)
         self.head = nn.Linear(spec.width, spec.vocab, bias=False)
 
     @classmethod
     def empty(cls, spec: TransformerSpec, device: torch.device | str, dtype: torch.dtype) -> "Transformer":
-        """Allocated where it will live and nowhere else; the weights are whatever was in memory."""
+        """Allocate a network on its device and nowhere else. The weights are whatever was in memory."""
         with torch.device("meta"):
             model = cls(spec)
         return model.to(dtype).to_empty(device=device)
@@ -224,7 +227,7 @@ class Transformer(nn.Module):
         return self.head.weight.dtype
 
     def fuse(self, fused: bool) -> "Transformer":
-        """One product for several maps, or one for each as published: the same numbers up to rounding."""
+        """Run stacked maps as one product, or one product each as published: the same numbers up to rounding."""
         for module in self.modules():
             if isinstance(module, Fused):
                 module.fused = fused
@@ -232,11 +235,11 @@ class Transformer(nn.Module):
 
     @property
     def ops(self) -> LayerOps:
-        """What runs between the matrix products."""
+        """Operations between the matrix products."""
         return self.norm.ops
 
     def use(self, ops: LayerOps) -> "Transformer":
-        """Run what is between the matrix products another way: the same numbers, to the last bits of a norm."""
+        """Replace the operations between the matrix products: the same numbers up to the last bits of a norm."""
         for module in self.modules():
             if isinstance(module, Norm | Layer):
                 module.ops = ops
@@ -247,51 +250,44 @@ class Transformer(nn.Module):
         tokens_BN: Tensor,
         position_BN: Tensor,
         bias: Tensor | None = None,
-        keep_R: Tensor | None = None,
         *,
         watch: Sequence[int] = (),
-        memory: KVStore | None = None,
+        kv_store: KVStore | None = None,
     ) -> Hidden:
-        """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys).
-
-        `keep_R` are flat slots: after the last attention only they go on, and come as one row.
-        """
+        """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys)."""
         x, delta = self.embed(tokens_BN), None
         rotate = Rotation.of(position_BN, self.spec, x.dtype)
         watched: list[AttentionInputs] = []
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             x, q, k, v = layer.project(x, delta, rotate)
-            if memory is not None:
-                k, v = memory.exchange(index, k, v)
+            if kv_store is not None:
+                k, v = kv_store.exchange(index, k, v)
             if index in watch:
                 mixed, lse_BMN = attend_lse(q, k, v, bias)
                 watched.append(AttentionInputs(q, k, lse_BMN))
             else:
                 mixed = attend(q, k, v, bias)
-            if keep_R is not None and index == self.spec.layers - 1:
-                x, by_slot = x.flatten(0, 1)[keep_R][None], mixed.transpose(1, 2).flatten(0, 1)
-                mixed = by_slot[keep_R][None].transpose(1, 2)
             x, delta = layer.finish(x, mixed)
         return Hidden(x if delta is None else x + delta, tuple(watched))
 
     def head_of(self, normed_RH: Tensor) -> Tensor:
-        """Logits of packed hidden states, after the final norm."""
+        """Compute logits of packed hidden states that went through the final norm."""
         return self.head(normed_RH)
 
 
 def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> Tensor:
-    """Fused attention; each of the G key heads serves M / G query heads."""
+    """Compute attention by one kernel; each of the G key heads serves M / G query heads."""
     if q_BMNF.is_cuda and not torch.is_grad_enabled():
-        # Left to itself torch may choose another kernel here than the one that gives the log-sum-exp, and a
-        # read-out would change the bits of what it reads.
+        # Torch might choose another kernel than the one that gives the log-sum-exp, and reading the attention out
+        # would then change the bits of the layer it is read from.
         return attend_lse(q_BMNF, k_BGNF, v_BGNF, bias)[0]
     k_BMNF, v_BMNF = _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF)
     return F.scaled_dot_product_attention(q_BMNF, k_BMNF, v_BMNF, attn_mask=bias)
 
 
 def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same, with the log-sum-exp of each query's scores, which the kernels compute anyway: (B, M, N)."""
+    """Compute attention, and the log-sum-exp of the scores of each query, (B, M, N), which the kernels have anyway."""
     if not q_BMNF.is_cuda:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         mixed, lse_BMN = kernel(q_BMNF, _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF), 0.0, False, attn_mask=bias)
@@ -301,11 +297,12 @@ def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | No
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention
         mixed, lse, *_ = kernel(q_BMNF, _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF), wide, True)
     else:
-        # Three times as fast, but for half precision only; it groups the key heads itself, to the same bits.
+        # Three times as fast, but only for half precision. It spreads the key heads itself, with the same bits.
         mixed, lse, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q_BMNF, k_BGNF, v_BGNF, wide, True)
     return mixed, lse.flatten(2)[..., : q_BMNF.shape[2]]
 
 
 def _spread(kv_BGNF: Tensor, q_BMNF: Tensor) -> Tensor:
+    """Repeat each key or value head for the query heads that it serves."""
     each = q_BMNF.shape[1] // kv_BGNF.shape[1]
     return kv_BGNF if each == 1 else kv_BGNF.repeat_interleave(each, 1)

@@ -80,7 +80,7 @@ def plotly_script() -> str:
     if find_spec("plotly") is None:
         raise NoPlotly(
             "report.html needs plotly, which is not installed here; everything else is written; install it "
-            "(`pip install plotly`), or make the report on a machine that has it"
+            "(`pip install 'unmask[lab]'`), or make the report on a machine that has it"
         )
     return resources("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
 

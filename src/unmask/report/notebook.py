@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unmask.api.codecs import codec_of_run
-from unmask.api.model import Generation
+from unmask.api import Generation, saved_codec
 from unmask.base.errors import ConfigError, ContractError, StorageError, UnknownName, require
 from unmask.base.options import fits
 from unmask.core import Trajectory
@@ -105,7 +104,7 @@ def _kept(trajectory: Trajectory) -> int:
 
 def _codec(trajectory: Trajectory) -> Codec:
     """The tokenizer of the run's model; tokens are numbers where it is not on this machine."""
-    return codec_of_run(trajectory.config) or TokenNumbers(trajectory.state.mask_id)
+    return saved_codec(trajectory.config) or TokenNumbers(trajectory.state.mask_id)
 
 
 def _said(trajectory: Trajectory) -> str:
@@ -195,7 +194,7 @@ def _pandas() -> Any:
     try:
         return import_module("pandas")
     except ImportError as error:
-        raise ConfigError(f"to_pandas needs pandas ({error}); pip install 'unmask[pandas]'") from error
+        raise ConfigError(f"to_pandas needs pandas ({error}); pip install 'unmask[lab]'") from error
 
 
 def draw_cell(value: object) -> str:

@@ -196,7 +196,7 @@ def _scikit_learn() -> tuple[Any, Any]:
     except ImportError as error:
         raise MissingExtra(
             f"the learned detector is fitted with scikit-learn, which cannot be loaded ({error}); allowed: version 1.4 "
-            "or newer; pip install 'unmask[learned]'"
+            "or newer; pip install 'unmask[lab]'"
         ) from error
     return Ridge, StandardScaler
 

@@ -1,21 +1,33 @@
-"""Random choices that are the same bytes on every machine and every version of Python.
+"""Random choices that are the same on every machine and every version of Python, and the hashes that key them.
 
 `random` promises stable `random()` values but not stable `choice`, `sample` or `shuffle`; a split that has been
 published must never move. So the bits are BLAKE2b in counter mode, and every method below is spelled out here.
 """
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from struct import Struct
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from unmask.base.errors import require
 
 T = TypeVar("T")
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 _EIGHT_WORDS = Struct("<8Q")  # one digest
 _PERSON = b"unmask-draw"
 _UNIT = 1 << 53  # chances are resolved to 2**-53, the spacing of floats below one
+
+
+def canonical(value: Json) -> str:
+    """Spell a JSON value in the one way that hashes are made of: keys sorted, no spaces, ASCII only."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def digest(*parts: str) -> bytes:
+    """Return a SHA-256 of several texts that does not confuse ("ab", "c") with ("a", "bc")."""
+    return hashlib.sha256(canonical(list(parts)).encode("ascii")).digest()
 
 
 class Draw:
@@ -25,10 +37,10 @@ class Draw:
         # Hashed first, because BLAKE2b takes keys of at most 64 bytes.
         self._key = hashlib.blake2b(key, digest_size=32, person=_PERSON).digest()
         self._counter = 0
-        self._words: list[int] = []
+        self._unread_words: list[int] = []
 
     def bits(self, n: int) -> int:
-        """A number of n random bits."""
+        """Return a number of n random bits."""
         require(n >= 0, "number of bits", n, "0 or more", "ask for a size that is not negative")
         if n <= 64:
             return self._word() >> (64 - n) if n else 0
@@ -38,7 +50,7 @@ class Draw:
         return value >> (-n % 64)
 
     def below(self, n: int) -> int:
-        """A number from 0 to n - 1, each equally likely: numbers that would favour some are drawn again."""
+        """Return a number from 0 to n - 1, each equally likely: draw again where a remainder would favour some."""
         if n < 2:
             require(n == 1, "upper bound", n, "1 or more", "draw from something that is not empty")
             return 0
@@ -54,21 +66,21 @@ class Draw:
         return value
 
     def between(self, low: int, high: int) -> int:
-        """A number from low to high, both included."""
+        """Return a number from low to high, both included."""
         require(low <= high, "range", (low, high), "low <= high", "swap the two ends")
         return low + self.below(high - low + 1)
 
     def chance(self, p: float) -> bool:
-        """True with probability p."""
+        """Return True with probability p."""
         require(0 <= p <= 1, "probability", p, "0 to 1", "give a share, not a percentage")
         return self.below(_UNIT) < p * _UNIT
 
     def choice(self, items: Sequence[T]) -> T:
-        """One item."""
+        """Return one item."""
         return items[self.below(len(items))]
 
     def sample(self, items: Sequence[T], k: int) -> list[T]:
-        """k items from k different places, in random order."""
+        """Return k items from k different places, in random order."""
         require(0 <= k <= len(items), "sample size", k, f"0 to {len(items)}", "ask for fewer items")
         # A partial Fisher-Yates shuffle that stores only the places it moved.
         moved: dict[int, int] = {}
@@ -80,12 +92,12 @@ class Draw:
         return taken
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """All items in random order; the given sequence stays as it is."""
+        """Return all items in random order; the given sequence stays as it is."""
         return self.sample(items, len(items))
 
     def _word(self) -> int:
-        if not self._words:
+        if not self._unread_words:
             block = hashlib.blake2b(self._counter.to_bytes(8, "little"), key=self._key).digest()
             self._counter += 1
-            self._words.extend(reversed(_EIGHT_WORDS.unpack(block)))
-        return self._words.pop()
+            self._unread_words.extend(reversed(_EIGHT_WORDS.unpack(block)))
+        return self._unread_words.pop()

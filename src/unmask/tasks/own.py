@@ -1,15 +1,14 @@
 """Tasks of your own: prompts from a JSONL file or from Python, and a rule that scores answers to them.
 
-Nothing is registered anywhere. `own` returns a `Task` that holds its examples and its judge, and every example brings
-the judge along, so that whoever can take a task of the suite can take this one. docs/tasks.md describes files and
-rules.
+Nothing is registered anywhere. `own_task` returns a `Task` that holds its examples, and every example carries its
+scorer, so that whoever can take a task of the suite can take this one. docs/tasks.md describes files and rules.
 """
 
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, SupportsFloat, runtime_checkable
@@ -17,42 +16,34 @@ from typing import Any, Protocol, SupportsFloat, runtime_checkable
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName, require
 from unmask.base.files import format_path, storable
 from unmask.base.user_code import CODE_FORMS, code_hash, describe_error, error_message, is_code_name, load_user_code
-from unmask.tasks import jsonl, table
-from unmask.tasks.base import (
-    SPLITS,
-    Example,
-    Extraction,
-    Json,
-    OwnExample,
-    Task,
-    TaskJudge,
-    Verdict,
-    canonical,
-    digest,
-)
-from unmask.tasks.scoring import extract, utility
-from unmask.tasks.scoring.extract import WHOLE_TEXT, RawAnswer, squeeze
-from unmask.tasks.splits import cut, rank
+from unmask.tasks import extract, scorers
+from unmask.tasks.draw import Json, canonical, digest
+from unmask.tasks.extract import WHOLE_TEXT, RawAnswer, squeeze
+from unmask.tasks.files import read_lines
+from unmask.tasks.registry import CONTROLS, TASKS, find_task
+from unmask.tasks.splits import cut_ids, rank_ids
+from unmask.tasks.task import SPLITS, Example, Extraction, Scorer, Task, Verdict, score
 
 KEYS = ("prompt", "target", "id", "split")
-TRIED = 3
+CHECKED_TARGETS = 3
 """Prompts whose target a scoring function is tried on."""
-LEAST = 2
-"""Validation prompts: on fewer nothing can be chosen."""
-LINEAGE = "own"
-"""What splits are ranked with; not the task's name, so that a prompt stays held out under any name."""
-
+MIN_VALIDATION = 2
+"""Validation prompts of a task; on fewer nothing can be chosen."""
+RANK_NAME = "own"
+"""Name that splits are ranked with; not the task's name, so that a prompt stays held out under any name."""
 NAME_LENGTH = 100
-"""Characters of a task's name, which is part of file names."""
-LONGEST = 1_000_000
-"""Tokens of an answer; no model reads so many."""
+"""Characters of the longest name of a task, which is part of file names."""
+LONGEST_ANSWER = 1_000_000
+"""Tokens; no model reads so many."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+
+ScoreFunction = Callable[[str, dict[str, Any]], float]
 
 
 @runtime_checkable
 class OwnSource(Protocol):
-    """Prompts and their scoring in one object."""
+    """Prompts and their scoring in one object of a user's."""
 
     def prompts(self) -> Iterable[Mapping[str, Any]]: ...
     def score(self, text: str, example: dict[str, Any]) -> float: ...
@@ -61,91 +52,100 @@ class OwnSource(Protocol):
 # Scoring rules
 
 
-def _exact(text: str, example: Example) -> Verdict:
-    """The answer as the suite finds it, character by character."""
-    answer = extract.find(text)
+def _score_exact(text: str, example: Example) -> Verdict:
+    """Compare the answer, found as in the suite, character by character."""
+    answer = extract.find_answer(text)
     given = answer.text.strip()
-    return _binary(text, example, answer, given, given == example.target.strip())
+    return _score_target(text, example, answer, given, given == example.target.strip())
 
 
-def _answer(text: str, example: Example) -> Verdict:
-    """What is inside the tags, or all of the text; runs of whitespace do not matter."""
-    answer = _inside(text)
+def _score_answer(text: str, example: Example) -> Verdict:
+    """Compare what is inside the tags, or else all of the text. Runs of whitespace do not matter."""
+    answer = _find_tagged_or_all(text)
     given = squeeze(answer.text)
-    return _binary(text, example, answer, given, given == squeeze(example.target))
+    return _score_target(text, example, answer, given, given == squeeze(example.target))
 
 
-def _contains(text: str, example: Example) -> Verdict:
-    """The target somewhere in the text; runs of whitespace do not matter."""
+def _score_contains(text: str, example: Example) -> Verdict:
+    """Look for the target anywhere in the text. Runs of whitespace do not matter."""
     given = squeeze(text)
-    return _binary(text, example, RawAnswer(WHOLE_TEXT, text), given, squeeze(example.target) in given)
+    return _score_target(text, example, RawAnswer(WHOLE_TEXT, text), given, squeeze(example.target) in given)
 
 
-def _parts(text: str, example: Example) -> Verdict:
-    """The share of words in their places; each word too many is one more place."""
-    answer = _inside(text)
-    return utility.positions(text, example, answer, answer.text.split(), str, ("part", "parts", " "))
+def _score_parts(text: str, example: Example) -> Verdict:
+    """Return the share of words in their places. Each word too many is one more place."""
+    answer = _find_tagged_or_all(text)
+    words = answer.text.split()
+    return scorers.score_positions(text, example, answer, words, normalise=str, part="part", parts="parts", joint=" ")
 
 
-def _inside(text: str) -> RawAnswer:
-    return extract.tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
+def _find_tagged_or_all(text: str) -> RawAnswer:
+    return extract.find_tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
 
 
-def _binary(text: str, example: Example, answer: RawAnswer, given: str, right: bool) -> Verdict:
-    return utility.single(text, example, answer, given, right, ("target", "another text", "no answer"))
+def _score_target(text: str, example: Example, answer: RawAnswer, given: str, right: bool) -> Verdict:
+    names = {"name": "target", "other": "another text", "none": "no answer"}
+    return scorers.score_single(text, example, answer, given, right, **names)
 
 
-RULES: Mapping[str, TaskJudge] = MappingProxyType(
+RULES: Mapping[str, Scorer] = MappingProxyType(
     {
-        judge.name: judge
-        for judge in (
-            TaskJudge("exact", _exact),
-            TaskJudge("answer", _answer),
-            TaskJudge("contains", _contains),
-            TaskJudge("number", utility.number),
-            TaskJudge("json", utility.record),
-            TaskJudge("parts", _parts),
+        scorer.name: scorer
+        for scorer in (
+            Scorer("exact", _score_exact),
+            Scorer("answer", _score_answer),
+            Scorer("contains", _score_contains),
+            Scorer("number", scorers.score_number),
+            Scorer("json", scorers.score_object),
+            Scorer("parts", _score_parts),
         )
     }
 )
 
 
-def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudge:
-    """A user's function as a judge. What it cannot score has no utility; what it must not return is an error.
+def _function_scorer(function: ScoreFunction, name: str) -> Scorer:
+    """Wrap a user's scoring function.
 
-    It may take as long as it likes, and may be interrupted: `KeyboardInterrupt` is the user's and gets through.
+    An exception means that the function could not tell: no utility. A value that is no number from 0 to 1 is an error
+    of the function and stops the run. It may take as long as it likes; `KeyboardInterrupt` is the user's.
     """
 
-    def judge(text: str, example: Example) -> Verdict:
-        asked = {
-            "id": example.id,
-            "prompt": example.prompt,
-            "target": example.constraints.get("target", example.target),
-            "split": example.split,
-        }
-        how = Extraction(text, WHOLE_TEXT, text, text)
+    def score_one(text: str, example: Example) -> Verdict:
+        shown = {"id": example.id, "prompt": example.prompt, "target": _raw_target(example), "split": example.split}
+        extraction = Extraction(text, WHOLE_TEXT, text, text)
         try:
-            value = function(text, asked)
+            value = function(text, shown)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            why = f"{name} raised {type(error).__name__} for prompt {example.id}: {error_message(error)}"
-            return Verdict(example.id, None, why[:300], how, ())
-        return Verdict(example.id, _checked(value, name, example), f"scored by {name}", how, ())
+            reason = f"{name} raised {type(error).__name__} for prompt {example.id}: {error_message(error)}"
+            return Verdict(example.id, None, reason[:300], extraction, ())
+        try:
+            # A scalar of NumPy is a number too, a text is none.
+            utility = float(value) if isinstance(value, SupportsFloat) else math.nan
+        except Exception:  # Whatever its conversion raises, it is no number.
+            utility = math.nan
+        if not 0 <= utility <= 1:
+            raise ContractError(
+                f"{name} returned {_format(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
+                "correct the function (it may raise where it cannot tell)"
+            )
+        return Verdict(example.id, utility, f"scored by {name}", extraction, ())
 
-    return TaskJudge(name, judge)
+    return Scorer(name, score_one)
 
 
-def check_scoring(task: Task) -> None:
-    """Try a user's scoring function on a right answer, before hours are spent on others: its prompt's own target.
+def check_scorer(task: Task) -> None:
+    """Try a user's scoring function on right answers, the targets of its own prompts, before hours are spent on others.
 
-    It may raise where it cannot tell; if it cannot tell of the targets of the first few prompts, it cannot at all.
+    It may raise where it cannot tell; if it cannot tell for the targets of the first few prompts, it cannot at all.
     """
-    if task.members is None or task.judge.name in RULES:
+    if not is_own(task.source) or task.scorer.name in RULES:
         return
     reasons = []
-    for example in next((part for part in (task.members["validation"], *task.members.values()) if part), ())[:TRIED]:
-        verdict = task.judge.judge(example.target, example)
+    parts = [task.examples(split) for split in ("validation", *SPLITS)]
+    for example in next((part for part in parts if part), ())[:CHECKED_TARGETS]:
+        verdict = score(example.target, example)
         if verdict.utility is not None:
             return
         reasons.append(verdict.reason)
@@ -155,34 +155,7 @@ def check_scoring(task: Task) -> None:
     )
 
 
-def _checked(value: Any, name: str, example: Example) -> float:
-    """A utility that a user's function returned; a scalar of NumPy is a number too, a text is none."""
-    try:
-        number = float(value) if isinstance(value, SupportsFloat) else math.nan
-    except Exception:  # Whatever its conversion raises, it is no number.
-        number = math.nan
-    if not 0 <= number <= 1:
-        raise ContractError(
-            f"{name} returned {_shown(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
-            "correct the function (it may raise where it cannot tell)"
-        )
-    return number
-
-
 # From a name to a task
-
-
-def task_of(given: str, *, score: str | None = None, horizon: int | None = None) -> Task:
-    """A task as a command line names it: of the suite, a JSONL file, or code of the user's, which runs."""
-    if not is_own(given):
-        task = table.find(given)
-        asked = {"score": score, "horizon": horizon}
-        for key, value in asked.items():
-            require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
-        return task
-    stem = Path(given).stem if _is_file(given) else re.split(r"[.:]", given)[-1] if ":" in given else given
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "own"
-    return own(name, given, score=score, horizon=horizon)
 
 
 def is_own(given: str) -> bool:
@@ -190,91 +163,102 @@ def is_own(given: str) -> bool:
     return any(mark in given for mark in ".:/\0")
 
 
-def own(
-    name: str, prompts: str, *, score: str | None = None, horizon: int | None, folder: str | os.PathLike[str] = "."
+def open_task(given: str, *, scorer: str | None = None, max_new_tokens: int | None = None) -> Task:
+    """Open a task as a command line names it: one of the suite, a JSONL file, or code of the user's, which runs."""
+    if not is_own(given):
+        task = find_task(given)
+        for key, value in {"score": scorer, "horizon": max_new_tokens}.items():
+            require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
+        return task
+    stem = Path(given).stem if _is_file(given) else re.split(r"[.:]", given)[-1] if ":" in given else given
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "own"
+    return own_task(name, given, scorer=scorer, max_new_tokens=max_new_tokens)
+
+
+def own_task(
+    name: str,
+    prompts: str,
+    *,
+    scorer: str | None = None,
+    max_new_tokens: int | None,
+    folder: str | os.PathLike[str] = ".",
 ) -> Task:
-    """A task from a JSONL file (relative to `folder`) or code that returns prompts, and a scoring rule.
+    """Make a task from a JSONL file (relative to `folder`) or code that returns prompts, and a scoring rule.
 
-    Code is `package.module:function` or `path.py:function`, for prompts and for the rule, and it runs here.
-
-    Prompts that name no split are ranked by a hash of their id; the first half, rounded up, is validation, the rest
-    evaluation.
+    Code is `package.module:function` or `path.py:function`, for prompts and for the rule, and it runs here. Prompts
+    that name no split are ranked by a hash of their id: the first half, rounded up, is validation, the rest evaluation.
     """
+    allowed = f"up to {NAME_LENGTH} letters, digits, - and _"
     ok = _NAME.fullmatch(name) is not None and len(name) <= NAME_LENGTH
-    require(
-        ok,
-        "name of an own task",
-        name,
-        f"up to {NAME_LENGTH} letters, digits, - and _",
-        "rename it: files are named after it",
-    )
-    taken = name in table.TASKS or name in table.CONTROLS
-    require(not taken, "name of an own task", name, "one that no task of the suite has", "rename it")
-    ok = isinstance(horizon, int) and not isinstance(horizon, bool) and 1 <= horizon <= LONGEST
+    require(ok, "name of an own task", name, allowed, "rename it: files are named after it")
+    free = name not in TASKS and name not in CONTROLS
+    require(free, "name of an own task", name, "one that no task of the suite has", "rename it")
+    ok = type(max_new_tokens) is int and 1 <= max_new_tokens <= LONGEST_ANSWER
     todo = "say how many tokens an answer may take: --horizon N on a command line, horizon elsewhere"
-    require(ok, f"horizon of {name}", horizon, f"1 to {LONGEST}", todo)
-    assert horizon is not None
-    source, records = _written(Path(folder) / prompts) if _is_file(prompts) else _produced(prompts, Path(folder))
-    rule = _rule(name, score, source, prompts, Path(folder))
-    judge = rule.judge
-    entries = _entries(records, judge.name)
-    members = _split(name, entries, judge)
-    least = len(members["validation"])
-    require(least >= LEAST, f"validation prompts of {name}", least, f"{LEAST} or more", "add prompts")
-    content = [[e.id, e.prompt, e.target, e.split] for e in sorted(entries, key=lambda e: e.id)]
+    require(ok, f"horizon of {name}", max_new_tokens, f"1 to {LONGEST_ANSWER}", todo)
+    assert max_new_tokens is not None
+    source: OwnSource | None = None
+    if _is_file(prompts):
+        path = Path(folder) / prompts
+        records: Iterable[tuple[str, Any]] = (
+            (f"line {n} of {format_path(path)}", record) for n, record in read_lines(path)
+        )
+    else:
+        source, records = _run_prompts(prompts, Path(folder))
+    rule, code = _open_rule(name, scorer, source, prompts, Path(folder))
+    examples = _read_examples(records, name, rule)
+    members = _split(examples)
+    validation = len(members["validation"])
+    enough = validation >= MIN_VALIDATION
+    require(enough, f"validation prompts of {name}", validation, f"{MIN_VALIDATION} or more", "add prompts")
+    content: Json = [
+        [one.id, one.prompt, _raw_target(one), one.split or None] for one in sorted(examples, key=lambda one: one.id)
+    ]
+    # Results of a run that goes on must not mix two rules of one name, so the hash of the user's code goes along.
+    version = digest(rule.name, code, canonical(content)).hex()[:16]
     return Task(
         name=name,
         title=name,
-        horizon=horizon,
+        max_new_tokens=max_new_tokens,
         source=prompts,
         output="text",
-        judge=judge,
+        scorer=rule,
         counts=MappingProxyType({split: len(part) for split, part in members.items()}),
-        version=digest(judge.name, rule.code, canonical(content)).hex()[:16],
-        members=MappingProxyType(members),
+        version=version,
+        prompts_version=version,
+        make_splits=lambda data_dir: members,
     )
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """One line, checked."""
-
-    where: str
-    id: str
-    prompt: str
-    target: Json
-    split: str | None
 
 
 def _is_file(given: str) -> bool:
     return given.endswith(".jsonl")
 
 
-def _entries(records: Iterable[tuple[str, Any]], rule: str) -> list[_Entry]:
-    entries: list[_Entry] = []
-    prompts: dict[str, str] = {}
-    ids: dict[str, str] = {}
+def _read_examples(records: Iterable[tuple[str, Any]], task: str, rule: Scorer) -> list[Example]:
+    """Check records, each with the place it stands at, and make examples of them; `split` is empty where it is open."""
+    examples: list[Example] = []
+    places: dict[tuple[str, str], str] = {}
     for where, record in records:
-        entry = _entry(where, record)
-        _check_target(entry, rule)
-        for what, seen, key in (("prompt", prompts, squeeze(entry.prompt)), ("id", ids, entry.id)):
-            if key in seen:
-                raise SchemaError(f"{where} has the {what} of {seen[key]}: {key[:80]!r}; allowed: once; drop one")
-            seen[key] = where
-        entries.append(entry)
-    return entries
+        example = _make_example(where, record, task, rule)
+        for what, key in (("prompt", squeeze(example.prompt)), ("id", example.id)):
+            if (what, key) in places:
+                first = places[what, key]
+                raise SchemaError(f"{where} has the {what} of {first}: {key[:80]!r}; allowed: once; drop one")
+            places[what, key] = where
+        examples.append(example)
+    return examples
 
 
-def _entry(where: str, record: Any) -> _Entry:
+def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
     if not isinstance(record, Mapping):
-        raise SchemaError(f"{where} is {_shown(record)}; allowed: a mapping of {', '.join(KEYS)}; write it so")
+        raise SchemaError(f"{where} is {_format(record)}; allowed: a mapping of {', '.join(KEYS)}; write it so")
     for key in record:
         if key not in KEYS:
             raise UnknownName(f"key of {where}", str(key), KEYS)
     for key in ("prompt", "target"):
         if record.get(key) is None:
             raise SchemaError(f"{where} has no {key!r}; allowed: prompt and target on every line; add it")
-    prompt, id, split = record["prompt"], record.get("id"), record.get("split")
+    prompt, target, id, split = (record.get(key) for key in KEYS)
     if not (isinstance(prompt, str) and prompt.strip()):
         raise SchemaError(f"prompt in {where} is {prompt!r}; allowed: a text; write one")
     if id is not None and (not isinstance(id, str | int) or isinstance(id, bool) or id == ""):
@@ -282,116 +266,81 @@ def _entry(where: str, record: Any) -> _Entry:
     if split is not None and split not in SPLITS:
         raise UnknownName(f"split in {where}", str(split), SPLITS)
     try:
-        canonical(record["target"])
+        spelled = canonical(target)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"target in {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
     # A byte order mark belongs to the file that a prompt was read from.
-    prompt, target = storable(prompt).removeprefix("\ufeff"), record["target"]
-    # Without an id the prompt is its own: moving lines about changes nothing.
-    id = storable(str(id)) if id is not None else digest(LINEAGE, prompt).hex()[:16]
-    return _Entry(where, id, prompt, storable(target) if isinstance(target, str) else target, split)
+    prompt = storable(prompt).removeprefix("\ufeff")
+    text = storable(target) if isinstance(target, str) else spelled
+    _check_target(text, where, rule.name)
+    return Example(
+        prompt=prompt,
+        target=text,
+        parts=tuple(text.split()),
+        constraints={} if isinstance(target, str) else {"target": target},
+        level=1,
+        # Without an id the prompt is its own: moving lines about changes nothing.
+        id=storable(str(id)) if id is not None else digest(RANK_NAME, prompt).hex()[:16],
+        task=task,
+        split=split or "",
+        scorer=rule,
+    )
 
 
-def _check_target(entry: _Entry, rule: str) -> None:
-    """What no answer could ever match, or every answer would, is a mistake in the file."""
-    text = _text(entry.target)
+def _raw_target(example: Example) -> Json:
+    """Return the target as its file has it: a text, or the JSON value whose spelling the example's target is."""
+    return example.constraints.get("target", example.target)
+
+
+def _check_target(target: str, where: str, rule: str) -> None:
+    """Refuse a target that no answer could ever match, or every answer would: a mistake in the file."""
     wrong = ""
-    if rule in RULES and not text.strip():
+    if rule in RULES and not target.strip():
         wrong = "a text that is not empty"
-    elif rule == "number" and extract.number(text) is None:
+    elif rule == "number" and extract.parse_number(target) is None:
         wrong = "a text with a number"
-    elif rule == "json" and not isinstance(extract.parse(text).value, dict):
+    elif rule == "json" and not isinstance(extract.parse_json_value(target).value, dict):
         wrong = "a JSON object"
     if wrong:
-        raise SchemaError(f"target in {entry.where} is {text!r}; allowed with the rule {rule!r}: {wrong}; change it")
+        raise SchemaError(f"target in {where} is {target!r}; allowed with the rule {rule!r}: {wrong}; change it")
 
 
-def _text(target: Json) -> str:
-    """A target that is no text is the JSON of it."""
-    return target if isinstance(target, str) else canonical(target)
+def _split(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:
+    """Deal examples into splits, each in the order of a hash of their ids."""
+    open_ids = [example.id for example in examples if not example.split]
+    half = -(-len(open_ids) // 2)
+    counts = {"development": 0, "validation": half, "evaluation": len(open_ids) - half}
+    split_of = {id: split for split, ids in cut_ids(RANK_NAME, open_ids, counts).items() for id in ids}
+    by_id = {one.id: replace(one, split=one.split or split_of[one.id]) for one in examples}
+    ranked = [by_id[id] for id in rank_ids(RANK_NAME, by_id)]
+    return {split: tuple(one for one in ranked if one.split == split) for split in SPLITS}
 
 
-def _split(name: str, entries: list[_Entry], judge: TaskJudge) -> dict[str, tuple[OwnExample, ...]]:
-    """Examples by split, in the order of a hash of their ids: the first n are a fair sample."""
-    open_ = [e.id for e in entries if e.split is None]
-    half = -(-len(open_) // 2)
-    dealt = cut(LINEAGE, open_, {"development": 0, "validation": half, "evaluation": len(open_) - half})
-    split_of = {id: split for split, ids in dealt.items() for id in ids} | {e.id: e.split for e in entries if e.split}
-    by_id = {e.id: e for e in entries}
-    members: dict[str, list[OwnExample]] = {split: [] for split in SPLITS}
-    for id in rank(LINEAGE, by_id):
-        entry, split = by_id[id], split_of[id]
-        text = _text(entry.target)
-        members[split].append(
-            OwnExample(
-                prompt=entry.prompt,
-                target=text,
-                parts=tuple(text.split()),
-                constraints={} if isinstance(entry.target, str) else {"target": entry.target},
-                level=1,
-                id=id,
-                task=name,
-                split=split,
-                judge=judge,
-            )
-        )
-    return {split: tuple(part) for split, part in members.items()}
+# The user's code
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """A judge, and a hash of the user's code that it is written in, if it is."""
-
-    judge: TaskJudge
-    code: str = ""
-
-
-def _rule(name: str, score: str | None, source: OwnSource | None, prompts: str, folder: Path) -> _Rule:
+def _open_rule(
+    name: str, given: str | None, source: OwnSource | None, prompts: str, folder: Path
+) -> tuple[Scorer, str]:
+    """Return a scorer, and a hash of the user's code that it is written in, if it is."""
     if source is not None:
-        require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
-        return _coded(source.score, f"{prompts}.score")
-    if score is None:
+        require(given is None, f"score of {name}", given, f"none: {prompts} has its own", "leave it out")
+        return _function_scorer(source.score, storable(f"{prompts}.score")), code_hash(source.score)
+    if given is None:
         allowed = f"{', '.join(RULES)}, {CODE_FORMS}"
         raise ConfigError(f"score of {name} is missing; allowed: {allowed}; say how answers are scored")
-    if score in RULES:
-        return _Rule(RULES[score])
-    if not is_own(score):
-        raise UnknownName("scoring rule", score, [*RULES, CODE_FORMS])
-    function = _code(score, folder)
-    require(callable(function), f"score of {name}", score, "a function of text and example", "name another")
-    return _coded(function, score)
+    if given in RULES:
+        return RULES[given], ""
+    if not is_own(given):
+        raise UnknownName("scoring rule", given, [*RULES, CODE_FORMS])
+    function = _load_code(given, folder)
+    require(callable(function), f"score of {name}", given, "a function of text and example", "name another")
+    return _function_scorer(function, storable(given)), code_hash(function)
 
 
-def _coded(function: Callable[[str, dict[str, Any]], float], name: str) -> _Rule:
-    """A hash of the code goes along: a run that goes on must not mix two rules of one name."""
-    return _Rule(_by(function, storable(name)), code_hash(function))
-
-
-def _code(name: str, folder: Path) -> Any:
-    if not is_code_name(name):
-        raise ConfigError(
-            f"{format_path(name)} is neither a file of prompts nor code; allowed: a path that ends in .jsonl, or "
-            f"{CODE_FORMS} (which runs that code); check the spelling"
-        )
-    return load_user_code(name, folder)
-
-
-def _shown(value: Any) -> str:
-    """A value as messages show it; its class may be the user's, and fail at that."""
-    try:
-        return storable(repr(value))[:200]
-    except Exception:
-        return f"a {type(value).__name__}"
-
-
-def _written(path: Path) -> tuple[OwnSource | None, Iterator[tuple[str, Any]]]:
-    place = format_path(path)
-    return None, ((f"line {n} of {place}", record) for n, record in jsonl.read_lines(path))
-
-
-def _produced(prompts: str, folder: Path) -> tuple[OwnSource | None, Iterator[tuple[str, Any]]]:
-    """What code gives: an object with prompts and scoring, or prompts alone."""
-    thing = _code(prompts, folder)
+def _run_prompts(prompts: str, folder: Path) -> tuple[OwnSource | None, list[tuple[str, Any]]]:
+    """Run code that gives an object with prompts and scoring, or prompts alone."""
+    thing = _load_code(prompts, folder)
     try:
         # A class is not yet its object.
         if isinstance(thing, type) or not isinstance(thing, OwnSource):
@@ -403,5 +352,21 @@ def _produced(prompts: str, folder: Path) -> tuple[OwnSource | None, Iterator[tu
             f"{prompts} gives no prompts ({describe_error(error)}); allowed: a function that "
             "returns mappings of prompt and target, or an object with .prompts() and .score(text, example); correct it"
         ) from error
-    numbered = ((f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1))
-    return source, numbered
+    return source, [(f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1)]
+
+
+def _load_code(name: str, folder: Path) -> Any:
+    if not is_code_name(name):
+        raise ConfigError(
+            f"{format_path(name)} is neither a file of prompts nor code; allowed: a path that ends in .jsonl, or "
+            f"{CODE_FORMS} (which runs that code); check the spelling"
+        )
+    return load_user_code(name, folder)
+
+
+def _format(value: Any) -> str:
+    """Write a value for a message. Its class may be the user's, and fail at that."""
+    try:
+        return storable(repr(value))[:200]
+    except Exception:
+        return f"a {type(value).__name__}"

@@ -6,7 +6,7 @@ another order trains another model.
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -129,25 +129,20 @@ def draw_batch(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
     return mask_batch(rows_B, group, noise, least_ratio, np.full(n, group.share / n))
 
 
-def validation_batches(group: Group, seed: int, least_ratio: float, weights: Mapping[int, float]) -> list[Batch]:
-    """Batches of every row of a group once, with masks that never change.
+def validation_batches(group: Group, seed: int, least_ratio: float, weight_E: Floats) -> list[Batch]:
+    """Batches of every row of a group once, with masks that never change; `weight_E` are the rows' weights.
 
     All have the training batches' shape, so that compiled code fits. Rows that fill up the last batch count nothing.
-    `weights` gives the weight of a row of each source, by the source's place in `members`.
     """
     size, n = len(group.chosen_E), group.rows
     # Spread over the batches like the ratios, which rise with the place in the batch.
     order = np.argsort(_MaskNoise("order", seed, 0, group.length).uniform(size), kind="stable")
-    weight_E = np.zeros(size)
-    for source, members in enumerate(group.members):
-        weight_E[members] = weights[source]
     batches = []
     for start in range(0, size, n):
         rows_B = np.resize(order[start : start + n], n)
         counts_B = np.where(np.arange(n) < min(n, size - start), weight_E[rows_B], 0.0)
-        batches.append(
-            mask_batch(rows_B, group, _MaskNoise("validation", seed, start, group.length), least_ratio, counts_B)
-        )
+        noise = _MaskNoise("validation", seed, start, group.length)
+        batches.append(mask_batch(rows_B, group, noise, least_ratio, counts_B))
     return batches
 
 

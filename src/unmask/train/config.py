@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -34,16 +34,6 @@ class NetworkConfig(Options):
     norm_eps: Positive
     init_std: Positive
     """Standard deviation of the normal numbers that every matrix starts from."""
-
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        # `TransformerSpec` checks both as well, but it needs torch, and rows are made without it.
-        pairs = 2 * self.heads
-        allowed = f"a multiple of {pairs}, twice the heads"
-        require(self.width % pairs == 0, "width", self.width, allowed, "change width or heads")
-        allowed = f"a divisor of {self.heads}, the heads"
-        require(self.heads % self.kv_heads == 0, "kv_heads", self.kv_heads, allowed, "change heads or kv_heads")
-        return self
 
 
 class TokenizerConfig(Options):
@@ -170,13 +160,14 @@ class TrainConfig(Options):
     def flat(self) -> dict[str, Any]:
         """Every value under its dotted name, as manifests and `run.json` store it."""
 
-        def flatten(name: str, value: Any) -> dict[str, Any]:
-            if not isinstance(value, Mapping):
-                return {name: list(value) if isinstance(value, tuple) else value}
-            inner = (flatten(f"{name}.{key}" if name else key, part) for key, part in value.items())
-            return {key: part for table in inner for key, part in table.items()}
+        def flatten(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+            for name, value in table.items():
+                if isinstance(value, Mapping):
+                    yield from flatten(f"{prefix}{name}.", value)
+                else:
+                    yield prefix + name, list(value) if isinstance(value, tuple) else value
 
-        return flatten("", self.model_dump())
+        return dict(flatten("", self.model_dump()))
 
     @property
     def digest(self) -> str:

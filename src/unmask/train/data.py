@@ -1,6 +1,5 @@
 """From texts to rows of tokens: prompt, answer, end of turn, end of text up to the answer's room. Kept in one file."""
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +7,16 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from unmask import __version__
 from unmask.base.environment import usable_cores
 from unmask.base.errors import ConfigError, SchemaError, require
-from unmask.base.files import atomic_write
 from unmask.train import sources
 from unmask.train.config import TrainConfig, hash_json
+from unmask.train.run_folder import read_hashed, write_hashed
 from unmask.train.sources import Folders, Text
 from unmask.train.tokenizer import CHATS, Chat, ControlIds, learn_tokenizer
 
@@ -186,42 +186,22 @@ def _ranges(start_E: Ints, count_E: Ints) -> Ints:
 
 def write_cache(data: TrainingData, path: Path) -> None:
     """Write the rows and their tokenizer into one file, complete or not at all."""
-    from safetensors.numpy import save
-
-    path.parent.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, NDArray[np.generic]] = {}
     for name, rows in (("training", data.training), ("held_out", data.held_out)):
         tensors[f"{name}.tokens"] = rows.tokens
         for part in ("length", "prompt", "source"):
             tensors[f"{name}.{part}"] = getattr(rows, f"{part}_E").astype(np.int32)
-    notes = {"key": data.key, "tokenizer": data.tokenizer.to_str(), "left_out": json.dumps(dict(data.left_out))}
-    with atomic_write(path) as partial:
-        partial.write_bytes(save(tensors, metadata={**notes, "sha256": _hash_contents(tensors, notes)}))
-
-
-def _hash_contents(tensors: Mapping[str, NDArray[np.generic]], notes: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
-    for name, value in sorted(tensors.items()):
-        digest.update(json.dumps([name, str(value.dtype), value.shape]).encode())
-        digest.update(np.ascontiguousarray(value).data)
-    digest.update(json.dumps(sorted(notes.items())).encode())
-    return digest.hexdigest()
+    notes = {"key": data.key, "tokenizer": data.tokenizer.to_str(), "left_out": dict(data.left_out)}
+    tensors["notes"] = np.frombuffer(json.dumps(notes).encode("ascii"), np.uint8)
+    write_hashed(path, safetensors.numpy.save(tensors))
 
 
 def read_cache(path: Path, key: str, config: TrainConfig) -> TrainingData:
     """Read a file of rows. Damaged files and those of other data are refused."""
-    from safetensors import safe_open
-
     redo = "delete it, and it is made again"
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            notes = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:
-        raise SchemaError(f"{path} cannot be read ({error}); allowed: a complete file of rows; {redo}") from error
-    if notes.pop("sha256", None) != _hash_contents(tensors, notes):
-        raise SchemaError(f"{path} has changed since it was written; allowed: rows that have their hash; {redo}")
-    if notes.get("key") != key:
+    tensors = safetensors.numpy.load(read_hashed(path, redo))
+    notes = json.loads(tensors["notes"].tobytes())
+    if notes["key"] != key:
         raise SchemaError(f"{path} belongs to other data; allowed: rows with the key {key}; {redo}")
     training, held_out = (
         Rows(
@@ -232,4 +212,4 @@ def read_cache(path: Path, key: str, config: TrainConfig) -> TrainingData:
     )
     tokenizer = Tokenizer.from_str(notes["tokenizer"])
     ids = ControlIds.of(tokenizer, CHATS[config.model.family])
-    return TrainingData(key, tokenizer, ids, training, held_out, json.loads(notes["left_out"]))
+    return TrainingData(key, tokenizer, ids, training, held_out, notes["left_out"])

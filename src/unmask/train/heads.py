@@ -5,7 +5,6 @@ them. The model is passed in, so that one of 8 billion parameters is not loaded 
 """
 
 import math
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +17,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.base.errors import ConfigError, UnmaskError, require
-from unmask.base.files import find_leftovers
 from unmask.base.options import Options, check_name
 from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods import HEADS, HeadCard, read_card, save_head
@@ -28,7 +26,7 @@ from unmask.methods.heads import CARD
 from unmask.models import ExactDenoiser
 from unmask.stats.ranking import auroc, spearman
 from unmask.train.export import library_versions
-from unmask.train.run_folder import LOCK, check_folder, hold_folder
+from unmask.train.run_folder import LOCK, hold_folder
 from unmask.train.sources import CONSTRUCTED, FILES, WRITTEN, Folders, generate_texts
 
 LOSSES = {
@@ -86,16 +84,13 @@ def train_head(
             f"{model.name} needs no head: its hidden rows hold marginals only, and dependence is computed; allowed: "
             "models with a network; leave the head out"
         )
-    check_folder(out)
     folder, was_interrupted, is_new = out / "head", (out / LOCK).exists(), not out.exists()
-    with hold_folder(out, log):
+    with hold_folder(out, ("head",), log):
         if (folder / CARD).exists():
             card = read_card(folder)
             _check_same_head(card, options, model, folders, folder)
             log(f"{folder} is finished; nothing to do")
             return card
-        for path in find_leftovers(folder):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
         if was_interrupted:
             log(f"a run in {out} did not finish, and kept nothing: this one starts from the beginning")
         try:
@@ -389,15 +384,15 @@ def _read_noise(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Gener
 
 def _make_state(model: LoadedModel, part: Sequence[Canvas], tokens: Sequence[np.ndarray]) -> State:
     """State whose prompts are given and whose answer positions are revealed or masked."""
-    given = [[True] * c.start + [False] * (len(c.tokens) - c.start) for c in part]
-    mask_id, device = model.denoiser.vocabulary.mask_id, model.denoiser.device
-    rows = [list(map(int, row)) for row in tokens]
-    # `from_canvases` refuses a row without a mask, because nothing is to be decoded there. A mask is put in for it.
-    masked = [row if mask_id in row else [*row[:-1], mask_id] for row in rows]
-    state = State.from_canvases(masked, steps=1, mask_id=mask_id, given=given, device=device)
-    width = state.tokens_BL.shape[1]
-    tokens_BL = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
-    return State(tokens_BL, state.fixed_BL, state.committed_BL, state.length_B, state.step_B, state.horizon_B, mask_id)
+    # Not by `State.from_canvases`, which refuses a row without a mask: nothing would be decoded there.
+    device = model.denoiser.device
+    tokens_BL = pad_sequence([torch.from_numpy(row) for row in tokens], batch_first=True).to(device)
+    start_B, length_B = torch.tensor([(c.start, len(c.tokens)) for c in part], device=device).unbind(1)
+    column_L = torch.arange(tokens_BL.shape[1], device=device)
+    fixed_BL = (column_L < start_B[:, None]) | (column_L >= length_B[:, None])
+    steps_B = torch.zeros_like(length_B)
+    mask_id = model.denoiser.vocabulary.mask_id
+    return State(tokens_BL, fixed_BL, fixed_BL.clone(), length_B, steps_B, steps_B + 1, mask_id)
 
 
 class _Output(NamedTuple):

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unmask.base.errors import ConfigError, ContractError, require
-from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, examples, training
-from unmask.tasks.base import digest
-from unmask.tasks.draw import Draw
-from unmask.tasks.official import gsm8k
-from unmask.tasks.scoring.extract import squeeze
+from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, find_task, official
+from unmask.tasks.draw import Draw, digest
+from unmask.tasks.extract import squeeze
 from unmask.train import texts
 
 WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {
@@ -31,7 +29,7 @@ ROOMS = (16, 24, 32, 48, 64, 96, 128)
 FILES = "texts"
 """Source of plain text from a folder that the user names."""
 CONSTRUCTED = tuple(name for name, task in {**TASKS, **CONTROLS}.items() if task.generator)
-GSM8K = gsm8k.TASK.name
+GSM8K = official.GSM8K.name
 SOURCES = (*CONSTRUCTED, GSM8K, *WRITTEN, FILES)
 
 STRIDE = 10**9
@@ -95,29 +93,30 @@ def generate_texts(source: str, seed: int, held_out: bool, start: int, count: in
         return made
     task = {**TASKS, **CONTROLS}[source]
     forbidden = split_prompts(task.name)
-    for example in islice(training(task.name, first), count):
+    for example in islice(task.training(first), count):
         if example.split != TRAINING or squeeze(example.prompt) in forbidden:
             raise ContractError(
                 f"{example.id} is an example of the {task.name} suite's splits; allowed: its training stream; training "
                 "on it would make every score worthless"
             )
-        made.append(Text(example.prompt, f"<answer>{example.target}</answer>", task.horizon))
+        made.append(Text(example.prompt, f"<answer>{example.target}</answer>", task.max_new_tokens))
     return made
 
 
 @lru_cache(maxsize=16)
 def split_prompts(name: str) -> frozenset[str]:
     """Every prompt of a task that a model may never see in training, with whitespace normalised."""
-    return frozenset(squeeze(example.prompt) for split in SPLITS for example in examples(name, split))
+    return frozenset(squeeze(example.prompt) for split in SPLITS for example in find_task(name).examples(split))
 
 
 @lru_cache(maxsize=2)
 def _read_gsm8k(folder: str | None) -> tuple[Text, ...]:
     """Read the official training file with its solutions, without the calculator's notes."""
     found = []
-    for example in training(GSM8K, 0, folder):
+    room = TASKS[GSM8K].max_new_tokens
+    for example in TASKS[GSM8K].training(0, folder):
         solution = re.sub(r"<<.*?>>", "", str(example.constraints["solution"]))
-        found.append(Text(example.prompt, f"{solution}\n<answer>{example.target}</answer>", gsm8k.TASK.horizon))
+        found.append(Text(example.prompt, f"{solution}\n<answer>{example.target}</answer>", room))
     return tuple(found)
 
 

@@ -53,7 +53,7 @@ def write_code(draw: Draw) -> Pair:
     return draw.choice(_CODE)(draw)
 
 
-def _describe(draw: Draw) -> Pair:
+def _description(draw: Draw) -> Pair:
     thing, site = draw.choice(words.THINGS), draw.choice(words.SITES)
     quality, colour, material = draw.choice(words.ADJECTIVES), draw.choice(words.COLOURS), draw.choice(words.MATERIALS)
     first = words.sentence_case(f"{words.with_article(f'{quality} {thing}')} stands in the {site}.")
@@ -96,14 +96,14 @@ def _plural(draw: Draw) -> Pair:
     )
 
 
-def _past(draw: Draw) -> Pair:
+def _past_tense(draw: Draw) -> Pair:
     verb, past, *_ = draw.choice(words.VERBS)
     who, thing = draw.choice(words.FIRST), draw.choice(words.THINGS)
     prompt = draw.choice((f"Put into the past: {who} will {verb} the {thing}.", f"What is the past tense of {verb}?"))
     return Pair(prompt, f"{who} {past} the {thing}." if who in prompt else f"The past tense of {verb} is {past}.")
 
 
-def _choose(draw: Draw) -> Pair:
+def _word_list(draw: Draw) -> Pair:
     bag = words.distinct(draw, words.COMMON, draw.between(3, 5))
     listed = words.listed(bag)
     if draw.chance(0.5):
@@ -111,14 +111,23 @@ def _choose(draw: Draw) -> Pair:
     return Pair(f"How many words are these: {listed}?", f"These are {words.cardinal(len(bag))} words.")
 
 
-def _greet(draw: Draw) -> Pair:
+def _greeting(draw: Draw) -> Pair:
     name, town, day = draw.choice(words.FIRST), draw.choice(words.TOWNS), draw.choice(words.DAYS)
     prompt = draw.choice((f"Greet {name}.", f"Say hello to {name} from {town}.", f"Wish {name} a good {day}."))
     answer = f"Hello {name}, I wish you a good {day}." if day in prompt else f"Hello {name}!"
     return Pair(prompt, f"Hello {name} from {town}!" if town in prompt else answer)
 
 
-_ENGLISH: tuple[Callable[[Draw], Pair], ...] = (_describe, _story, _story, _opposite, _plural, _past, _choose, _greet)
+_ENGLISH: tuple[Callable[[Draw], Pair], ...] = (
+    _description,
+    _story,
+    _story,
+    _opposite,
+    _plural,
+    _past_tense,
+    _word_list,
+    _greeting,
+)
 
 _OPERATIONS = (
     ("add", "adds", "+"),
@@ -138,7 +147,7 @@ def _operation(draw: Draw) -> Pair:
     return Pair(prompt, f"def {name}({first}, {second}):\n    return {first} {sign} {second}")
 
 
-def _constant(draw: Draw) -> Pair:
+def _constant_sum(draw: Draw) -> Pair:
     thing, n = draw.choice(words.THINGS), draw.between(2, 99)
     prompt = f"Write a Python function count_{thing} that returns its argument plus {n}."
     return Pair(prompt, f"def count_{thing}(n):\n    return n + {n}")
@@ -150,24 +159,31 @@ def _aggregate(draw: Draw) -> Pair:
     return Pair(prompt, f"def {kind}_{noun}({noun}):\n    return {kind}({noun})")
 
 
-def _filter(draw: Draw) -> Pair:
+def _filtered_list(draw: Draw) -> Pair:
     noun, limit = words.plural(draw.choice(words.GOODS)), draw.between(1, 99)
     word, sign = draw.choice((("above", ">"), ("below", "<"), ("equal to", "==")))
     prompt = f"Write a Python function that keeps the {noun} {word} {limit}."
     return Pair(prompt, f"def keep({noun}):\n    return [x for x in {noun} if x {sign} {limit}]")
 
 
-def _loop(draw: Draw) -> Pair:
+def _print_loop(draw: Draw) -> Pair:
     noun = draw.choice(words.ANIMALS)
     prompt = f"Print '{noun}' {(n := draw.between(2, 20))} times in Python."
     return Pair(prompt, f"for i in range({n}):\n    print('{noun}')")
 
 
-def _lookup(draw: Draw) -> Pair:
+def _price_table(draw: Draw) -> Pair:
     first, second = words.distinct(draw, words.GOODS, 2)
     n, m = draw.between(1, 99), draw.between(1, 99)
     prompt = f"Python dictionary of prices: {first} {n}, {second} {m}."
     return Pair(prompt, f"prices = {{'{first}': {n}, '{second}': {m}}}")
 
 
-_CODE: tuple[Callable[[Draw], Pair], ...] = (_operation, _constant, _aggregate, _filter, _loop, _lookup)
+_CODE: tuple[Callable[[Draw], Pair], ...] = (
+    _operation,
+    _constant_sum,
+    _aggregate,
+    _filtered_list,
+    _print_loop,
+    _price_table,
+)

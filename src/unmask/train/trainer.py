@@ -3,10 +3,12 @@
 A killed run goes on from its last checkpoint when it is started again, and ends in the same bits on a CPU.
 """
 
+import csv
+import io
 import math
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,21 +18,24 @@ import torch
 from torch import Tensor, nn
 
 from unmask.base.errors import UnmaskError
-from unmask.core import record
-from unmask.models import Transformer, TransformerSpec, compile_layers
+from unmask.base.files import write_text
+from unmask.models import Transformer, TransformerSpec, build_graph, compile_layers
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
-from unmask.train.batches import Group, draw_batch, make_groups, validation_batches
+from unmask.train.batches import Batch, Group, draw_batch, make_groups, validation_batches
 from unmask.train.config import OptimizerConfig, TrainConfig
-from unmask.train.cuda_graph import REHEARSALS, BatchTensors, StepInputs, restored_after
 from unmask.train.data import Rows, TrainingData, data_key, load_data
 from unmask.train.export import export_model, read_finished
 from unmask.train.loss import token_losses
-from unmask.train.run_folder import CURVE, MODEL, SCORES, SNAPSHOT
 from unmask.train.sources import Folders
 
+CURVE, SCORES, MODEL, SNAPSHOT = "curve.csv", "scores.csv", "model", "snapshot"
 SHIFT = {"llada": 0, "dream": 1}
 """Slots before a position at which each family reads the position's logits."""
+REHEARSALS = 3
+"""Steps before one is recorded: compilation, autotuning, library handles and optimizer state cannot be recorded."""
+ALIGNMENT = 64
+"""Every part of the input buffer starts at a multiple of so many bytes."""
 
 Score = Callable[[Path, int], Mapping[str, float]]
 """Function (folder of a model, prompts per task) -> mean utility by task, on development prompts."""
@@ -40,60 +45,7 @@ class TrainingFailed(UnmaskError):
     """The loss is not a number."""
 
 
-class StepResult(NamedTuple):
-    """Numbers of one step, still on the device. The next replay of a recorded step overwrites them."""
-
-    loss: Tensor
-    gradient: Tensor
-    """Norm of the gradient before clipping."""
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """A line of `curve.csv`."""
-
-    step: int
-    loss: float
-    """Mean since the line before."""
-    validation: float | None
-    rate: float
-    gradient: float
-    """Norm of the last step's gradient before clipping."""
-    tokens: int
-    """Slots processed so far, padding included."""
-    seconds: float
-    """Time spent in training so far, over all attempts."""
-
-
-@dataclass
-class RunState:
-    """What grows during a run. Together with weights and optimizer state it makes a checkpoint."""
-
-    sum: Tensor
-    """Sum of losses since the last line of the curve, kept on the device."""
-    count: int = 0
-    """Number of losses in the sum."""
-    step: int = 0
-    """Steps done."""
-    seconds: float = 0.0
-    points: list[CurvePoint] = field(default_factory=list)
-    scores: list[tuple[int, str, float]] = field(default_factory=list)
-    """Step, task, mean utility."""
-    validation: dict[str, float] = field(default_factory=dict)
-    """Last validation losses by source."""
-
-
-@dataclass(frozen=True)
-class TrainingProgress:
-    """Where a run is. Sent after every step, with numbers when they were measured."""
-
-    step: int
-    steps: int
-    point: CurvePoint | None = None
-    tokens_per_second: float = 0.0
-    remaining: float = 0.0
-    """Seconds to the end at this speed."""
-    scores: Mapping[str, float] | None = None
+# The network and its optimizers
 
 
 def network_spec(config: TrainConfig) -> TransformerSpec:
@@ -160,6 +112,9 @@ def make_optimizers(model: Transformer, settings: OptimizerConfig, rate: Tensor 
     return [muon.Muon(matrices, list(matrices.values()), lr=lr, weight_decay=settings.weight_decay), adamw]
 
 
+# What a step reads: rows that stay on the device, and a batch that is drawn for it on the host
+
+
 @dataclass(frozen=True)
 class DeviceRows:
     """Rows of a group on the device. The host only says which of them a step reads."""
@@ -173,6 +128,109 @@ class DeviceRows:
         """Copy the rows of a group to the device, padded to its length."""
         tokens = torch.from_numpy(rows.pad(group.chosen_E, group.length, filler))
         return cls(group, tokens.to(device), torch.from_numpy(rows.length_E[group.chosen_E]).to(device))
+
+
+class BatchTensors(NamedTuple):
+    """A batch on the device."""
+
+    rows_B: Tensor
+    hidden_BN: Tensor
+    place_R: Tensor
+    weight_R: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, device: torch.device) -> "BatchTensors":
+        """Copy a batch to new memory on the device."""
+        return cls(*(torch.from_numpy(getattr(batch, name)).to(device) for name in cls._fields))
+
+
+class StepInputs:
+    """Static inputs of a step: a batch per group, and the learning rate.
+
+    All of them are views of one buffer on the device, filled by one copy from pinned memory. Two host buffers take
+    turns: the host may write the next step while the copy of the last one still waits for the device. Before it writes
+    into a buffer again, it waits until that buffer's own copy is done; otherwise a step would read its successor's
+    rows.
+    """
+
+    def __init__(self, groups: Sequence[Group], device: torch.device):
+        shapes: list[tuple[torch.dtype, tuple[int, ...]]] = [(torch.float32, ())]
+        for group in groups:
+            shapes += [
+                (torch.int64, (group.rows,)),
+                (torch.bool, (group.rows, group.length)),
+                (torch.int64, (group.room,)),
+                (torch.float32, (group.room,)),
+            ]
+        parts, size = [], 0
+        for dtype, shape in shapes:
+            used = dtype.itemsize * math.prod(shape)
+            parts.append((slice(size, size + used), dtype, shape))
+            size += -(-used // ALIGNMENT) * ALIGNMENT
+
+        def split_buffer(buffer: Tensor) -> list[Tensor]:
+            return [buffer[place].view(dtype).view(shape) for place, dtype, shape in parts]
+
+        cuda = device.type == "cuda"
+        self._hosts = [torch.zeros(size, dtype=torch.uint8, pin_memory=cuda) for _ in range(2)]
+        self._host_arrays = [[view.numpy() for view in split_buffer(host)] for host in self._hosts]
+        self._copies = [torch.cuda.Event(blocking=True) for _ in range(2)] if cuda else []
+        self._turn = 0
+        self._device = torch.zeros(size, dtype=torch.uint8, device=device)
+        self.rate, *rest = split_buffer(self._device)
+        self.batches = [BatchTensors(*rest[at : at + 4]) for at in range(0, len(rest), 4)]
+
+    def write(self, rate: float, batches: Sequence[Batch]) -> None:
+        """Write the next step's inputs on the host. The device sees them after `send`."""
+        self._turn = 1 - self._turn
+        if self._copies:
+            self._copies[self._turn].synchronize()
+        values = [np.float32(rate)]
+        for batch in batches:
+            values += [getattr(batch, name) for name in BatchTensors._fields]
+        for array, value in zip(self._host_arrays[self._turn], values, strict=True):
+            np.copyto(array, value, casting="no")
+
+    def send(self) -> None:
+        """Copy what was written last to the device, after the work that is queued there."""
+        self._device.copy_(self._hosts[self._turn], non_blocking=True)
+        if self._copies:
+            self._copies[self._turn].record()
+
+
+@contextmanager
+def restored_after(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Put weights and optimizer state back to what they were, in the same memory, because a graph knows addresses.
+
+    State that an optimizer creates in its first step is set to zero, as it starts.
+    """
+
+    def state_tensors(optimizer: torch.optim.Optimizer) -> dict[tuple[int, str], Tensor]:
+        return {(id(p), name): value for p, state in optimizer.state.items() for name, value in state.items()}
+
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    before = [{key: value.clone() for key, value in state_tensors(optimizer).items()} for optimizer in optimizers]
+    yield
+    with torch.no_grad():
+        for parameter, weight in zip(model.parameters(), weights, strict=True):
+            parameter.copy_(weight)
+        for optimizer, state in zip(optimizers, before, strict=True):
+            for key, value in state_tensors(optimizer).items():
+                if key in state:
+                    value.copy_(state[key])
+                else:
+                    value.zero_()
+
+
+# Steps and validation
+
+
+class StepResult(NamedTuple):
+    """Numbers of one step, still on the device. The next replay of a recorded step overwrites them."""
+
+    loss: Tensor
+    gradient: Tensor
+    """Norm of the gradient before clipping."""
 
 
 class Trainer:
@@ -194,21 +252,20 @@ class Trainer:
         self._run_update: Callable[[], StepResult] = self.update
         self._drawn_step: int | None = None
 
-        # Held-out batches have the training batches' shapes, so that compiled code fits. Each source's losses are
-        # weighted to sum to their mean. With every batch come the sources of its places.
-        held_out, sources = data.held_out, len(config.sources)
-        count_T = np.bincount(held_out.source_E, minlength=sources)
+        # Held-out batches have the training batches' shapes, so that compiled code fits. With every batch come the
+        # sources of its places, whose losses are weighted to sum to the mean of each source.
+        held_out = data.held_out
+        count_T = np.bincount(held_out.source_E, minlength=len(weights))
         shapes = {group.length: group.rows for group in groups}
         self.held_out: list[tuple[DeviceRows, list[tuple[BatchTensors, Tensor]]]] = []
-        for group in make_groups(held_out, config.data.lengths, [1.0] * sources, 1):
-            shaped = replace(group, rows=shapes.get(group.length, 32))
+        for group in make_groups(held_out, config.data.lengths, [1.0] * len(weights), 1):
+            group = replace(group, rows=shapes.get(group.length, 32))
             source_E = held_out.source_E[group.chosen_E]
-            weight_of = {place: 1.0 / count_T[source_E[members[0]]] for place, members in enumerate(group.members)}
             batches = []
-            for batch in validation_batches(shaped, config.seed, config.optimizer.least_ratio, weight_of):
+            for batch in validation_batches(group, config.seed, config.optimizer.least_ratio, 1.0 / count_T[source_E]):
                 source_R = source_E[batch.rows_B[batch.place_R // group.length]]
                 batches.append((BatchTensors.of(batch, device), torch.from_numpy(source_R).to(device)))
-            self.held_out.append((DeviceRows.of(shaped, held_out, data.ids.eos, device), batches))
+            self.held_out.append((DeviceRows.of(group, held_out, data.ids.eos, device), batches))
 
     @property
     def tokens_per_step(self) -> int:
@@ -226,7 +283,7 @@ class Trainer:
         if self.records_step:
             # Recorded in the first step and not before, because a resumed run has its state only then.
             with restored_after(self.model, self.optimizers):
-                self._run_update = record(self.update, self.device, rehearsals=REHEARSALS)
+                self._run_update = build_graph(self.update, self.device, rehearsals=REHEARSALS)
             self.records_step = False
         result = self._run_update()
         # The device is busy with this step now: the host draws the next one meanwhile.
@@ -270,12 +327,9 @@ class Trainer:
         column_N = torch.arange(rows.group.length, device=self.device)
         valid_BN = column_N < rows.length_E.index_select(0, batch.rows_B)[:, None]
         tokens_BN = rows.tokens_EN.index_select(0, batch.rows_B).long()
-        precision: AbstractContextManager[object] = nullcontext()
-        if self.config.run.dtype == "bf16":
-            # Without the cache of cast weights: a recorded step would go on reading the first ones.
-            precision = torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
-        shift = SHIFT[self.config.model.family]
-        with precision:
+        shift, is_bf16 = SHIFT[self.config.model.family], self.config.run.dtype == "bf16"
+        # Without the cache of cast weights: a recorded step would go on reading the first ones.
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=is_bf16, cache_enabled=False):
             return token_losses(
                 self.model, tokens_BN, valid_BN, batch.hidden_BN, batch.place_R, self.data.ids.mask, shift
             )
@@ -297,10 +351,55 @@ class Trainer:
                     group["lr"] = self.rate
 
 
-def mean_loss(losses: Mapping[str, float], config: TrainConfig) -> float:
-    """Mean of the sources' losses by their weights: the objective."""
-    total = sum(source.weight for source in config.sources.values())
-    return sum(losses[name] * source.weight for name, source in config.sources.items()) / total
+# The run
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A line of `curve.csv`."""
+
+    step: int
+    loss: float
+    """Mean since the line before."""
+    validation: float | None
+    rate: float
+    gradient: float
+    """Norm of the last step's gradient before clipping."""
+    tokens: int
+    """Slots processed so far, padding included."""
+    seconds: float
+    """Time spent in training so far, over all attempts."""
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """Where a run is. Sent after every step, with numbers when they were measured."""
+
+    step: int
+    steps: int
+    point: CurvePoint | None = None
+    tokens_per_second: float = 0.0
+    """Speed since the line of the curve before."""
+    remaining: float = 0.0
+    """Seconds to the end at this speed."""
+    scores: Mapping[str, float] | None = None
+
+
+@dataclass
+class RunState:
+    """What grows during a run. Together with weights and optimizer state it makes a checkpoint."""
+
+    loss_sum: Tensor
+    """Sum of losses since the last line of the curve, kept on the device."""
+    loss_count: int = 0
+    step: int = 0
+    """Steps done."""
+    seconds: float = 0.0
+    curve: list[CurvePoint] = field(default_factory=list)
+    scores: list[tuple[int, str, float]] = field(default_factory=list)
+    """Step, task, mean utility."""
+    validation: dict[str, float] = field(default_factory=dict)
+    """Last validation losses by source."""
 
 
 def train(
@@ -323,13 +422,15 @@ def train(
     """
     out, cache, folders = Path(out), Path(out if cache is None else cache), folders or Folders()
     place, run, steps = resolve_device(device), config.run, config.optimizer.steps
-    for folder in (out, cache):
-        run_folder.check_folder(folder)
+    network_spec(config)  # Refuses sizes that do not fit together, before minutes go into the rows.
     key = data_key(config, folders)
+    run_folder.make_folder(cache)
 
-    with run_folder.hold_folder(out, log):
-        run_folder.check_same_run(out, config, key)
-        if read_finished(out / MODEL) is not None:
+    with run_folder.hold_folder(out, (CURVE, SCORES, MODEL, SNAPSHOT), log):
+        finished = read_finished(out / MODEL)
+        checkpoint = run_folder.load_checkpoint(out, place) if finished is None else None
+        run_folder.check_same_run(out, finished or checkpoint, config, key)
+        if finished is not None:
             log(f"{out} is finished; nothing to do")
             return out / MODEL
         if run.score_every and score is None:
@@ -341,36 +442,42 @@ def train(
 
         data = load_data(config, folders, cache, log, workers)
         trainer = Trainer(config, data, place)
-        state = _restore(trainer, out, log)
-        # Only now: a folder in which nothing was trained belongs to no configuration.
-        run_folder.claim_folder(out, config, key)
+        state = RunState(torch.zeros((), device=place))
+        if checkpoint is not None:
+            trainer.load_state_dict(checkpoint)
+            state = RunState(**{part.name: checkpoint[part.name] for part in fields(RunState)})
+            state.curve = [CurvePoint(**point) for point in checkpoint["curve"]]
+            log(f"going on from step {state.step}")
         shapes = " + ".join(f"{rows.group.rows} x {rows.group.length}" for rows in trainer.rows)
         log(f"{trainer.model.spec.parameters:,} parameters, {shapes} per step, on {place}")
 
         def is_due(every: int) -> bool:
             return every > 0 and state.step % every == 0
 
-        timed_step, timed_from, is_warm = state.step, time.monotonic(), False
-        # The curve counts the seconds of all attempts.
-        start = timed_from - state.seconds
+        last_line, now = (state.step, state.seconds), time.monotonic()
         while state.step < steps:
             result = trainer.step(state.step)
             # Added up on the device: reading a loss would wait for the step, and the next one could not be prepared.
-            state.sum, state.count, state.step = state.sum + result.loss, state.count + 1, state.step + 1
+            state.loss_sum, state.loss_count = state.loss_sum + result.loss, state.loss_count + 1
+            state.step += 1
             is_last = state.step == steps
             validates = is_last or is_due(run.validate_every)
-            progress = TrainingProgress(state.step, steps)
-            if validates or is_due(run.log_every):
-                loss = float(state.sum) / state.count
+            writes_line = validates or is_due(run.log_every)
+            if writes_line:
+                loss = float(state.loss_sum) / state.loss_count
                 if not math.isfinite(loss):
                     raise TrainingFailed(
                         f"the loss is {loss} after step {state.step}; allowed: a finite number; lower optimizer.rate "
                         "or optimizer.clip, or lengthen the warm-up"
                     )
-                state.sum, state.count = torch.zeros_like(state.sum), 0
+                state.loss_sum, state.loss_count = torch.zeros_like(state.loss_sum), 0
                 if validates:
                     state.validation = trainer.validate()
-                now = time.monotonic()
+            before, now = now, time.monotonic()
+            state.seconds += now - before
+
+            progress = TrainingProgress(state.step, steps)
+            if writes_line:
                 point = CurvePoint(
                     state.step,
                     loss,
@@ -378,33 +485,28 @@ def train(
                     learning_rate(config.optimizer, state.step - 1),
                     float(result.gradient),
                     state.step * trainer.tokens_per_step,
-                    now - start,
+                    state.seconds,
                 )
-                state.points.append(point)
-                _write_curves(out, state)
-                speed = (state.step - timed_step) / max(now - timed_from, 1e-9)
-                if not is_warm:
-                    # The steps before the first line hold compilation and warm-up: later speeds leave them out.
-                    timed_step, timed_from, is_warm = state.step, now, True
-                remaining = (steps - state.step) / speed if speed else 0.0
+                state.curve.append(point)
+                write_curves(out, state)
+                speed = (state.step - last_line[0]) / max(state.seconds - last_line[1], 1e-9)
+                last_line = state.step, state.seconds
+                remaining = (steps - state.step) / speed
                 progress = TrainingProgress(state.step, steps, point, speed * trainer.tokens_per_step, remaining)
             on_step(progress)
 
             if score is not None and run.score_every and (is_last or is_due(run.score_every)):
-                paused = time.monotonic()
                 export_model(trainer.model, data.tokenizer, config, out / SNAPSHOT, {"steps": state.step})
                 scores = dict(score(out / SNAPSHOT, run.score_prompts))
-                # Scoring is not training: its time counts neither in the curve nor in the speed.
-                pause = time.monotonic() - paused
-                start, timed_from = start + pause, timed_from + pause
                 state.scores += [(state.step, task, value) for task, value in scores.items()]
-                _write_curves(out, state)
+                write_curves(out, state)
                 on_step(TrainingProgress(state.step, steps, scores=scores))
+                # Scoring is not training: its time counts neither in the curve nor in the speed.
+                now = time.monotonic()
 
             if is_due(run.checkpoint_every) and not is_last:
-                state.seconds = time.monotonic() - start
-                checkpoint = {"step": state.step, **trainer.state_dict(), **asdict(state)}
-                run_folder.save_checkpoint(out, checkpoint, state.step)
+                identity = {"config": config.flat(), "data": key}
+                run_folder.save_checkpoint(out, {**identity, **trainer.state_dict(), **asdict(state)})
 
         notes = {
             "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
@@ -413,8 +515,8 @@ def train(
             "data": key,
             "rows": len(data.training),
             "left_out": dict(data.left_out),
-            "loss": state.points[-1].loss,
-            "validation": state.points[-1].validation,
+            "loss": state.curve[-1].loss,
+            "validation": state.curve[-1].validation,
             "validation_by_source": state.validation,
             "scores": {task: value for step, task, value in state.scores if step == steps},
         }
@@ -422,24 +524,20 @@ def train(
         return out / MODEL
 
 
-def _restore(trainer: Trainer, out: Path, log: Callable[[str], None]) -> RunState:
-    """Load the newest checkpoint into the trainer, and return where its run stood; a new state if there is none."""
-    found = run_folder.load_checkpoint(out, trainer.device)
-    if found is None:
-        return RunState(torch.zeros((), device=trainer.device))
-    path, stored = found
-    try:
-        trainer.load_state_dict(stored)
-        state = RunState(**{part.name: stored[part.name] for part in fields(RunState)})
-        state.points = [CurvePoint(**point) for point in stored["points"]]
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise run_folder.checkpoint_error(path, error) from error
-    log(f"going on from step {state.step}")
-    return state
+def mean_loss(losses: Mapping[str, float], config: TrainConfig) -> float:
+    """Mean of the sources' losses by their weights: the objective."""
+    total = sum(source.weight for source in config.sources.values())
+    return sum(losses[name] * source.weight for name, source in config.sources.items()) / total
 
 
-def _write_curves(out: Path, state: RunState) -> None:
+def write_curves(out: Path, state: RunState) -> None:
     """Write both CSV files anew. They are for people: a run goes on from the lines in its checkpoint."""
-    run_folder.write_csv(out / CURVE, [part.name for part in fields(CurvePoint)], map(astuple, state.points))
+
+    def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        write_text(path, text.getvalue())
+
+    write_csv(out / CURVE, [[part.name for part in fields(CurvePoint)], *map(astuple, state.curve)])
     if state.scores:
-        run_folder.write_csv(out / SCORES, ["step", "task", "score"], state.scores)
+        write_csv(out / SCORES, [("step", "task", "score"), *state.scores])

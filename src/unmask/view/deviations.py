@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from unmask.api.model import Model
+from unmask.api import Model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, Policy, State

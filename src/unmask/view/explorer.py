@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unmask import __version__
-from unmask.api.model import Generation, Model
+from unmask.api import Generation, Model
 from unmask.base.errors import ConfigError, OtherModel, UnknownName
 from unmask.base.files import storable
 from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory, map_tensors
@@ -13,8 +13,7 @@ from unmask.engine import StepSettings, predict
 from unmask.lab.run.judging import scores
 from unmask.look.run import run_record, spelling
 from unmask.methods import METHODS, describe_policy
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, find
-from unmask.tasks.base import DataDir
+from unmask.tasks import CONTROLS, SPLITS, TASKS, DataDir, Example, find_task
 from unmask.view import deviations, watching
 from unmask.view.asked import RUN_OPTIONS, AskedBranch, AskedRun, TaskPrompt
 from unmask.view.models import LoadedModels
@@ -59,7 +58,7 @@ class Explorer:
             raise UnknownName("task", task, (*TASKS, *CONTROLS))
         if split not in SPLITS:
             raise UnknownName("split", split, SPLITS)
-        members = examples(task, split, self.data_dir)
+        members = find_task(task).examples(split, self.data_dir)
         shown = members[start : start + PAGE]
         return {
             "total": len(members),
@@ -95,7 +94,7 @@ class Explorer:
         example = None if asked.of_task is None else self._example(asked.of_task)
         keywords: Plain = {**asked.options, **asked.settings}
         if example is not None and keywords.get("max_new_tokens") is None:
-            keywords["max_new_tokens"] = find(example.task).horizon
+            keywords["max_new_tokens"] = find_task(example.task).max_new_tokens
         prompt = example.prompt if example is not None else asked.prompt or ""
         policy = asked.policy or model.reference
         decode: Callable[..., Generation] = model.generate
@@ -168,7 +167,7 @@ class Explorer:
         return self.models.get(name)
 
     def _example(self, asked: TaskPrompt) -> Example:
-        for one in examples(asked.task, asked.split, self.data_dir):
+        for one in find_task(asked.task).examples(asked.split, self.data_dir):
             if one.id == asked.id:
                 return one
         raise ConfigError(
@@ -208,8 +207,8 @@ def _compared(run: Trajectory, stored: list[tuple[int, list[int]]]) -> list[str]
 
 
 def _about_task(name: str) -> Plain:
-    task = find(name)
-    return {"name": name, "title": task.title, "horizon": task.horizon, "counts": dict(task.counts)}
+    task = find_task(name)
+    return {"name": name, "title": task.title, "horizon": task.max_new_tokens, "counts": dict(task.counts)}
 
 
 def _about_method(name: str) -> Plain:

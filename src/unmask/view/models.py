@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 
-from unmask.api.model import Model
+from unmask.api import Model
 from unmask.base.errors import UnknownName
 
 Loader = Callable[[], Model]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from unmask.api.model import Generation
+from unmask.api import Generation
 from unmask.base.errors import UnmaskError, require
 from unmask.base.files import storable
 from unmask.core import Trajectory

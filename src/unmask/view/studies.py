@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmask.api.codecs import codec_of
-from unmask.api.resolve import remade
+from unmask.api import policy_from_config, saved_codec
 from unmask.axes import AXES, STUDY_AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.files import storable
@@ -25,8 +24,7 @@ from unmask.lab.store.shards import Shard
 from unmask.look.run import ends_of
 from unmask.methods import candidate, candidates, reference_of
 from unmask.models import Codec
-from unmask.tasks import Example, find
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example, find_task
 
 Plain = dict[str, Any]
 """JSON's types only."""
@@ -128,14 +126,14 @@ class StudyFolder:
                 f"the reference of {model} is {described.get('name')!r}, code of somebody's own, which is not run "
                 "here; allowed: registered methods; look at its stored answers"
             )
-        policy = remade(described)
+        policy = policy_from_config(described)
         assert isinstance(policy, Policy)
         return policy
 
     def options(self, task: str) -> Plain:
         """How the study decodes a task, as `generate` takes it."""
         return {
-            "max_new_tokens": find(task).horizon,
+            "max_new_tokens": find_task(task).max_new_tokens,
             "steps": self.study["steps"][task],
             "seed": self.study["seed"],
             "temperature": self.study["temperature"],
@@ -168,7 +166,7 @@ class StudyFolder:
             )
         part = self.study["splits"][split]
         return prompts_from(
-            find(task), part["split"], start=part["start"], prompts=part["prompts"], data_dir=self.data_dir
+            find_task(task), part["split"], start=part["start"], prompts=part["prompts"], data_dir=self.data_dir
         )
 
     def _texts(self, task: str, split: str) -> dict[str, str]:
@@ -181,7 +179,7 @@ class StudyFolder:
     def _find_codec(self, model: str) -> Codec | None:
         """The model's tokenizer, if it is on this machine."""
         spec = self._spec(model)
-        return codec_of(spec["model"], spec.get("options") or {})
+        return saved_codec({"model": {**(spec.get("options") or {}), "name": spec["model"]}})
 
     def _read_cell(self, model: str, task: str, split: str) -> tuple[pa.Table, pa.Table]:
         """States and branches of the finished shards of a model, task and split."""

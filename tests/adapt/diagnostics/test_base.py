@@ -13,8 +13,8 @@ from unmask.adapt.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
-from unmask.adapt.diagnostics.base import total
-from unmask.adapt.diagnostics.transfer import received, supplied
+from unmask.adapt.diagnostics.base import ordered_sum
+from unmask.adapt.diagnostics.context_transfer import received, supplied
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, select
 from unmask.engine import apply, decode
@@ -156,7 +156,7 @@ def test_sums_over_long_rows_do_not_see_the_padding(length, dtype):
     wide_BL = torch.nn.functional.pad(weight_BL, (0, 61))
     assert torch.equal(received(wide_BLL, wide_BL)[:, :length], received(phi_BLL, weight_BL))
     assert torch.equal(supplied(wide_BLL, wide_BL)[:, :length], supplied(phi_BLL, weight_BL))
-    assert torch.equal(total(wide_BL), total(weight_BL))
+    assert torch.equal(ordered_sum(wide_BL), ordered_sum(weight_BL))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from tests.helpers.joint_information import Information
 from unmask.adapt.diagnostics import (
     CardinalityDiagnostic,
     CommitmentDiagnostic,
@@ -169,7 +170,7 @@ def saved(denoiser, diagnostic, at, steps=4):
         evidence = {i: t for i, t in enumerate(tokens) if t != denoiser.mask_id}
         batches = [tuple(s.revealed_BL[0].nonzero().flatten().tolist()) for s in run.steps[at:]]
         schedules.append(batches)
-        losses.append(denoiser.joint.schedule_loss(batches, evidence))
+        losses.append(Information(denoiser.joint).schedule_loss(batches, evidence))
     return None if schedules[0] == schedules[1] else losses[0] - losses[1]
 
 

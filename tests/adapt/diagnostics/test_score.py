@@ -6,11 +6,11 @@ import torch
 from scipy.optimize import minimize
 
 from tests.helpers.cases import each_case
+from tests.helpers.theorems.score import best_mixture
 from unmask.adapt.diagnostics import ScoreDiagnostic
-from unmask.adapt.diagnostics.score import Pairs, draw_pairs, moments, signal, signed_evidence, simplex_optimum
+from unmask.adapt.diagnostics.score import Pairs, draw_pairs, moments, psi, signal, signed_evidence, simplex_optimum
 from unmask.axes import score as rules
 from unmask.core import SamplingParams
-from unmask.mechanisms import best_mixture, psi
 
 
 def instance(seed, J=5):

@@ -10,12 +10,12 @@ import torch
 from tests.helpers.cases import each_case
 from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.adapt.diagnostics.region import transport_radius
-from unmask.adapt.diagnostics.variants import VARIANTS
 from unmask.axes import k_min, reveal_count
 from unmask.axes import score as rules
 from unmask.core import Needs, SamplingParams
 from unmask.methods import Dream, with_explicit_order
 
+VARIANTS = [kind for name, kind in DIAGNOSTICS.items() if ":" in name]
 CARDINALITY = [kind for kind in (CardinalityDiagnostic, *VARIANTS) if kind.axis == "cardinality"]
 REGION = [kind for kind in (RegionDiagnostic, *VARIANTS) if kind.axis == "region"]
 
@@ -183,14 +183,6 @@ def test_the_diagnosed_mixture_is_the_score_diagnostics(history):
 def test_a_diagnosed_mixture_needs_what_the_score_diagnostic_needs():
     for kind in VARIANTS:
         assert kind().needs == (Needs() if kind.name == "region:share" else ScoreDiagnostic().needs)
-
-
-def test_sized_readings_are_the_same(history):
-    for kind in VARIANTS:
-        for traj, action in history:
-            one, other = kind().read(traj, action), kind().sized(traj).read(traj, action)
-            assert torch.equal(one.action.kappa_B, other.action.kappa_B)
-            assert torch.equal(one.action.region_BL, other.action.region_BL)
 
 
 def test_around_dreams_own_update(kit):

@@ -115,7 +115,7 @@ def test_too_few_prompts_have_a_reason(tmp_path):
 def test_without_scikit_learn_the_report_names_the_extra(tmp_path, monkeypatch):
     place = store(tmp_path, {"find": "together"}, prompts=12)
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(ConfigError, match=r"pip install 'unmask\[learned\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'unmask\[lab\]'"):
         quick(place)
 
 

@@ -21,7 +21,7 @@ def test_large_products_do_at_least_as_much_work():
 
 def test_one_engine_on_a_cpu_and_its_share_of_the_products_rate():
     one = subject()
-    found = measure(one, 2, Effort(0, 1), Stopwatch(now=iter(range(0, 1000, 5)).__next__), quick=True)
+    found = measure(one, 2, Effort(0, 1), Stopwatch(now=iter(range(0, 1000, 5)).__next__))
     lines = {line.name: line for line in found.lines}
     assert next(iter(lines)) == "eager"
     assert lines["eager"].times.median == 5
@@ -42,6 +42,6 @@ def test_long_rows_are_measured_as_they_are_and_memory_on_a_gpu_only():
 
 def test_the_subject_keeps_its_engine():
     counted = Counted(subject())
-    measure(counted.subject, 1, Effort(0, 1), Stopwatch(), quick=True)
+    measure(counted.subject, 1, Effort(0, 1), Stopwatch())
     assert counted.forwards == 0
-    assert engines(torch.device("cpu"), quick=False) == ["eager"]
+    assert engines(torch.device("cpu")) == ["eager"]

@@ -527,9 +527,9 @@ class TestOnAGpu:
         chosen = plan(states=2, rollouts=1)
         settings = EngineSettings(rows=16, live=32)
         run_together(mini.denoiser, chosen, self.blocks(mini), settings)
-        replays = mini.denoiser.forward.replays
-        kept = dict(replays.recorded)
+        graphs = mini.denoiser.forward
+        kept = dict(graphs.kept)
         assert kept
         run_together(mini.denoiser, chosen, self.blocks(mini), settings)
-        assert replays.recorded == kept
-        assert not replays._refused
+        assert graphs.kept == kept
+        assert not any(graphs._seen.values())

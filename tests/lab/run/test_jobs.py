@@ -12,13 +12,13 @@ from unmask.lab.branch import EngineSettings
 from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
 from unmask.lab.store import Store
 from unmask.lab.store.shards import Shard
-from unmask.tasks import find
+from unmask.tasks import find_task
 
 
 def test_an_own_task_beside_one_of_the_suite(prompt_file):
     study = parsed(prompt_file.parent, tasks=["carry-rtl", "mine"])
     assert study.steps == {"carry-rtl": 16, "mine": 3}
-    assert (study.task("mine").horizon, study.task("carry-rtl").horizon) == (6, 32)
+    assert (study.task("mine").max_new_tokens, study.task("carry-rtl").max_new_tokens) == (6, 32)
     tasks, _ = prompts_of(study)
     assert [len(members) for members in tasks["mine"].values()] == [3, 2]
     assert study.config["own"]["mine"]["data"] == study.task("mine").version
@@ -42,9 +42,9 @@ def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_pat
 
 
 def test_a_request_has_the_horizon_of_its_task(task, tiny_model):
-    example = task.members["validation"][0]
+    example = task.examples("validation")[0]
     assert request_of(tiny_model, task, 3, example).steps == 3
-    other = request_of(tiny_model, find("carry-rtl"), 3, example)
+    other = request_of(tiny_model, find_task("carry-rtl"), 3, example)
     assert other.answer != request_of(tiny_model, task, 3, example).answer
 
 

@@ -17,12 +17,12 @@ from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.methods import fixed_action
 from unmask.report import compare as report
-from unmask.tasks import examples
+from unmask.tasks import find_task
 
 
 @pytest.fixture(scope="module")
 def members():
-    return examples("carry-rtl", "validation")[:2]
+    return find_task("carry-rtl").examples("validation")[:2]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_verdict_without_a_utility_is_none(members, monkeypatch):
 
 
 def test_scoring_changes_what_surplus_costs_and_nothing_else():
-    members = examples("unique-list-commit", "validation")[:1]
+    members = find_task("unique-list-commit").examples("validation")[:1]
     (example,) = members
     answers = [", ".join(parts) for parts in (example.parts, (*example.parts, "zebra"), example.parts[:1])]
     pairs = [(f"<answer>{text}</answer>", example) for text in answers]

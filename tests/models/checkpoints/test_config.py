@@ -11,92 +11,77 @@ from unmask.models.checkpoints import DREAM, FAMILIES, LLADA, find_family, read_
 REFUSED, INERT = "refused", "inert"
 kinds = pytest.mark.parametrize("kind", ["llada", "dream"])
 
+
+def refused(**values):
+    return {key: (value, REFUSED) for key, value in values.items()}
+
+
+def inert(**values):
+    return {key: (value, INERT) for key, value in values.items()}
+
+
+# fmt: off
 KEYS = {
     "llada": {
-        "activation_type": ("gelu", REFUSED),
-        "alibi": (True, REFUSED),
-        "alibi_bias_max": (4.0, INERT),
-        "architectures": (["LLaDAMoEModelLM"], REFUSED),
-        "attention_dropout": (0.1, REFUSED),
-        "attention_layer_norm": (True, REFUSED),
-        "attention_layer_norm_with_affine": (False, INERT),
-        "auto_map": ({}, INERT),
-        "bias_for_layer_norm": (True, REFUSED),
-        "block_group_size": (2, REFUSED),
-        "block_type": ("sequential", REFUSED),
         "d_model": (128, {"width": 128}),
-        "embedding_dropout": (0.1, REFUSED),
-        "embedding_size": (520, REFUSED),
         "eos_token_id": (487, {"eos_token_id": 487}),
-        "flash_attention": (True, INERT),
-        "include_bias": (True, REFUSED),
-        "include_qkv_bias": (True, REFUSED),
-        "init_cutoff_factor": (3.0, INERT),
-        "init_device": ("cpu", INERT),
-        "init_fn": ("normal", INERT),
-        "init_std": (0.1, INERT),
-        "input_emb_norm": (True, REFUSED),
-        "layer_norm_type": ("default", REFUSED),
-        "layer_norm_with_affine": (False, REFUSED),
         "mask_token_id": (492, {"mask_token_id": 492}),
         "max_sequence_length": (512, {"max_length": 512}),
         "mlp_hidden_size": (96, {"mlp": 96}),
-        "mlp_ratio": (2, INERT),
-        "model_type": ("llama", REFUSED),
-        "multi_query_attention": (True, REFUSED),
         "n_heads": (8, {"heads": 8}),
         "n_kv_heads": (2, {"kv_heads": 2}),
         "n_layers": (5, {"layers": 5}),
-        "pad_token_id": (3, INERT),
-        "precision": ("fp32", INERT),
-        "residual_dropout": (0.1, REFUSED),
-        "rms_norm_eps": (1e-6, {"eps": 1e-6}),
-        "rope": (False, REFUSED),
-        "rope_full_precision": (False, REFUSED),
-        "rope_theta": (1e4, {"theta": 1e4}),
-        "scale_logits": (True, REFUSED),
-        "transformers_version": ("5.0.0", INERT),
-        "use_cache": (True, INERT),
-        "vocab_size": (520, REFUSED),
-        "weight_tying": (True, REFUSED),
+        "rms_norm_eps": (1e-06, {"eps": 1e-06}),
+        "rope_theta": (10000.0, {"theta": 10000.0}),
+        **refused(
+            activation_type="gelu", alibi=True, architectures=["LLaDAMoEModelLM"], attention_layer_norm=True,
+            bias_for_layer_norm=True, block_group_size=2, block_type="sequential", embedding_size=520,
+            include_bias=True, include_qkv_bias=True, input_emb_norm=True, layer_norm_type="default",
+            layer_norm_with_affine=False, model_type="llama", multi_query_attention=True, rope=False,
+            rope_full_precision=False, scale_logits=True, vocab_size=520, weight_tying=True,
+        ),
+        **inert(
+            alibi_bias_max=4.0, attention_dropout=0.1, attention_layer_norm_with_affine=False, auto_map={},
+            embedding_dropout=0.1, flash_attention=True, init_cutoff_factor=3.0, init_device="cpu",
+            init_fn="normal", init_std=0.1, mlp_ratio=2, pad_token_id=3, precision="fp32", residual_dropout=0.1,
+            transformers_version="5.0.0", use_cache=True,
+        ),
     },
     "dream": {
-        "_name_or_path": ("elsewhere", INERT),
-        "architectures": (["Qwen2ForCausalLM"], REFUSED),
-        "attention_dropout": (0.1, REFUSED),
-        "auto_map": ({}, INERT),
-        "bos_token_id": (3, INERT),
         "eos_token_id": (485, {"eos_token_id": 485}),
-        "hidden_act": ("gelu", REFUSED),
         "hidden_size": (128, {"width": 128}),
-        "initializer_range": (0.1, INERT),
         "intermediate_size": (96, {"mlp": 96}),
         "mask_token_id": (502, {"mask_token_id": 502}),
         "max_position_embeddings": (512, {"max_length": 512}),
-        "max_window_layers": (1, INERT),
-        "model_type": ("qwen2", REFUSED),
         "num_attention_heads": (8, {"heads": 8}),
         "num_hidden_layers": (5, {"layers": 5}),
         "num_key_value_heads": (4, {"kv_heads": 4}),
-        "pad_token_id": (3, INERT),
-        "rms_norm_eps": (1e-5, {"eps": 1e-5}),
-        "rope_scaling": ({"rope_type": "yarn", "factor": 4.0}, REFUSED),
-        "rope_theta": (1e4, {"theta": 1e4}),
-        "sliding_window": (4096, INERT),
-        "tie_word_embeddings": (True, REFUSED),
-        "torch_dtype": ("float32", INERT),
-        "transformers_version": ("5.0.0", INERT),
-        "use_cache": (False, INERT),
-        "use_mrope": (True, REFUSED),
-        "use_sliding_window": (True, REFUSED),
+        "rms_norm_eps": (1e-05, {"eps": 1e-05}),
+        "rope_theta": (10000.0, {"theta": 10000.0}),
         "vocab_size": (520, {"vocab": 520}),
+        **refused(
+            architectures=["Qwen2ForCausalLM"], hidden_act="gelu", model_type="qwen2", rope_scaling={"rope_type":
+            "yarn", "factor": 4.0}, tie_word_embeddings=True, use_mrope=True, use_sliding_window=True,
+        ),
+        **inert(
+            _name_or_path="elsewhere", attention_dropout=0.1, auto_map={}, bos_token_id=3, initializer_range=0.1,
+            max_window_layers=1, pad_token_id=3, sliding_window=4096, torch_dtype="float32",
+            transformers_version="5.0.0", use_cache=False,
+        ),
     },
 }
+# fmt: on
 """Another value for every published key, and what comes of it."""
 
 EVERY_KEY = [(kind, key) for kind, keys in KEYS.items() for key in keys]
-OPTIONAL = {"layer_norm_with_affine", "multi_query_attention", "attention_dropout", "embedding_dropout"}
-OPTIONAL |= {"residual_dropout", "use_sliding_window", "use_mrope", "rope_scaling", "architectures"}
+OPTIONAL = {
+    "layer_norm_with_affine",
+    "multi_query_attention",
+    "use_sliding_window",
+    "use_mrope",
+    "rope_scaling",
+    "architectures",
+}
 """Keys that younger files leave out; what is assumed is the only value that is allowed."""
 
 
@@ -119,7 +104,7 @@ def test_a_key_with_another_value_is_used_or_refused(kind, key, spoil, published
     folder = spoil(kind, **{key: value})
     if outcome == REFUSED:
         named = {"vocab_size": "embedding_size"}.get(key, key)
-        with pytest.raises(CheckpointError, match=rf"'{named}' (in .*config\.json )?is .*; allowed: .*; .*"):
+        with pytest.raises(CheckpointError, match=rf"{named}[\w.]*'?( of| in| is) .*; allowed: .*; .*"):
             described(folder)
         return
     before, after = described(published[kind]), described(folder)
@@ -136,39 +121,34 @@ def test_a_missing_key_is_not_guessed(kind, key, spoil, published, gone):
         with pytest.raises(CheckpointError, match=r"'model_type' in .*config\.json is None .*; allowed: llada, Dream"):
             described(folder)
     else:
-        with pytest.raises(CheckpointError, match=rf"config\.json has no key '{key}'; .*restore the key"):
+        with pytest.raises(CheckpointError, match=rf"config\.json .*{key}.*; allowed: .*the published"):
             described(folder)
-
-
-def test_a_larger_vocabulary_needs_both_keys(spoil):
-    assert described(spoil(vocab_size=520, embedding_size=520))["vocab"] == 520
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         *(
-            ({key: value}, rf"'{key}' in .* is .*; allowed: a whole number from 1 to 2147483647; check that")
+            ({key: value}, rf"{key} of .* is .*; allowed: .*; check that the file is the published one")
             for key in ("d_model", "n_layers", "max_sequence_length")
             for value in ("64", 64.0, True, 0, -64, None, [64], 2**31, 10**30)
         ),
         *(
-            ({key: value}, rf"'{key}' in .* is .*; allowed: a whole number from 0 to 2147483647; check that")
+            ({key: value}, rf"{key} of .* is .*; allowed: .*; check that the file is the published one")
             for key in ("mask_token_id", "eos_token_id")
             for value in ("3", 3.0, True, -1, None)
         ),
         *(
-            ({key: value}, rf"'{key}' in .* is .*; allowed: a number above 0; check that")
-            for key in ("rope_theta", "rms_norm_eps")
+            ({"rms_norm_eps": value}, r"rms_norm_eps of .* is .*; allowed: .*; check that the file is the published")
             for value in ("1e-5", True, 0, -1e-5, None)
         ),
-        ({"weight_tying": "no"}, "'weight_tying' in .* is \"no\"; allowed: false; this network has no code"),
-        ({"alibi": None}, "'alibi' in .* is null; allowed: false; this network has no code"),
+        ({"rope_theta": 0}, "rope_theta of .* is 0; allowed: above 0"),
+        ({"rope_theta": None}, "rope_theta is .*; allowed: one number"),
+        ({"weight_tying": "no"}, "weight_tying of .* is 'no'; allowed: False"),
+        ({"alibi": None}, "alibi of .* is None; allowed: False"),
         ({"n_heads": 3}, r"config\.json .*width is 64; allowed: a multiple of 6, .*published"),
         ({"n_kv_heads": 3}, r"config\.json .*kv_heads is 3; allowed: a divisor of 4, .*published"),
-        ({"hidden_size": 5}, "'hidden_size' in .* is 5; allowed: 64; the file contradicts itself"),
-        ({"layer_types": ["sliding_attention"] * 3}, "'layer_types' in .*; allowed: .full_attention. for every layer"),
-        ({"head_dim": 5}, "'head_dim' in .* is 5; allowed: 16; the file contradicts itself"),
+        ({"layer_types": ["sliding_attention"] * 3}, "layer_types.* of .* is 'sliding_attention'; .*'full_attention'"),
         ({"quantization_config": {"bits": 4}}, "'quantization_config' in .* would need quantised weights"),
         ({"num_experts": 64}, "'num_experts' in .* would need mixture-of-experts layers"),
         ({"is_decoder": True}, "'is_decoder' in .* would need causal attention"),
@@ -199,7 +179,7 @@ def test_plain_rotations_are_read_and_scaled_ones_refused(kind, key, spoil, publ
         [1],
         "yarn",
     ):
-        with pytest.raises(CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: "):
+        with pytest.raises(CheckpointError, match=r"config\.json describes no network: .*rope.*; check that"):
             read_config(spoil(kind, **{key: value}))
 
 
@@ -225,11 +205,6 @@ def test_a_damaged_file_is_named(content, spoil):
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=rf"{path} .*; allowed: a (JSON object|text file).*download it again"):
         read_config(path.parent)
-
-
-def test_no_folder_is_no_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match=r"nowhere/config\.json does not exist; .*check the path"):
-        read_config(tmp_path / "nowhere")
 
 
 class TestOtherFamilies:

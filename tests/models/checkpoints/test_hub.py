@@ -16,6 +16,7 @@ from unmask.base.errors import CheckpointError, ConfigError, HubError
 from unmask.models.checkpoints.hub import find_local, is_cached, missing_files, resolve_path
 
 NAME = "org/tiny-1.0"
+INDEX = "model.safetensors.index.json"
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
 
@@ -97,6 +98,7 @@ def test_a_folder_is_taken_as_it_is(tmp_path, monkeypatch):
             for name in ("org/na me", "org/-x", "org/x..y", "org/x\n", "a--b/c", "org/" + "x" * 99)
         ),
         *((name, ConfigError, "model is .*; allowed: a folder, or a hub name") for name in ("", None, 3)),
+        (__file__, CheckpointError, r"test_hub\.py is a file; .*name the folder"),
     ],
 )
 def test_what_cannot_be_a_name_is_not_searched_for(name, error, message, hub, tmp_path, monkeypatch):
@@ -104,12 +106,6 @@ def test_what_cannot_be_a_name_is_not_searched_for(name, error, message, hub, tm
     with pytest.raises(error, match=message):
         resolve_path(name)
     assert hub.asked == []
-
-
-def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is a file; .*name the folder"):
-        resolve_path(str(tmp_path / "model.safetensors"))
 
 
 # What works.
@@ -142,15 +138,6 @@ def test_revisions_lie_side_by_side(hub):
     assert contents(second)["config.json"] == other["config.json"]
     assert find_local(NAME, "v2") == resolve_path(NAME, second.name) == second
     assert (find_local(NAME), find_local(NAME, "v3")) == (first, None)
-
-
-def test_weights_in_one_file(hub):
-    hub.repos[NAME].revisions["main"] = tiny(
-        **{"model.safetensors.index.json": None, SHARDS[0]: None, "model.safetensors": b"a"}
-    )
-    folder = resolve_path(NAME)
-    assert "model.safetensors" in contents(folder)
-    assert SHARDS[1] not in contents(folder)
 
 
 def test_a_gated_model_with_a_token(hub, monkeypatch):
@@ -201,26 +188,19 @@ def test_offline_and_not_there(hub, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("lost", "named"),
+    ("changes", "error", "message"),
     [
-        (SHARDS[1], SHARDS[1]),
-        ("config.json", r"config\.json"),
-        ("tokenizer.json", r"tokenizer\.json"),
-        ("model.safetensors.index.json", r"model\.safetensors"),
+        ({SHARDS[1]: None}, HubError, rf"was downloaded to .* but lacks {SHARDS[1]}"),
+        ({"tokenizer.json": None}, HubError, r"was downloaded to .* but lacks tokenizer\.json"),
+        *(
+            ({INDEX: json.dumps({"weight_map": {"a": file}}).encode()}, CheckpointError, "has no usable 'weight_map'")
+            for file in ("../../x.safetensors", "weights.bin", 3)
+        ),
     ],
 )
-def test_a_model_that_lacks_a_file_on_the_hub(lost, named, hub):
-    hub.repos[NAME].revisions["main"] = tiny(**{lost: None})
-    with pytest.raises(HubError, match=rf"was downloaded to .* but lacks {named}"):
-        resolve_path(NAME)
-    assert not is_cached(NAME)
-
-
-@pytest.mark.parametrize("file", ["../../x.safetensors", "weights.bin", 3])
-def test_an_index_that_points_elsewhere(file, hub):
-    index = json.dumps({"weight_map": {"a": file}}).encode()
-    hub.repos[NAME].revisions["main"] = tiny(**{"model.safetensors.index.json": index})
-    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json has no usable 'weight_map'"):
+def test_models_that_are_not_whole_on_the_hub(changes, error, message, hub):
+    hub.repos[NAME].revisions["main"] = tiny(**changes)
+    with pytest.raises(error, match=message):
         resolve_path(NAME)
     assert not is_cached(NAME)
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory
 from unmask.core import ModelInput, Needs, State
 from unmask.models import Transformer
-from unmask.models.checkpoints import DREAM, LLADA, describe_checkpoint, load_checkpoint, load_weights, save_weights
+from unmask.models.checkpoints import DREAM, LLADA, load_checkpoint, load_weights, save_weights
 from unmask.models.checkpoints.load import check_manifest, sha256_of
 
 CPU = torch.device("cpu")
@@ -88,21 +88,6 @@ def test_any_stored_type_becomes_the_one_asked_for(stored, dtype, scaled, tmp_pa
     assert torch.equal(model.layers[1].qkv.weight, qkv.to(dtype))
 
 
-def test_files_may_be_links(spoil, tmp_path):
-    """The hub's cache is made of these."""
-    folder = spoil()
-    (folder / SHARDS[0]).rename(tmp_path / "blob")
-    (folder / SHARDS[0]).symlink_to(tmp_path / "blob")
-    assert load(folder).length == 4096
-
-
-def test_progress_counts_every_byte(published):
-    seen = {}
-    model = load(published["dream"], on_tensor=lambda name, size: seen.update({name: size})).network.model
-    assert set(seen) == set(dict(model.named_parameters()))
-    assert sum(seen.values()) == 4 * model.spec.parameters
-
-
 def test_no_code_of_the_folder_runs(spoil):
     folder = spoil()
     for name in ("modeling_llada.py", "configuration_llada.py", "tokenization_llada.py", "__init__.py"):
@@ -110,14 +95,6 @@ def test_no_code_of_the_folder_runs(spoil):
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     load(folder)
     assert not (folder / "ran").exists()
-
-
-def test_a_description_needs_no_weights(spoil):
-    folder = spoil("dream")
-    for path in folder.glob("*.safetensors*"):
-        path.unlink()
-    about = describe_checkpoint(folder)
-    assert (about.family, about.length, about.codec.mask_id) == (DREAM, 2048, about.mask_id)
 
 
 def test_layers_to_read_attention_from(published):
@@ -192,16 +169,13 @@ def cut(folder, change):
 DAMAGE = {
     "a missing shard": (lambda f: (f / SHARDS[0]).unlink(), rf"{SHARDS[0]} does not exist; .*incomplete, repeat it"),
     "no weights": (lambda f: [p.unlink() for p in f.glob("*.safetensors*")], "has no safetensors weights; .*pickles"),
-    "an empty shard": (lambda f: cut(f, lambda b: b""), "cannot be read .*truncated or damaged, download it again"),
     "half a shard": (lambda f: cut(f, lambda b: b[: len(b) // 2]), "cannot be read .*truncated or damaged"),
-    "a byte too many": (lambda f: cut(f, lambda b: b + b"\0"), "cannot be read .*truncated or damaged"),
     "a huge header": (lambda f: cut(f, lambda b: b"\xff" * 7 + b"\0" + b[8:]), "cannot be read .*truncated or damaged"),
     "a pickle": (lambda f: cut(f, lambda b: b"\x80\x02}q\x00." * 100), "cannot be read .*truncated or damaged"),
     "another shape": (
         lambda f: change_tensor(f, Q, lambda t: t.flatten()[:-1].clone()),
         rf"tensor '{Q}' in .* has shape \(4095,\); allowed: \(64, 64\), by config.json; config and weights belong",
     ),
-    "a flat norm": (lambda f: change_tensor(f, NORM, lambda t: t[None]), r"has shape \(1, 64\); allowed: \(64,\)"),
     "no embedding": (lambda f: change_tensor(f, WTE, lambda t: None), rf"has no tensor '{WTE}'; .*a shard is missing"),
     "an unknown tensor": (lambda f: add_tensor(f, "x"), "holds the tensor 'x'; allowed: the 30 tensors its config"),
     "a bias that config.json denies": (
@@ -217,7 +191,6 @@ DAMAGE = {
         f"tensor '{Q}' in .* is stored as I8; allowed: F32, F16, BF16; .*scales",
     ),
     "an index without names": (lambda f: (f / INDEX).write_text("{}"), "has no usable 'weight_map'; .*download it"),
-    "an index that is cut off": (lambda f: (f / INDEX).write_text("{"), "cannot be read .*download it again"),
     "an index that points outside": (
         lambda f: change_index(f, {WTE: "../x.safetensors"}),
         "has no usable 'weight_map'; allowed: .*of this folder",
@@ -249,23 +222,13 @@ def test_a_configuration_of_another_size(changes, message, spoil, untouched):
         load(spoil(**changes))
 
 
-def test_shards_of_another_model(spoil, published, untouched):
-    folder = spoil()
-    for path in folder.glob("*.safetensors*"):
-        path.unlink()
-    for path in published["dream"].glob("*.safetensors*"):
-        shutil.copy(path, folder)
-    with pytest.raises(CheckpointError, match=r"has no tensor 'model\.transformer\.wte\.weight'"):
-        load(folder)
-
-
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", INDEX])
 def test_a_pipe_is_no_file(file, spoil):
     """Reading it would wait for ever."""
     folder = spoil()
     (folder / file).unlink()
     os.mkfifo(folder / file)
-    with pytest.raises(CheckpointError, match=rf"{folder / file} is no ordinary file; allowed: "):
+    with pytest.raises(CheckpointError, match=rf"{folder / file} cannot be read .no plain file but a pipe"):
         load(folder)
 
 
@@ -303,15 +266,6 @@ def test_saved_weights_are_the_published_ones(kind, published, scaled, tmp_path)
     assert all(saved[name].dtype == torch.bfloat16 and torch.equal(saved[name], stored[name]) for name in saved)
     again = load_weights(model.spec, family.names, tmp_path, "cpu", torch.float32)
     assert all(torch.equal(p, again.get_parameter(name)) for name, p in model.named_parameters())
-
-
-def test_a_saved_folder_is_a_checkpoint(spoil):
-    folder = spoil("dream")
-    before = load(folder)
-    save_weights(before.network.model, DREAM.names, folder)
-    for path in folder.glob("model-*"):
-        path.unlink()
-    assert torch.equal(logits(load(folder)), logits(before))
 
 
 def test_a_failed_save_leaves_nothing_that_could_be_trusted(published, tmp_path):

@@ -1,7 +1,5 @@
 """Tokenizer files and chat templates: every token under the id of its file, templates inside Jinja's sandbox."""
 
-import json
-
 import pytest
 
 from tests.helpers.checkpoint_texts import KINDS, edit
@@ -22,7 +20,7 @@ SETTINGS = "tokenizer_config.json"
         ("llada", "tokenizer.json", "{", r"tokenizer\.json cannot be read .*download it again"),
         ("llada", "tokenizer.json", '{"model": {"type": "Unheard"}}', r"tokenizer\.json is no tokenizer"),
         ("llada", SETTINGS, "{", r"tokenizer_config\.json cannot be read"),
-        ("dream", SETTINGS, None, r"tokenizer_config\.json does not exist"),
+        ("dream", SETTINGS, None, r"tokenizer_config\.json cannot be read .No such file"),
         ("dream", SETTINGS, '{"tokenizer_class": "Own"}', "'tokenizer_class' in .* is 'Own'.*DreamTokenizer"),
         ("dream", "vocab.json", None, r"vocab\.json and merges\.txt in .* cannot be read"),
         ("dream", "vocab.json", '{"!": "x"}', r"vocab\.json and merges\.txt in .* cannot be read"),
@@ -74,40 +72,12 @@ def test_added_tokens_that_cannot_be_read(entries, copy):
         read_tokenizer(folder)
 
 
-def test_added_tokens_of_older_folders(copy, folders, golden):
-    """Without flags: those with a name or in the list of special tokens are special."""
-    folder = copy("dream")
-    edit(folder / SETTINGS, lambda d: d.pop("added_tokens_decoder"))
-    old, new = read_tokenizer(folder), read_tokenizer(folders["dream"])
-    assert old.get_vocab() == new.get_vocab()
-    special = {token.content for token in old.get_added_tokens_decoder().values() if token.special}
-    assert special == {"<|endoftext|>", "<|beginoftext|>", "<|mask|>"}
-    for case in golden["dream"]["texts"]:
-        assert old.encode(case["text"], add_special_tokens=False).ids == case["ids"]
-
-
-def test_flags_of_added_tokens_are_kept(copy):
-    folder = copy("dream")
-    flags = {"lstrip": True, "rstrip": True, "normalized": True, "single_word": True, "special": False}
-    entry = {"content": "<extra>"} | flags
-    edit(folder / SETTINGS, lambda d: d["added_tokens_decoder"].update({"504": entry}))
-    token = read_tokenizer(folder).get_added_tokens_decoder()[504]
-    assert {flag: getattr(token, flag) for flag in flags} == flags
-
-
 def test_tokens_listed_beside_tokenizer_json(copy, scaled):
     """Where the two files differ, a token of the settings joins those of tokenizer.json, as in transformers."""
     folder = copy("llada")
     ids = scaled.special_ids(folder)
     edit(folder / "tokenizer.json", lambda d: d["added_tokens"].pop())
     assert read_tokenizer(folder).token_to_id("<|eot_id|>") == ids["<|eot_id|>"]
-
-
-def test_files_of_windows_and_of_qwen2_read_alike(copy, folders):
-    folder = copy("dream")
-    (folder / "merges.txt").write_bytes((folder / "merges.txt").read_bytes().replace(b"\n", b"\r\n"))
-    edit(folder / SETTINGS, lambda d: d.update(tokenizer_class="Qwen2Tokenizer"))
-    assert read_tokenizer(folder).to_str() == read_tokenizer(folders["dream"]).to_str()
 
 
 def test_a_tokenizer_that_would_cut_or_pad_does_not(copy, codecs):
@@ -211,10 +181,3 @@ def test_a_template_that_is_none(value, copy):
     (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(CheckpointError, match=r"chat_template\.jinja cannot be read"):
         ChatTemplate.read(folder)
-
-
-def test_templates_are_data_in_every_file(folders):
-    """No template of ours is written in Python: what a folder says is all there is."""
-    for kind in ("llada", "dream"):
-        settings = json.loads((folders[kind] / SETTINGS).read_text())
-        assert ChatTemplate.read(folders[kind]).source == settings["chat_template"]

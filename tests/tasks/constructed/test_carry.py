@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.helpers.constructed import DIGIT, LEVELS, NUMBER_WORDS, D, drafts, from_words, many
-from unmask.tasks.base import Draft
+from unmask.tasks import Example
 from unmask.tasks.constructed import carry
 
 _ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
@@ -48,7 +48,7 @@ def _plain(text: str) -> str:
     return text if "oman" in text else text.lower()
 
 
-def addends(draft: Draft) -> list[int]:
+def addends(draft: Example) -> list[int]:
     story = draft.prompt[: draft.prompt.index(next(line for line in draft.prompt.splitlines() if "[1]" in line))]
     if draft.level < 4:
         return numbers(story)

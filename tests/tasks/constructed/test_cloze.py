@@ -6,14 +6,13 @@ from collections.abc import Callable
 from itertools import permutations
 
 from tests.helpers.constructed import BELOW_100, LEVELS, NUMBER_WORDS, PAST, PER_LEVEL, clock, drafts, from_words, many
-from unmask.tasks import words
-from unmask.tasks.base import Draft
+from unmask.tasks import Example, words
 from unmask.tasks.constructed import cloze
 
 SOLVED = dict[int, str]
 
 
-def passage_of(draft: Draft) -> str:
+def passage_of(draft: Example) -> str:
     return draft.prompt.rsplit("\n", 1)[0]
 
 

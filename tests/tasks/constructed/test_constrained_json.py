@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.constructed import clock, many
-from unmask.tasks.base import Draft
+from unmask.tasks import Example
 from unmask.tasks.constructed import constrained_json
 
 
@@ -87,7 +87,7 @@ def compare(v: dict, left: str, sign: str, right: str) -> bool:
     return {">=": a >= b, ">": a > b, "<": a < b}[sign]
 
 
-def fields(draft: Draft) -> dict:
+def fields(draft: Example) -> dict:
     """The given fields as the prompt shows them; where it tells them in prose, at least all values must occur."""
     given = draft.constraints["given"]
     written = re.search(r'(?<!as )\{".*\}', draft.prompt)

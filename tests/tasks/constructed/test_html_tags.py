@@ -4,7 +4,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 from tests.helpers.constructed import LEVELS, drafts, many
-from unmask.tasks.base import Draft
+from unmask.tasks import Example
 from unmask.tasks.constructed import html_tags
 from unmask.tasks.words import text
 
@@ -42,7 +42,7 @@ class Stack(HTMLParser):
         self.tricks.add("comment")
 
 
-def parsed(draft: Draft) -> Stack:
+def parsed(draft: Example) -> Stack:
     stack = Stack()
     stack.feed(draft.prompt.rsplit("\n", 1)[0])
     stack.close()

@@ -7,13 +7,12 @@ from itertools import permutations
 import pytest
 
 from tests.helpers.constructed import PAST, drafts, many
-from unmask.tasks import words
-from unmask.tasks.base import Draft, Task
+from unmask.tasks import Example, Task, words
 from unmask.tasks.constructed import sparse
 from unmask.tasks.constructed.sparse.sentences import LABELS
 
 
-def sentence_of(draft: Draft) -> str:
+def sentence_of(draft: Example) -> str:
     """The sentence with its blanks, found by putting the answers in."""
     whole = str(draft.constraints["sentence"])
     pattern = []
@@ -27,11 +26,11 @@ def sentence_of(draft: Draft) -> str:
     return text
 
 
-def evidence_of(draft: Draft) -> str:
+def evidence_of(draft: Example) -> str:
     return draft.prompt.rsplit("\n", 1)[0].replace(sentence_of(draft), "\n")
 
 
-def visible(draft: Draft) -> set[str]:
+def visible(draft: Example) -> set[str]:
     return {word.strip(",.").lower() for word in sentence_of(draft).split() if "[" not in word}
 
 
@@ -41,7 +40,7 @@ def record_of(evidence: str) -> list[str]:
     return re.findall(rf"(?:^|[\n;,|:] ?)(?:{labels})(?:: | = | - )([\w-]+)(?=[;,|\n]| \||$)", evidence)
 
 
-def hidden_by(kind: str, draft: Draft) -> set[str] | None:
+def hidden_by(kind: str, draft: Example) -> set[str] | None:
     """The words that the evidence has and the sentence has not."""
     evidence, seen = evidence_of(draft), visible(draft)
     if kind == "questions":
@@ -107,7 +106,7 @@ def test_the_missing_words_are_the_ones_the_evidence_adds(task: Task) -> None:
     assert len(counts) == 7
 
 
-def pieces_make(draft: Draft) -> bool:
+def pieces_make(draft: Example) -> bool:
     """The pieces in the evidence are exactly the words of the sentence with the answers put in."""
     evidence = next(line for line in evidence_of(draft).splitlines() if re.search("order: |mixed: ", line))
     pieces = re.split(r" / | \| |; ", re.split("order: |mixed: ", evidence)[1].strip())

@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 
 from tests.helpers.constructed import LEVELS, PER_LEVEL, drafts, many
-from unmask.tasks.base import Draft
+from unmask.tasks import Example
 from unmask.tasks.constructed import unique_list
 
 
@@ -32,7 +32,7 @@ def test_the_list_follows_from_the_pool_in_the_prompt() -> None:
 
 
 def test_later_letters_decide_at_higher_levels() -> None:
-    def shared(draft: Draft) -> float:
+    def shared(draft: Example) -> float:
         neighbours = pairwise(sorted(draft.constraints["pool"]))
         return sum(sum(b.startswith(a[:n]) for n in range(1, len(a) + 1)) for a, b in neighbours) / 11
 

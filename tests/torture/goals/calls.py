@@ -109,7 +109,7 @@ Chosen = tuple[str, Callable[..., Any], dict[str, Any]]
 def _options() -> list[str]:
     from unmask.api.options import DecodeOptions
 
-    return [f.name for f in fields(DecodeOptions)] + ["block_length", "remasking", "threshold"]
+    return [*DecodeOptions.model_fields, "block_length", "remasking", "threshold"]
 
 
 def _load(rng: random.Random) -> Chosen:

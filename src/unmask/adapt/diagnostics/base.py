@@ -1,4 +1,4 @@
-"""What a diagnostic promises, and the quantities that several of them read off a trajectory."""
+"""The contract of a diagnostic, and the quantities that several of them read off a trajectory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
@@ -17,103 +17,104 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Reading:
-    """A diagnostic's answer for B rows: how strong its signal is, and what it would do instead."""
+    """Signal and proposal of a diagnostic for the B rows of a trajectory."""
 
     signal_B: Tensor
-    """d_j(z); NaN where it abstains."""
+    """d_j(z): how strongly the diagnostic speaks for its proposal; NaN where it abstains."""
     abstains_B: Tensor
-    """Rows whose history says nothing: they keep the reference's action."""
+    """Rows whose history says nothing. They keep the action that was read."""
     action: Action
-    """The reference's action with this one axis replaced."""
+    """The action that was read, with one axis replaced by the proposal."""
     ingredients: Mapping[str, Tensor] = field(default_factory=dict)
-    """What the signal was made of, the batch first: worth storing beside it."""
+    """Quantities that the signal is made of, worth storing beside it. Their first axis is the batch."""
 
 
 class Diagnostic(ABC):
-    """D_j of one axis: a signal and a proposal from the recorded past and the present prediction.
+    """A signal and a proposal for one axis, from the recorded past and the present prediction.
 
-    Frozen, draws nothing, runs no model. The decoder must ask for its `needs` and keep `memory` steps.
+    A diagnostic is frozen, draws no random numbers and runs no model. The decoder must ask for its `needs` and keep
+    `past_steps` steps.
     """
 
     name: ClassVar[str]
-    """What studies, tables and gate files call it."""
+    """Name in studies, tables and gate files."""
     axis: ClassVar[str]
-    """The axis that it proposes another action on; there may be several diagnostics of one axis."""
+    """Axis on which it proposes another action. Several diagnostics may share an axis."""
     ordered: ClassVar[bool] = True
-    """Whether it reads the order in which the action reveals, or only which positions."""
-    replays: ClassVar[bool] = False
-    """Whether `read`, once it is `sized`, only starts kernels of shapes that follow from its arguments' shapes. A GPU
-    may then record and replay it."""
+    """Whether it reads the order in which the action reveals positions, or only which positions."""
+    cuda_graph: ClassVar[bool] = False
+    """Whether `read` only launches kernels whose shapes follow from the shapes of its arguments. A GPU may then record
+    it as a CUDA graph and replay it."""
 
     @property
     def needs(self) -> Needs:
-        """What it reads of a prediction, the past ones included."""
+        """Parts of a prediction that it reads, in past steps too."""
         return Needs(divergence=True, attention=True)
 
     @property
     def past_steps(self) -> int:
-        """How many past steps it reads."""
+        """Number of past steps that it reads."""
         return 1
-
-    def sized(self, traj: Trajectory) -> "Diagnostic":
-        """The same diagnostic, told all that `read` would have to ask the device about the trajectory."""
-        return self
-
-    def bounded(self, length: int) -> "Diagnostic":
-        """The same diagnostic, sized for every trajectory of canvases of this length."""
-        return self
 
     @abstractmethod
     def read(self, traj: Trajectory, action: Action) -> Reading:
-        """Signal and proposal at the trajectory's state, where the reference would take `action`."""
+        """Read signal and proposal at the trajectory's state, where the reference would take `action`."""
 
 
-def silence(traj: Trajectory, action: Action) -> Reading:
-    """No row has a past."""
+def abstain(traj: Trajectory, action: Action) -> Reading:
+    """Abstain on all rows, as every diagnostic does before the first step."""
     nan_B = torch.full_like(traj.state.step_B, float("nan"), dtype=torch.float64)
     return Reading(nan_B, nan_B.isnan(), action)
 
 
-def once(traj: Trajectory, what: Hashable, make: Callable[[], T]) -> T:
-    """Kept with the trajectory, whose tensors are never written to: several diagnostics ask for the same."""
-    kept: dict[Hashable, Any] = traj.__dict__.setdefault("read", {})
-    if what not in kept:
-        kept[what] = make()
-    value: T = kept[what]
+def cache_on(traj: Trajectory, key: Hashable, make: Callable[[], T]) -> T:
+    """Compute a quantity once for a trajectory, because several diagnostics ask for the same one.
+
+    The cache lives in the trajectory's `__dict__`, so it ends with it. Tensors of a trajectory are never written to.
+    """
+    cache: dict[Hashable, Any] = traj.__dict__.setdefault("read", {})
+    if key not in cache:
+        cache[key] = make()
+    value: T = cache[key]
     return value
 
 
 def masked_twice(traj: Trajectory, last: Step) -> Tensor:
-    """P_t: positions masked, and predicted, at t - 1 and at t."""
+    """P_t: positions that were masked and predicted both at step t - 1 and at step t."""
 
     def make() -> Tensor:
         length = traj.state.tokens_BL.shape[1]
-        known_BL = traj.current_prediction.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
-        return traj.state.masked_BL & last.state.masked_BL & known_BL
+        predicted_BL = traj.current_prediction.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
+        return traj.state.masked_BL & last.state.masked_BL & predicted_BL
 
-    return once(traj, "masked twice", make)
+    return cache_on(traj, "masked twice", make)
 
 
-def eligible(state: State, action: Action) -> Tensor:
-    """Where `apply` would reveal: the region, cut to what is masked once the action has re-masked."""
+def predicted_positions(traj: Trajectory) -> Tensor:
+    """M: masked positions that have a prediction."""
+    return traj.state.masked_BL & traj.current_prediction.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
+
+
+def open_positions(state: State, action: Action) -> Tensor:
+    """Positions that `apply` may reveal: those of the region that are masked once the action has remasked."""
     masked_BL = state.masked_BL
     if action.remask_BL is not None:
         masked_BL = masked_BL | (action.remask_BL & state.revisable_BL)
     return action.region_BL & masked_BL
 
 
-def count(state: State, action: Action) -> Tensor:
-    """How many positions `apply` would reveal."""
-    return reveal_count(action.kappa_B, eligible(state, action).sum(-1))
+def planned_count(state: State, action: Action) -> Tensor:
+    """Number of positions that `apply` would reveal."""
+    return reveal_count(action.kappa_B, open_positions(state, action).sum(-1))
 
 
-def mixed(prediction: Prediction, action: Action) -> Tensor:
-    """The priority landscape of a prediction under the action's mixture."""
+def priority(prediction: Prediction, action: Action) -> Tensor:
+    """Score of every position under the action's mixture of rules."""
     return score.mix(action.alpha_BJ, score.landscape(prediction, action.region_BL.shape[1]))
 
 
-def asked(value: Tensor | None, what: str) -> Tensor:
-    """A part of a prediction that the diagnostic's needs ask for."""
+def require_part(value: Tensor | None, what: str) -> Tensor:
+    """Return a part of a prediction, or refuse a prediction that was made without it."""
     if value is None:
         raise ConfigError(
             f"{what} is None; allowed: predictions made with the diagnostic's needs, the past ones included; "
@@ -122,6 +123,6 @@ def asked(value: Tensor | None, what: str) -> Tensor:
     return value
 
 
-def total(x_BL: Tensor) -> Tensor:
-    """Sum over the last axis in its order, so that padding cannot change how it is rounded."""
+def ordered_sum(x_BL: Tensor) -> Tensor:
+    """Sum over the last axis from left to right, so that padding cannot change how it is rounded."""
     return x_BL.cumsum(-1)[..., -1]

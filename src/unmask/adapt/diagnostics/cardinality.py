@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, eligible, mixed, silence
-from unmask.adapt.diagnostics.region import drifting_region, loop_sizes, predicted, with_loops
+from unmask.adapt.diagnostics.base import Diagnostic, Reading, abstain, open_positions, predicted_positions, priority
+from unmask.adapt.diagnostics.context_transfer import attention, received, reliability, sensitivity, supplied
+from unmask.adapt.diagnostics.region import drifting_region
 from unmask.adapt.diagnostics.score import scored_by
-from unmask.adapt.diagnostics.transfer import attention, received, reliability, sensitivity, supplied
 from unmask.axes import CARDINALITY, fraction, k_min
 from unmask.base.errors import require
 from unmask.core import Action, State, Step, Trajectory
@@ -17,46 +17,36 @@ from unmask.core import Action, State, Step, Trajectory
 
 @dataclass(frozen=True)
 class CardinalityDiagnostic(Diagnostic):
-    """Context transfer within a support. Signal: V(k-hat), the balance of what goes beyond k_min.
+    """Context transfer within a support. Signal: V(k-hat), the balance of the positions beyond k_min.
 
-    The proposal changes the count alone: support and mixture are where and in which order candidates are weighed, and
-    as many positions as were found are revealed of the reference's region, in the reference's order.
+    The proposal changes the count alone. Support and mixture only say where and in which order candidates are weighed;
+    that many positions are then revealed of the reference's region, in the reference's order.
     """
 
     name: ClassVar[str] = "cardinality"
     axis: ClassVar[str] = CARDINALITY.name
-    replays: ClassVar[bool] = True
+    cuda_graph: ClassVar[bool] = True
     support: ClassVar[str] = "region"
     """Candidates: the reference's `region`, or the region program's set of max(k_min, ceil(m / 2)) positions
     (`program`), or of min(m, 2 k_min), this batch and the next (`two-rounds`)."""
     mixture: ClassVar[str] = "reference"
-    """Whose scores order them: the reference's, or those of the `diagnosed` mixture."""
-    loops: ClassVar[tuple[int, int] | None] = None
+    """Mixture whose scores order the candidates: the reference's, or the `diagnosed` one."""
     epsilon: float = 1e-3
-    """Attention below this share of a row is too little to credit an answer to."""
+    """Attention below this share of a row is too little to credit a reaction to."""
 
     def __post_init__(self) -> None:
         require(0 < self.epsilon < float("inf"), "epsilon", self.epsilon, "above 0", "e.g. 0.001")
 
-    def sized(self, traj: Trajectory) -> "CardinalityDiagnostic":
-        if self.support == "region":
-            return self
-        loops = loop_sizes(traj.state, support_budget(self.support, traj.state, traj.state.masked_BL.sum(-1)))
-        return with_loops(self, loops)
-
-    def bounded(self, length: int) -> "CardinalityDiagnostic":
-        return self if self.support == "region" else with_loops(self, (length, length))
-
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
         if last is None:
-            return silence(traj, action)
+            return abstain(traj, action)
         L = state.tokens_BL.shape[1]
         answered = sensitivity(traj, last, self.epsilon)
         weighed = scored_by(self.mixture, traj, action)
-        region_BL = eligible(state, action)
+        region_BL = open_positions(state, action)
         support_BL, found_B = self._support(traj, last, weighed, region_BL)
-        order_BL = candidate_order(mixed(traj.current_prediction, weighed), support_BL)
+        order_BL = candidate_order(priority(traj.current_prediction, weighed), support_BL)
         gamma_BL = balance(
             attention(traj.current_prediction, L),
             torch.where(support_BL, reliability(traj.current_prediction, L), 0.0),
@@ -78,16 +68,55 @@ class CardinalityDiagnostic(Diagnostic):
         )
 
     def _support(self, traj: Trajectory, last: Step, weighed: Action, region_BL: Tensor) -> tuple[Tensor, Tensor]:
-        """The candidates, and on which rows there are any: region selection abstains where it knows no drift."""
+        """Candidates, and a mask of rows that have any: the region program abstains where it knows no drift."""
         if self.support == "region":
             return region_BL, torch.ones_like(region_BL[:, 0])
-        budget_B = support_budget(self.support, traj.state, predicted(traj).sum(-1))
-        nu_B, support_BL = drifting_region(traj, last, weighed, budget_B, self.loops)
+        budget_B = support_budget(self.support, traj.state, predicted_positions(traj).sum(-1))
+        nu_B, support_BL = drifting_region(traj, last, weighed, budget_B)
         return support_BL, ~nu_B.isnan()
 
 
+# Second readings of the paper's text, each under a name of its own: `cardinality:support:mixture`. docs/diagnostics.md
+
+
+class DiagnosedCardinality(CardinalityDiagnostic):
+    """The reference's region, ordered by the diagnosed mixture."""
+
+    name: ClassVar[str] = "cardinality:diagnosed"
+    mixture: ClassVar[str] = "diagnosed"
+
+
+class ProgramCardinality(CardinalityDiagnostic):
+    """The set that the region program selects, ordered by the diagnosed mixture: the text to the letter."""
+
+    name: ClassVar[str] = "cardinality:program"
+    support: ClassVar[str] = "program"
+    mixture: ClassVar[str] = "diagnosed"
+
+
+class ReferenceProgramCardinality(CardinalityDiagnostic):
+    """The set that the region program selects, under the reference's mixture."""
+
+    name: ClassVar[str] = "cardinality:program:reference"
+    support: ClassVar[str] = "program"
+
+
+class TwoRoundsCardinality(CardinalityDiagnostic):
+    """This batch and the next, so that the equation's later candidates are the theorem's B'."""
+
+    name: ClassVar[str] = "cardinality:two-rounds"
+    support: ClassVar[str] = "two-rounds"
+
+
+class DiagnosedTwoRoundsCardinality(TwoRoundsCardinality):
+    """This batch and the next, under the diagnosed mixture."""
+
+    name: ClassVar[str] = "cardinality:two-rounds:diagnosed"
+    mixture: ClassVar[str] = "diagnosed"
+
+
 def support_budget(support: str, state: State, n_B: Tensor) -> Tensor:
-    """b of `app:cardinality_diagnostic` for a support that the region program selects of n positions."""
+    """Size b of a support that the region program selects from n positions. `app:cardinality_diagnostic`"""
     least_B = k_min(state)
     most_B = torch.maximum(least_B, (n_B + 1) // 2) if support == "program" else 2 * least_B
     return torch.minimum(most_B, n_B)
@@ -100,10 +129,10 @@ def candidate_order(score_BL: Tensor, region_BL: Tensor) -> Tensor:
 
 
 def balance(phi_BLL: Tensor, source_BL: Tensor, tau_BL: Tensor, order_BL: Tensor) -> Tensor:
-    """Gamma of each position when it is added to all that come before it in the order.
+    """Balance Gamma of each position when it is added to all that come before it in the order.
 
-    What it would give to those after it, minus what it could have got from those before. Positions outside the
-    region have source and tau 0. `eq:app_card_balance`
+    The context it would give to those after it, minus the context it could have got from those before. Positions
+    outside the region have source and tau 0. `eq:app_card_balance`
     """
     rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
     place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
@@ -112,7 +141,7 @@ def balance(phi_BLL: Tensor, source_BL: Tensor, tau_BL: Tensor, order_BL: Tensor
 
 
 def value(gamma_BL: Tensor, least_B: Tensor, most_B: Tensor) -> Tensor:
-    """V(k) for k = 0 to L, from the balances in the order of candidates; -inf outside [least, most].
+    """Value V(k) for k = 0 to L, from the balances in the order of candidates; -inf outside [least, most].
 
     `eq:app_card_value`
     """

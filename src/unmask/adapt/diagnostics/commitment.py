@@ -10,12 +10,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, asked, count, eligible, mixed, silence
-from unmask.adapt.diagnostics.transfer import attention, reliability, sensitivity, supplied
+from unmask.adapt.diagnostics.base import (
+    Diagnostic,
+    Reading,
+    abstain,
+    open_positions,
+    planned_count,
+    priority,
+    require_part,
+)
+from unmask.adapt.diagnostics.context_transfer import attention, reliability, sensitivity, supplied
 from unmask.axes import COMMITMENT, score
 from unmask.base.errors import require
 from unmask.core import Action, Trajectory
-from unmask.mechanisms import flip_radius
 
 
 @dataclass(frozen=True)
@@ -25,11 +32,11 @@ class CommitmentDiagnostic(Diagnostic):
     name: ClassVar[str] = "commitment"
     axis: ClassVar[str] = COMMITMENT.name
     ordered: ClassVar[bool] = False
-    replays: ClassVar[bool] = True
+    cuda_graph: ClassVar[bool] = True
     epsilon: float = 1e-3
-    """As in the cardinality diagnostic."""
+    """Attention below this share of a row is too little to credit a reaction to."""
     window: int = 4
-    """How many transitions back the posterior's movement is looked at."""
+    """Number of past transitions over which the posterior's movement is read."""
 
     def __post_init__(self) -> None:
         require(0 < self.epsilon < float("inf"), "epsilon", self.epsilon, "above 0", "e.g. 0.001")
@@ -42,10 +49,12 @@ class CommitmentDiagnostic(Diagnostic):
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
         if last is None:
-            return silence(traj, action)
+            return abstain(traj, action)
         L = state.tokens_BL.shape[1]
         answered = sensitivity(traj, last, self.epsilon)
-        new_BL = score.best(mixed(traj.current_prediction, action), eligible(state, action), count(state, action))
+        new_BL = score.best(
+            priority(traj.current_prediction, action), open_positions(state, action), planned_count(state, action)
+        )
         waiting_BL = state.masked_BL & ~new_BL
         tau_BL = torch.where(waiting_BL, answered.tau_BL, 0.0)
         beta_BL = reliability(traj.current_prediction, L) * supplied(attention(traj.current_prediction, L), tau_BL)
@@ -54,7 +63,7 @@ class CommitmentDiagnostic(Diagnostic):
         eta_BL = (rho_BL - flip_radius(p_BLK[..., 0], p_BLK[..., 1])).clamp(min=0)
 
         judged_BL = new_BL & ~rho_BL.isnan()
-        # Nobody left to give context to makes beta 0; somebody whose sensitivity is unknown makes it unknown.
+        # With no position left to give context to, beta is 0. With one whose sensitivity is unknown, beta is unknown.
         valued_B = (answered.known_BL & waiting_BL).any(-1) | ~waiting_BL.any(-1)
         abstains_B = ~(judged_BL.any(-1) & valued_B)
         excess_BL = torch.where(judged_BL, eta_BL - beta_BL, -torch.inf)
@@ -69,16 +78,27 @@ class CommitmentDiagnostic(Diagnostic):
 
 
 def displacement(traj: Trajectory, window: int) -> Tensor:
-    """rho: the largest KL(p_{tau-1} || p_tau) of the last transitions, OLD posterior first; NaN where there is none.
+    """Revision radius rho: the largest KL(p_{tau-1} || p_tau) of the last transitions; NaN where there is none.
 
-    Only transitions count at whose both ends the position was masked. Old first, because the ball of
-    `thm:commitment_regime` is centred at the posterior that is left. `eq:app_revision_radius`
+    A transition counts where the position was masked before and after it. The old posterior comes first, because the
+    ball of `thm:commitment_regime` is centred at the posterior that is left. `eq:app_revision_radius`
     """
     L = traj.state.tokens_BL.shape[1]
     seen = [(traj.current_prediction, traj.state), *((step.prediction, step.state) for step in reversed(traj.steps))]
     rho_BL = torch.full_like(traj.state.tokens_BL, -torch.inf, dtype=torch.float64)
     for (prediction, after), (_, before) in islice(pairwise(seen), window):
-        moved_BL = asked(prediction.displacement_BN, "displacement")[:, :L].double()
+        moved_BL = require_part(prediction.displacement_BN, "displacement")[:, :L].double()
         known_BL = after.masked_BL & before.masked_BL & ~moved_BL.isnan()
         rho_BL = torch.where(known_BL, torch.maximum(rho_BL, moved_BL), rho_BL)
     return torch.where(rho_BL.isinf(), torch.nan, rho_BL)
+
+
+def flip_radius(p1_B: Tensor, p2_B: Tensor) -> Tensor:
+    """Least KL(p || q) that makes the two leading tokens equally probable, gamma.
+
+    Written in the relative margin, whose logarithms lose no digits near a tie and are finite at p2 = 0.
+    `eq:commitment_flip_radius`
+    """
+    p1_B, p2_B = p1_B.double(), p2_B.double()
+    margin_B = (p1_B - p2_B) / (p1_B + p2_B)
+    return torch.special.xlog1py(p1_B, margin_B) + torch.special.xlog1py(p2_B, -margin_B)

@@ -1,26 +1,33 @@
-"""Region: where candidates may be drawn from, when priorities drift between neighbours. `app:region_diagnostic`
+"""Region: where positions may be revealed while priorities drift between neighbours. `app:region_diagnostic`
 
-Masked positions lie on a chain; the boundary between neighbours that are g apart has weight 1/g. How much priority
-has crossed boundaries since the last step is the radius nu; the proposed region holds the most priority once nu times
-its cut is paid.
+Masked positions lie on a chain. The boundary between neighbours that are g apart has weight 1/g. The radius nu is the
+most priority that has crossed a boundary since the last step, per weight. The proposed region holds the most priority
+once nu times its cut is paid.
 """
 
 import importlib
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, count, masked_twice, mixed, silence, total
+from unmask.adapt.diagnostics.base import (
+    Diagnostic,
+    Reading,
+    abstain,
+    masked_twice,
+    ordered_sum,
+    planned_count,
+    predicted_positions,
+    priority,
+)
 from unmask.adapt.diagnostics.score import scored_by
 from unmask.axes import REGION, fraction, k_min
 from unmask.base.errors import require, warn_once
-from unmask.core import Action, Needs, State, Step, Trajectory
-
-D = TypeVar("D", bound=Diagnostic)
+from unmask.core import Action, Needs, Step, Trajectory
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,12 @@ class RegionDiagnostic(Diagnostic):
 
     name: ClassVar[str] = "region"
     axis: ClassVar[str] = REGION.name
-    replays: ClassVar[bool] = True
+    cuda_graph: ClassVar[bool] = True
     mixture: ClassVar[str] = "reference"
-    """Whose scores drift and are gathered: the reference's, or those of the `diagnosed` mixture. The proposal's own
-    order stays the reference's."""
+    """Mixture whose scores drift and are gathered: the reference's, or the `diagnosed` one. The proposal's own order
+    stays the reference's."""
     holds: ClassVar[str] = "count"
-    """What of the reference the proposal keeps: how many it reveals, or which `share` of what may be revealed."""
-    loops: ClassVar[tuple[int, int] | None] = None
+    """What the proposal keeps of the reference: the `count` of revealed positions, or their `share` of open ones."""
     budget: float = 0.5
     """Share of the masked positions that the region holds, rounded up; at least k_min positions."""
 
@@ -44,27 +50,20 @@ class RegionDiagnostic(Diagnostic):
 
     @property
     def needs(self) -> Needs:
-        """The reference's mixture needs what the reference needs; a diagnosed one what the score diagnostic does."""
+        """Nothing beyond the reference's own needs, or those of the score diagnostic for a diagnosed mixture."""
         return super().needs if self.mixture == "diagnosed" else Needs()
-
-    def sized(self, traj: Trajectory) -> "RegionDiagnostic":
-        if _kernel(traj.state.tokens_BL.device) is not None:
-            return self.bounded(traj.state.tokens_BL.shape[1])
-        return with_loops(self, loop_sizes(traj.state, self._budget(traj.state, traj.state.masked_BL.sum(-1))))
-
-    def bounded(self, length: int) -> "RegionDiagnostic":
-        return with_loops(self, (length, length))
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
         if last is None:
-            return silence(traj, action)
-        open_BL = predicted(traj)
-        budget_B = self._budget(state, open_BL.sum(-1))
-        nu_B, region_BL = drifting_region(traj, last, scored_by(self.mixture, traj, action), budget_B, self.loops)
+            return abstain(traj, action)
+        n_B = predicted_positions(traj).sum(-1)
+        # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
+        share_B = (self.budget * n_B.double() - 1e-9).ceil().long()
+        budget_B = torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
+        nu_B, region_BL = drifting_region(traj, last, scored_by(self.mixture, traj, action), budget_B)
         abstains_B = nu_B.isnan()
-        kept_B = budget_B if self.holds == "count" else open_BL.sum(-1)
-        kappa_B = fraction(count(state, action), kept_B)
+        kappa_B = fraction(planned_count(state, action), budget_B if self.holds == "count" else n_B)
         return Reading(
             nu_B,
             abstains_B,
@@ -76,116 +75,116 @@ class RegionDiagnostic(Diagnostic):
             {"nu_B": nu_B, "budget_B": budget_B},
         )
 
-    def _budget(self, state: State, n_B: Tensor) -> Tensor:
-        # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
-        share_B = (self.budget * n_B.double() - 1e-9).ceil().long()
-        return torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
+
+# Second readings of the paper's text, each under a name of its own: `region:mixture:holds`. docs/diagnostics.md
 
 
-def predicted(traj: Trajectory) -> Tensor:
-    """M: masked positions with a prediction."""
-    return traj.state.masked_BL & traj.current_prediction.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
+class DiagnosedRegion(RegionDiagnostic):
+    """Drift and region under the diagnosed mixture."""
+
+    name: ClassVar[str] = "region:diagnosed"
+    mixture: ClassVar[str] = "diagnosed"
 
 
-def drifting_region(
-    traj: Trajectory, last: Step, action: Action, budget_B: Tensor, loops: tuple[int, int] | None = None
-) -> tuple[Tensor, Tensor]:
-    """nu, and the best region of so many positions that pays for it, both under the action's mixture."""
-    now_BL, before_BL = mixed(traj.current_prediction, action), mixed(last.prediction, action)
+class ShareRegion(RegionDiagnostic):
+    """The reference's kappa is kept, so that a smaller region reveals fewer positions."""
+
+    name: ClassVar[str] = "region:share"
+    holds: ClassVar[str] = "share"
+
+
+class DiagnosedShareRegion(DiagnosedRegion):
+    """The diagnosed mixture, with the reference's kappa."""
+
+    name: ClassVar[str] = "region:diagnosed:share"
+    holds: ClassVar[str] = "share"
+
+
+def drifting_region(traj: Trajectory, last: Step, action: Action, budget_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Radius nu, and the best region of `budget_B` positions at that radius, both under the action's mixture."""
+    now_BL, before_BL = priority(traj.current_prediction, action), priority(last.prediction, action)
     nu_B = transport_radius(before_BL, now_BL, masked_twice(traj, last))
-    return nu_B, best_region(now_BL, predicted(traj), nu_B.nan_to_num(0.0), budget_B, loops)
-
-
-def loop_sizes(state: State, budget_B: Tensor) -> tuple[int, int]:
-    """How long the program's loops must be for all rows: in eighths of the canvas, so that few sizes differ. On a GPU
-    each is a recording of its own."""
-    grain = -(-state.tokens_BL.shape[1] // 8)
-    width, most = torch.stack((state.masked_BL.sum(-1), budget_B)).amax(-1).tolist()
-    return -(-width // grain) * grain, -(-most // grain) * grain
-
-
-def with_loops(diagnostic: D, loops: tuple[int, int]) -> D:
-    """The same diagnostic, which knows how long the program's loops are: at least as many positions as any row has
-    masked, and as any region holds."""
-    sized: D = _with_loops(type(diagnostic))(**vars(diagnostic), loops=loops)
-    return sized
-
-
-@cache
-def _with_loops(kind: type) -> Any:
-    """A kind that is equal where its loops are, too, and asks for none; its name and readings stay."""
-    body: dict[str, Any] = {"__annotations__": {"loops": tuple[int, int]}, "__module__": kind.__module__}
-    body |= {"sized": lambda self, traj: self, "bounded": lambda self, length: self}
-    return dataclass(frozen=True, kw_only=True)(type(f"Sized{kind.__name__}", (kind,), body))
+    return nu_B, best_region(now_BL, predicted_positions(traj), nu_B.nan_to_num(0.0), budget_B)
 
 
 def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:
-    """max over boundaries of |sum of drift to their left| / weight; NaN with fewer than two positions.
+    """Largest |sum of drift to the left of a boundary| / weight; NaN with fewer than two positions.
 
     Both landscapes are centred over the positions, so that only redistribution counts. `eq:app_transport_radius`
     """
     n_B1 = both_BL.sum(-1, keepdim=True)
     drift_BL = torch.where(both_BL, now_BL - before_BL, 0.0)
-    centre_B1 = total(drift_BL)[:, None] / n_B1
+    centre_B1 = ordered_sum(drift_BL)[:, None] / n_B1
     crossed_BL = torch.where(both_BL, drift_BL - centre_B1, 0.0).cumsum(-1).abs()
-    gap_BL = _next_gap(both_BL)
+    # Distance from each member to the next one, which is 1 / weight; 0 off the set and at its last member.
+    L = both_BL.shape[1]
+    position_L = torch.arange(L, device=both_BL.device)
+    at_BL = torch.where(both_BL, position_L, 2 * L)
+    next_BL = torch.full_like(at_BL, 2 * L)
+    next_BL[:, :-1] = at_BL.flip(-1).cummin(-1).values.flip(-1)[:, 1:]
+    gap_BL = torch.where(both_BL & (next_BL < L), next_BL - position_L, 0)
     nu_B = torch.where(gap_BL > 0, crossed_BL * gap_BL, 0.0).amax(-1)
     return torch.where(n_B1[:, 0] >= 2, nu_B, torch.nan)
 
 
-def best_region(
-    score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor, loops: tuple[int, int] | None = None
-) -> Tensor:
-    """argmax over sets of `budget` open positions of s'r - nu Cut(r); ties go to the lower positions.
+def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor) -> Tensor:
+    """Maximise s'r - nu Cut(r) over the sets of `budget_B` open positions; ties go to the lower positions.
 
     Exact: of all best sets it is the lexicographically first, as sorted positions. `eq:method_region`
 
-    The program walks over the number of selected positions and is vectorised over rows and positions: the c-th
-    selected position i either follows i - 1, or opens a new run after the best place where the last one could have
+    The program walks over the number of selected positions and is vectorised over rows and positions. The c-th
+    selected position i either follows i - 1, or opens a new run after the best place where the last run could have
     ended, which is a running maximum. Positions are taken from right to left, because a running maximum settles ties
-    for its last entry. O(m b) time; values O(m), and one back-pointer for each position and number.
-
-    `loops` bounds the number of open positions and the budget; without it the device is asked. On a GPU with Triton
-    each row is a program with a loop of its own, and neither is needed.
+    for its last entry. O(m b) time with O(m) values, and one back-pointer for each position and number.
     """
-    B, L = score_BL.shape
-    if (kernel := _kernel(score_BL.device)) is not None:
+    L, device = score_BL.shape[1], score_BL.device
+    if (kernel := _load_kernel(device)) is not None:
+        # Each row is a program of its own, with as many rounds as its budget.
         sets_BL: Tensor = kernel.best_sets(*_chain(score_BL, open_BL, nu_B, L), budget_B)
         return sets_BL
-    width, most = _sizes(open_BL, budget_B) if loops is None else loops
-    width = min(max(width, 1), L)
+    if device.type == "cuda":
+        # Asking the device for the sizes would make the host wait, which a recorded graph may not do.
+        return _best_sets(score_BL, open_BL, nu_B, budget_B, width=L, most=L)
+    width, most = torch.stack((open_BL.sum(-1), budget_B)).amax(-1).tolist()
+    return _best_sets(score_BL, open_BL, nu_B, budget_B, width=max(width, 1), most=most)
+
+
+def _best_sets(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor, *, width: int, most: int) -> Tensor:
+    """Run the region program in plain torch, for at most `width` open positions and budgets of at most `most`."""
+    (B, L), device = score_BL.shape, score_BL.device
     gain_BW, toll_BX, place_BW = _chain(score_BL, open_BL, nu_B, width)
     end_BY = torch.nn.functional.pad(toll_BX[:, 1:], (2, 0))
 
     # Position i stands at i + 2. After c rounds, with i the c-th selected position, `run` is the best value, `closed`
-    # the best of any up to i once its run has ended, and `closed_at` who that was. back[c, i]: the c-th selected
-    # position when the next one is i; the last column is for no next one, where rows with a smaller budget wait.
+    # the best of any up to i once its run has ended, and `closed_at` the position where that is. back[c, i] is the
+    # c-th selected position when the next one is i. The last column stands for "no next one": rows with a smaller
+    # budget wait there.
     run_BY = gain_BW.new_full((B, width + 2), -torch.inf)
     closed_BY = torch.zeros_like(run_BY)
-    closed_at_KBY = torch.ones(most + 1, B, width + 2, dtype=torch.long, device=open_BL.device)
-    back_KBZ = torch.empty(most + 1, B, width + 3, dtype=torch.long, device=open_BL.device)
-    before_W = torch.arange(1, width + 1, device=open_BL.device)
+    closed_at_KBY = torch.ones(most + 1, B, width + 2, dtype=torch.long, device=device)
+    back_KBZ = torch.empty(most + 1, B, width + 3, dtype=torch.long, device=device)
+    before_W = torch.arange(1, width + 1, device=device)
     for c in range(1, most + 1):
         stayed_BW, opened_BW = run_BY[:, 1:-1], closed_BY[:, :-2] - toll_BX[:, :-1]
         back_BW = back_KBZ[c - 1, :, 2:-1]
         torch.where(stayed_BW >= opened_BW, before_W, closed_at_KBY[c - 1, :, :-2], out=back_BW)
         torch.add(torch.maximum(stayed_BW, opened_BW), gain_BW, out=run_BY[:, 2:])
         torch.cummax(run_BY - end_BY, -1, out=(closed_BY, closed_at_KBY[c]))
-    none, count_K1 = width + 2, torch.arange(1, most + 1, device=open_BL.device)[:, None]
+    none, count_K1 = width + 2, torch.arange(1, most + 1, device=device)[:, None]
     back_KBZ[1:, :, -1] = torch.where(budget_B >= count_K1, closed_at_KBY[1:, :, -1], none)
 
-    at_B1 = torch.full((B, 1), none, device=open_BL.device)
+    at_B1 = torch.full((B, 1), none, device=device)
     places = [at_B1]
     for c in range(most, 0, -1):
         at_B1 = back_KBZ[c].gather(1, at_B1)
         places.append(at_B1)
     home_BZ = torch.nn.functional.pad(torch.where(place_BW >= 0, place_BW, L), (2, 1), value=L)
     chosen_BK = home_BZ.gather(1, torch.cat(places, -1))
-    return torch.zeros(B, L + 1, dtype=torch.bool, device=open_BL.device).scatter(1, chosen_BK, True)[:, :L]
+    return torch.zeros(B, L + 1, dtype=torch.bool, device=device).scatter(1, chosen_BK, True)[:, :L]
 
 
 def _chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Open positions from right to left: what each adds, what is paid between neighbours, and where it is (or -1).
+    """Gain, toll and place of open positions from right to left; the place is -1 behind a row's last position.
 
     toll[i] is paid between i - 1 and i; there is none at either end.
     """
@@ -199,33 +198,17 @@ def _chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, width: int) -> tuple
 
 
 @cache
-def _kernel(device: torch.device) -> ModuleType | None:
-    """The kernel where the device can run it, which one small launch shows; else the plain program runs."""
+def _load_kernel(device: torch.device) -> ModuleType | None:
+    """Load the Triton kernel where the device can run it, which one small launch shows. Elsewhere None."""
     if device.type != "cuda":
         return None
     try:
-        kernel = importlib.import_module("unmask.adapt.diagnostics.region_kernel")
+        kernel = importlib.import_module("unmask.adapt.diagnostics.region_triton")
         one_B, two_BW = torch.ones(1, dtype=torch.long, device=device), torch.ones(1, 2, device=device).double()
         kernel.best_sets(two_BW, two_BW.new_zeros(1, 3), one_B.new_tensor([[1, 0]]), one_B)
         torch.cuda.synchronize(device)
-    except Exception as error:  # whatever an import, a compiler or a driver raises, the plain program is there
+    except Exception as error:  # An import, a compiler or a driver may raise anything. The plain program is there.
         reason = str(error).splitlines()[0] if str(error) else ""
         warn_once(f"regions are searched without a kernel, which takes longer: {type(error).__name__}: {reason}")
         return None
     return kernel
-
-
-def _next_gap(in_set_BL: Tensor) -> Tensor:
-    """Distance from each member to the next one; 0 off the set and at its last member."""
-    L = in_set_BL.shape[1]
-    position_L = torch.arange(L, device=in_set_BL.device)
-    at_BL = torch.where(in_set_BL, position_L, 2 * L)
-    after_BL = torch.full_like(at_BL, 2 * L)
-    after_BL[:, :-1] = at_BL.flip(-1).cummin(-1).values.flip(-1)[:, 1:]
-    return torch.where(in_set_BL & (after_BL < L), after_BL - position_L, 0)
-
-
-def _sizes(open_BL: Tensor, budget_B: Tensor) -> tuple[int, int]:
-    """How many positions the widest row has, and the largest budget."""
-    width, most = torch.stack((open_BL.sum(-1), budget_B)).amax(-1).tolist()
-    return width, most

@@ -13,11 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, asked, masked_twice, silence
+from unmask.adapt.diagnostics.base import Diagnostic, Reading, abstain, masked_twice, require_part
 from unmask.axes import SCORE, score
 from unmask.base.errors import require
 from unmask.core import Action, Noise, Trajectory
-from unmask.mechanisms import psi
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class ScoreDiagnostic(Diagnostic):
 
     name: ClassVar[str] = "score"
     axis: ClassVar[str] = SCORE.name
-    replays: ClassVar[bool] = True
+    cuda_graph: ClassVar[bool] = True
     pairs: int = 256
     """How many pairs of positions are compared; all of them where there are fewer."""
     ridge: float = 1e-3
@@ -39,11 +38,11 @@ class ScoreDiagnostic(Diagnostic):
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last = traj.last
         if last is None:
-            return silence(traj, action)
-        delta_BL = asked(traj.current_prediction.drift_BN, "drift")[:, : action.region_BL.shape[1]].double()
-        # A recorded step keeps neither on its own account: without them two rules would drop out unseen.
-        asked(last.prediction.drift_BN, "drift of the last step")
-        asked(last.prediction.visible_BN, "visible attention of the last step")
+            return abstain(traj, action)
+        delta_BL = require_part(traj.current_prediction.drift_BN, "drift")[:, : action.region_BL.shape[1]].double()
+        # Without these parts of the last step two rules would silently drop out of its landscape.
+        require_part(last.prediction.drift_BN, "drift of the last step")
+        require_part(last.prediction.visible_BN, "visible attention of the last step")
         before_BLJ = score.landscape(last.prediction, action.region_BL.shape[1])
 
         both_BL = masked_twice(traj, last) & ~delta_BL.isnan()
@@ -64,27 +63,38 @@ class ScoreDiagnostic(Diagnostic):
 
 
 def scored_by(mixture: str, traj: Trajectory, action: Action) -> Action:
-    """The action, under the `diagnosed` mixture if that is asked for; where none could be diagnosed, under its own."""
+    """Give the action the diagnosed mixture if `mixture` says so. Rows where none can be diagnosed keep their own."""
     return action if mixture == "reference" else ScoreDiagnostic().read(traj, action).action
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """P pairs of canvas positions per row; where `drawn_BP` is False there were no more."""
+    """P pairs of canvas positions per row. `drawn_BP` is False for the rest of a row that has fewer pairs."""
 
     i_BP: Tensor
     j_BP: Tensor
     drawn_BP: Tensor
 
 
+def psi(alpha_BJ: Tensor, mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
+    """Ranking evidence of a mixture relative to its uncertainty: Psi of `thm:score_aggregation`.
+
+    Psi does not change when alpha is scaled.
+    """
+    alpha_BJ, sigma_BJJ = alpha_BJ.double(), sigma_BJJ.double()
+    evidence_B = (alpha_BJ * mu_BJ.double()).sum(-1)
+    projected_BJ = (sigma_BJJ * alpha_BJ[..., None, :]).sum(-1)
+    return evidence_B / (alpha_BJ * projected_BJ).sum(-1).sqrt()
+
+
 def signal(ingredients: Mapping[str, Tensor], fixed_BJ: Tensor) -> Tensor:
-    """Psi(alpha-hat) - Psi(alpha-fix) for any fixed mixture, from a stored reading."""
+    """Psi of the proposed mixture minus Psi of a fixed mixture, from the ingredients of a stored reading."""
     mu_BJ, sigma_BJJ = ingredients["mu_BJ"], ingredients["sigma_BJJ"]
     return psi(ingredients["alpha_BJ"], mu_BJ, sigma_BJJ) - psi(fixed_BJ, mu_BJ, sigma_BJJ)
 
 
 def draw_pairs(both_BL: Tensor, step_B: Tensor, pairs: int) -> Pairs:
-    """Distinct pairs from each row's set: all n (n - 1) / 2 where that is no more than asked for.
+    """Draw distinct pairs from each row's set; all n (n - 1) / 2 of them where that is at most `pairs`.
 
     The set is shuffled and written on a circle; then come all neighbours at distance 1, at distance 2, and so on. So
     no pair comes twice, each has the same chance, and each position stands in about as many pairs as any other. The
@@ -104,7 +114,7 @@ def draw_pairs(both_BL: Tensor, step_B: Tensor, pairs: int) -> Pairs:
 
 
 def signed_evidence(before_BLJ: Tensor, delta_BL: Tensor, pair: Pairs) -> tuple[Tensor, Tensor]:
-    """x = sign(delta_j - delta_i) (s(i) - s(j)) of each pair and rule, and which pairs say anything.
+    """Evidence x = sign(delta_j - delta_i) (s(i) - s(j)) of each pair and rule, and a mask of pairs that moved apart.
 
     `delta` is the drift KL(p_t || p_{t-1}), new posterior first. `eq:app_signed_evidence`
     """
@@ -118,7 +128,7 @@ def signed_evidence(before_BLJ: Tensor, delta_BL: Tensor, pair: Pairs) -> tuple[
 
 
 def moments(x_BPJ: Tensor, usable_BP: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of the usable evidence, zero elsewhere.
+    """Mean and covariance of the usable evidence. Both are zero on rows without any, but for the ridge.
 
     The ridge is relative to the trace of the second moment, not of the covariance: that one is 0 for a single pair,
     and Psi would be infinite. So Psi is at most sqrt(J / ridge). Sums over pairs are elementwise products: a matrix
@@ -137,9 +147,9 @@ def moments(x_BPJ: Tensor, usable_BP: Tensor, ridge: float) -> tuple[Tensor, Ten
 
 
 def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
-    """The exact maximiser of Psi on the simplex; NaN rows where no rule has positive evidence.
+    """Exact maximiser of Psi on the simplex; NaN rows where no rule has positive evidence.
 
-    `mechanisms.best_mixture` without its host reads: every support is solved for at once. On a support S the
+    Every support is solved for at once, without waiting for the device. On a support S the
     optimum is x = Sigma_S^-1 mu_S, with Psi^2 = mu_S' x; among supports where x is positive the largest Psi meets the
     KKT conditions of `eq:app_score_qp`. The full support is the closed form `eq:app_score_closed_form`.
     """
@@ -158,12 +168,12 @@ def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
 
 @cache
 def _supports(J: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """All non-empty sets of rules; copied to a device once, because each copy makes the host wait."""
+    """Table of all non-empty sets of rules, copied to a device once because each copy makes the host wait."""
     return torch.tensor([s for s in product((0.0, 1.0), repeat=J) if any(s)], dtype=dtype, device=device)
 
 
 def _solve(system_BIJJ: Tensor, rhs_BIJ: Tensor) -> Tensor:
-    """Gauss-Jordan elimination: positive definite systems need no pivoting, and J are few."""
+    """Solve small systems by Gauss-Jordan elimination; positive definite ones need no pivoting."""
     table = torch.cat((system_BIJJ, rhs_BIJ[..., None]), -1)
     for j in range(rhs_BIJ.shape[-1]):
         row = table[..., j, :] / table[..., j, j, None]

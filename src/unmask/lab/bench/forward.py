@@ -22,18 +22,17 @@ INVARIANT = "invariant"
 MEMORY = "GB in all, with the weights"
 
 
-def engines(device: torch.device, quick: bool) -> list[str]:
-    """Those that run here; compiling takes longer than all else in a quick run."""
+def engines(device: torch.device) -> list[str]:
+    """Engines that run on a device."""
     if device.type != "cuda":
         return ["eager"]
-    usable = [name for name in ENGINES if choose_execution(name, device).engine == name]
-    return [name for name in usable if name != "compile"] if quick else usable
+    return [name for name in ENGINES if choose_execution(name, device).engine == name]
 
 
-def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
+def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch) -> Found:
     """Every engine in turns, and the same work as large products."""
     inputs = ModelInput.of(subject.state(batch, wanted=subject.canvas.block), Needs())
-    networks = _networks(subject, quick)
+    networks = _networks(subject)
     products = LargeProducts.like(subject, flops(subject, batch))
     works: dict[str, Work] = {name: partial(network, inputs, Needs()) for name, network in networks.items()}
     peaks = {name: _peak(work, subject.device) for name, work in works.items()}
@@ -59,11 +58,11 @@ def measure_memory(subject: Subject, rows: int, slots: int, effort: Effort, cloc
     return Found((Line(PART, name, rows, "forward", times, more),), ratios)
 
 
-def _networks(subject: Subject, quick: bool) -> dict[str, Network]:
+def _networks(subject: Subject) -> dict[str, Network]:
     def made(engine: str, **options: Any) -> Network:
         return use_engine(replace(subject.network, model=twin(subject.network.model)), engine, **options)
 
-    networks = {name: made(name) for name in engines(subject.device, quick)}
+    networks = {name: made(name) for name in engines(subject.device)}
     if INVARIANT in signature(use_engine).parameters:
         networks[INVARIANT] = made(choose_execution("auto", subject.device).engine, **{INVARIANT: True})
     return networks

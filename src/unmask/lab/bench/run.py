@@ -107,7 +107,7 @@ def _tasks(
     """Part by part; what is slow and needs no second size is measured at one in a quick run."""
     quick = plan.quick
     by_part: dict[str, Callable[[int], Found]] = {
-        "forward": lambda b: forward.measure(subject, b, plan.forwards, clock, quick),
+        "forward": lambda b: forward.measure(subject, b, plan.forwards, clock),
         "step": lambda b: steps.measure(subject, b, plan.answers, clock, quick),
         "decode": lambda b: answers.measure_decode(subject, b, plan.answers, clock, loops[AUTHORS]),
         "caches": lambda b: answers.measure_caches(subject, b, plan.answers, clock, loops[FAST_DLLM]),

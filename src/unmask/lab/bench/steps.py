@@ -6,7 +6,7 @@ from functools import partial
 
 from unmask.adapt import JointPolicy
 from unmask.adapt.detector import Lookup
-from unmask.adapt.diagnostics import FOUR as EACH_AXIS
+from unmask.adapt.diagnostics import PAPER_DIAGNOSTICS
 from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs, Policy, SamplingParams, Trajectory
 from unmask.engine import decode
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
@@ -70,7 +70,7 @@ def _look(traj: Trajectory) -> None:
 def policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
     """LLaDA's, the fixed action, and the four diagnostics around it behind gates that never open."""
     shut = Lookup((), (0.0,), None)
-    diagnostics = tuple(kind() for kind in EACH_AXIS)
+    diagnostics = tuple(kind() for kind in PAPER_DIAGNOSTICS)
     fixed = fixed_action()
     return LLaDA(subject.canvas.block), fixed, JointPolicy(fixed, diagnostics, (shut,) * len(diagnostics))
 

@@ -1,7 +1,7 @@
 """The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
 
-from unmask.adapt.diagnostics import FOUR
-from unmask.api.request import Request, start_trajectory
+from unmask.adapt.diagnostics import PAPER_DIAGNOSTICS
+from unmask.api import Request, start_trajectory
 from unmask.axes import ReMDM
 from unmask.core import ModelInput, Needs
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
@@ -48,7 +48,7 @@ def row_forwards(report: BranchCost) -> int:
 def plan_of(quick: bool) -> Plan:
     """All axes and diagnostics around LLaDA's decoder."""
     sets = candidates("llada")
-    diagnostics = {kind.name: kind() for kind in FOUR}
+    diagnostics = {kind.name: kind() for kind in PAPER_DIAGNOSTICS}
     return Plan(
         reference=reference_of(sets),
         candidates=sets,

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from unmask.adapt.gated import needs_of
-from unmask.api.request import Request, start_trajectory
+from unmask.api import Request, start_trajectory
 from unmask.base.errors import require
 from unmask.core import Denoiser, SamplingParams
 from unmask.lab.branch.accounting import Ledger, shared_out

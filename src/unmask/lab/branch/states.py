@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from unmask.api.request import Request, start_trajectory
+from unmask.api import Request, start_trajectory
 from unmask.base.errors import require
 from unmask.core import ALL, Needs, Policy, State, Trajectory, concat, map_tensors
 from unmask.engine import raise_faults

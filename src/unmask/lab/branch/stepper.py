@@ -34,7 +34,7 @@ from unmask.engine import (
     recompute_last_step,
 )
 from unmask.methods import has_own_input
-from unmask.models import pad_view
+from unmask.models import pad_input
 
 SLOTS = 32
 """Views are padded to a multiple of this, as networks pad anyway."""
@@ -97,7 +97,7 @@ class FixedRows(DenoiserWrapper):
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         """Logits of all rows, `rows` at a time."""
         slots = inputs.tokens_BN.shape[1]
-        inputs = pad_view(replace(inputs, row_B=None), -(-slots // SLOTS) * SLOTS)
+        inputs = pad_input(replace(inputs, row_B=None), -(-slots // SLOTS) * SLOTS)
         at_B = torch.arange(len(inputs.tokens_BN), device=inputs.tokens_BN.device)
         parts = [inputs] if len(at_B) <= self.rows else [select(inputs, at_U) for at_U in at_B.split(self.rows)]
         logits = [self._forward(part, needs) for part in parts]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from unmask.api.request import Request
+from unmask.api import Request
 from unmask.core import Policy, Search
 from unmask.lab.cluster.pool import WorkerPool
 from unmask.lab.cluster.study_work import decode_part

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unmask.api.request import Request
+from unmask.api import Request
 from unmask.lab.branch import BranchProgress
 from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.cluster.connect import connected

@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from unmask.api.model import Generation, Model
-from unmask.api.options import DecodeOptions
-from unmask.api.request import entered, entered_texts, is_conversation
+from unmask.api import DecodeOptions, Generation, Model, check_options, check_prompts, check_texts
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import fits
 from unmask.core import join_runs, map_tensors
@@ -89,12 +87,12 @@ class RemoteModel:
     ) -> Generation:
         """`Model.generate` with the same options, `batch` rows of similar length at a time on each worker."""
         given: Any = self.here.default_prompt if prompt is None else prompt
-        prompts = [entered(given)] if is_conversation(given) else entered_texts("prompt", given)
+        prompts = check_prompts(given)
         return self._decoded("generate", prompts, batch, options, default_prompt=prompt is None)
 
     def infill(self, text: str | Sequence[str], *, batch: int = BATCH, **options: Any) -> Generation:
         """`Model.infill` with the same options, in the same way."""
-        return self._decoded("infill", entered_texts("text", text), batch, options, default_prompt=False)
+        return self._decoded("infill", check_texts("text", text), batch, options, default_prompt=False)
 
     def branch(self, *given: Any, **options: Any) -> NoReturn:
         """One row is no work for many: refused."""
@@ -114,7 +112,8 @@ class RemoteModel:
     ) -> Generation:
         require(self.close.alive, "the model", "closed", "one whose workers are there", "load it again")
         require(fits(batch, int) and batch >= 1, "batch", batch, "1 or more rows", "decode at least one at a time")
-        asked = DecodeOptions.of(task, options)
+        check_options(task, options)
+        asked = DecodeOptions(**options)
         if asked.on_step is not None:
             raise ConfigError(
                 "on_step is given, but the steps are taken by workers; allowed: None on a cluster; leave it out"

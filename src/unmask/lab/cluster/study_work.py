@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.base.errors import ConfigError, NotEnoughMemory, OtherStudy, UnmaskError
 from unmask.core import Policy, Search
 from unmask.lab.branch import EngineSettings, run_together

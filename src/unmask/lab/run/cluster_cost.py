@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from unmask.api.request import TextSide
+from unmask.api import TextSide
 from unmask.base.errors import require
 from unmask.lab.run.estimate import CostEstimate, bucket_sizes, decodes_of
 from unmask.lab.run.jobs import Members, grouped

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from unmask.adapt import Coverage, coverage
-from unmask.api.request import LoadedModel, Request, start_trajectory
+from unmask.api import LoadedModel, Request, start_trajectory
 from unmask.core import Noise, Policy, SamplingParams, Search, Trajectory, row_key
 from unmask.engine import decode
 from unmask.lab.study import Study

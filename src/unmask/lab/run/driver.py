@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from unmask.api.request import LoadedModel, Request
+from unmask.api import LoadedModel, Request
 from unmask.base.errors import ContractError
 from unmask.lab.branch import BranchResult, run_together
 from unmask.lab.cluster.driver import on_cluster
@@ -27,8 +27,7 @@ from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.tasks import Example
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example
 
 Load = Callable[[ModelSpec], LoadedModel]
 """Loads a model of the study."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from unmask.api.request import LoadedModel, TextSide, start_trajectory, token_request
+from unmask.api import LoadedModel, TextSide, start_trajectory, token_request
 from unmask.axes import CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, revises
 from unmask.core import ModelInput, Needs, Policy
 from unmask.lab.branch.states import spaced
@@ -128,7 +128,7 @@ def estimate(
     sets = study.sets(spec.reference)
     usual, most = (decodes_of(study, spec.reference, most=most) for most in (False, True))
     for task in study.tasks:
-        steps, horizon = study.steps[task], study.task(task).horizon
+        steps, horizon = study.steps[task], study.task(task).max_new_tokens
         sizes = bucket_sizes(study, text, task, tasks)
         prompts = prompts_asked(study, task) if sizes is None else {role: len(found) for role, found in sizes.items()}
         at, n = spaced(steps, study.states), sum(prompts.values())
@@ -194,7 +194,7 @@ def bucket_sizes(study: Study, text: TextSide | None, task: str, tasks: Members 
     """The buckets of the prompts that fit into the model, by role; None without a tokenizer or the task's data."""
     if tasks is None or text is None or task not in tasks:
         return None
-    bucket, horizon, roles = study.engine.bucket, study.task(task).horizon, tasks[task]
+    bucket, horizon, roles = study.engine.bucket, study.task(task).max_new_tokens, tasks[task]
     canvases = {role: [text.canvas(example.prompt, horizon) for example in members] for role, members in roles.items()}
     return {
         role: [-(-size // bucket) * bucket for size in found if text.max_length is None or size <= text.max_length]
@@ -248,7 +248,7 @@ class ForwardTimer:
 
 def _timed(model: LoadedModel, study: Study, task: str, slots: int) -> float:
     """Seconds of one forward of the study's shape, the whole answer masked."""
-    horizon = study.task(task).horizon
+    horizon = study.task(task).max_new_tokens
     prompt = [0] * (slots - horizon - len(model.codec.closing))
     request = token_request(model, prompt, horizon, study.steps[task])
     traj = start_trajectory(model.denoiser, [request] * study.engine.rows, study.seed, slots)

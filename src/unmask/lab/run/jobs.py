@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from unmask.api.request import LoadedModel, Request, prompt_request
+from unmask.api import LoadedModel, Request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.prompts import prompts_from
@@ -15,8 +15,7 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
-from unmask.tasks import Example, Task
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example, Task
 
 W = TypeVar("W")
 Members = Mapping[str, Mapping[str, Sequence[Example]]]
@@ -131,7 +130,7 @@ def grouped(
 
 def request_of(model: LoadedModel, task: Task, steps: int, example: Example) -> Request:
     """The canvas that `compare` and `generate` decode, too."""
-    return prompt_request(model, example.prompt, task.horizon, steps, example.id)
+    return prompt_request(model, example.prompt, task.max_new_tokens, steps, example.id)
 
 
 def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict[str, Any]:
@@ -150,7 +149,7 @@ def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict
 
 def about_task(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
     """What the manifest keeps of a task."""
-    remasks = study.revision.expected(study.task(task).horizon, study.steps[task]) if study.revision else 0.0
+    remasks = study.revision.expected(study.task(task).max_new_tokens, study.steps[task]) if study.revision else 0.0
     data = fingerprint({role: [[e.id, e.prompt, e.target] for e in members] for role, members in roles.items()})
     return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
 

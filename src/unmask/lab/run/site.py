@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from unmask.api.request import LoadedModel, Request
+from unmask.api import LoadedModel, Request
 from unmask.lab.branch import EngineSettings
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance

@@ -1,169 +1,118 @@
-"""`config.json` as one pydantic model per family: every key that changes a forward pass is used, checked or refused.
+"""`config.json` as one model per family, with the network and the tensor names of LLaDA and Dream.
 
-Keys that must hold one value, because our network has no code for another, are `Literal`. Nothing that a prediction
-depends on falls back to a default of the published classes: those (tied weights, other ids) are wrong for the
-published weights. A new family is a `Family` in `FAMILIES`.
+Every key that changes a forward pass is used, or must hold the one value that our network has code for. No such key
+has a default of the published classes: their defaults (tied weights, other ids) are wrong for the published weights.
+A new family is a subclass of `CheckpointConfig` and a `Family` in `FAMILIES`.
 """
 
-import json
-from ast import literal_eval
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field, model_validator
 
-from unmask.base.errors import CheckpointError, ConfigError, format_value
+from unmask.base.errors import CheckpointError, ConfigError, format_value, require
+from unmask.base.files import os_error_text, read_file
 from unmask.base.json_files import parse_json
+from unmask.base.options import Options
 from unmask.models.transformer import TransformerSpec
 
-_LARGEST = 2**31 - 1
-Size = Annotated[int, Field(ge=1, le=_LARGEST, description=f"a whole number from 1 to {_LARGEST}")]
-TokenId = Annotated[int, Field(ge=0, le=_LARGEST, description=f"a whole number from 0 to {_LARGEST}")]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")]
-NoDropout = Annotated[float, Field(ge=0, le=0, description="0")]
+Size = Annotated[int, Field(ge=1, lt=2**31)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class RopeParameters(BaseModel):
-    """Plain rotations, as newer versions of transformers write them. Scaled rotations have other keys."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+class RopeParameters(Options):
+    """Plain rotations as newer versions of transformers write them. Scaled rotations have further keys."""
 
     rope_type: Literal["default"] = "default"
     type: Literal["default"] = "default"
-    rope_theta: Positive | None = None
+    rope_theta: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
 
 
-PlainRotation = Annotated[RopeParameters | None, Field(strict=False, description='null or {"rope_type": "default"}')]
+class CheckpointConfig(Options):
+    """Keys that every family has. Subclasses add their own, spelled as in the file."""
 
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
 
-_INERT = frozenset(
-    [
-        *("architectures", "auto_map", "base_model_prefix", "bos_token_id", "chunk_size_feed_forward", "dtype"),
-        *("finetuning_task", "gradient_checkpointing", "id2label", "initializer_range", "label2id", "max_length"),
-        *("name_or_path", "num_labels", "output_attentions", "output_hidden_states", "pad_token_id", "problem_type"),
-        *("return_dict", "sep_token_id", "task_specific_params", "temperature", "tokenizer_class", "top_k", "top_p"),
-        *("torch_dtype", "torchscript", "transformers_version", "transformers_weights", "unsloth_fixed"),
-        *("unsloth_version", "use_bfloat16", "use_cache"),
-    ]
-)
-_SIZES = ("vocab", "width", "layers", "heads", "kv_heads", "mlp", "max_length")
-
-
-def _spelling(*keys: str) -> ConfigDict:
-    """How a family's file calls the sizes of the network and of its longest sequence."""
-    key_of = dict(zip(_SIZES, keys, strict=True))
-    return ConfigDict(alias_generator=lambda field: key_of.get(field, field))
-
-
-class CheckpointConfig(BaseModel):
-    """Keys of every family, under our names. Subclasses say how their file spells them, and add their own."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="allow", protected_namespaces=())
-
-    inert: ClassVar[frozenset[str]] = _INERT
-    """Keys that change no prediction: training, bookkeeping of tools, and how their program decodes."""
-    qkv_bias: ClassVar[bool]
-    rope_float32: ClassVar[bool]
+    inert: ClassVar[frozenset[str]] = frozenset(
+        [
+            *("architectures", "auto_map", "base_model_prefix", "bos_token_id", "chunk_size_feed_forward", "dtype"),
+            *("finetuning_task", "gradient_checkpointing", "head_dim", "hidden_size", "id2label", "initializer_range"),
+            *(
+                "intermediate_size",
+                "label2id",
+                "max_length",
+                "name_or_path",
+                "num_attention_heads",
+                "num_hidden_layers",
+            ),
+            *("num_key_value_heads", "num_labels", "output_attentions", "output_hidden_states", "pad_token_id"),
+            *("problem_type", "return_dict", "sep_token_id", "task_specific_params", "temperature", "tokenizer_class"),
+            *("top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "transformers_weights"),
+            *("unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache", "attention_dropout"),
+            *("embedding_dropout", "residual_dropout"),
+        ]
+    )
+    """Keys that change no prediction: training, bookkeeping, decoding in other programs, and sizes in their words,
+    which the shapes of the weights would contradict."""
 
     model_type: str
-    vocab: Size
-    width: Size
-    layers: Size
-    heads: Size
-    kv_heads: Size
-    mlp: Size
-    max_length: Size
     mask_token_id: TokenId
     eos_token_id: TokenId
     rms_norm_eps: Positive
-    rope_theta: Positive = 0.0
-    """0 where the file says it in `rope_parameters` only."""
-    rope_scaling: PlainRotation = None
-    rope_parameters: PlainRotation = None
+    rope_theta: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+    rope_scaling: RopeParameters | None = None
+    rope_parameters: RopeParameters | None = None
+    layer_types: tuple[Literal["full_attention"], ...] | None = None
 
     @property
     def theta(self) -> float:
-        """Base of the rotary frequencies, wherever the file says it; 0 if it does not."""
-        inner = [rotation.rope_theta for rotation in (self.rope_scaling, self.rope_parameters) if rotation is not None]
-        return next((theta for theta in (self.rope_theta, *inner) if theta), 0.0)
+        """Base of the rotary frequencies."""
+        nested = (part.rope_theta for part in (self.rope_scaling, self.rope_parameters) if part is not None)
+        return next(float(theta) for theta in (self.rope_theta, *nested) if theta is not None)
 
     @property
     def spec(self) -> TransformerSpec:
-        """The network that this file describes."""
-        return TransformerSpec(
-            vocab=self.vocab,
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            mlp=self.mlp,
-            theta=self.theta,
-            eps=self.rms_norm_eps,
-            qkv_bias=self.qkv_bias,
-            rope_float32=self.rope_float32,
-        )
+        """The network that the file describes."""
+        raise NotImplementedError
+
+    @property
+    def max_length(self) -> int:
+        """Positions of the longest sequence."""
+        raise NotImplementedError
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:
         """Keys that neither the family nor the common tools write."""
-        known = self.inert | self._restated.keys() | {"layer_types"}
-        return tuple(sorted(k for k in self.model_extra or {} if k not in known and not k.startswith("_")))
-
-    @property
-    def _restated(self) -> dict[str, object]:
-        """What a key must say that repeats another one, often in the words of other programs."""
-        return {
-            "embedding_size": self.vocab,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "intermediate_size": self.mlp,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.width // self.heads,
-        }
+        return tuple(sorted(k for k in self.model_extra or {} if k not in self.inert and not k.startswith("_")))
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
-        if not self.theta:
-            raise PydanticCustomError("missing", "rope_theta", {"key": "rope_theta"})
-        for key in ("rope_scaling", "rope_parameters"):
-            rotation = getattr(self, key)
-            if rotation is not None and rotation.rope_theta not in (None, self.theta):
-                raise _contradiction(key, f"rope_theta {self.theta:g}, as beside it")
-        stated = {**(self.model_extra or {}), **self.__dict__}
-        for key, expected in self._restated.items():
-            value = stated.get(key)
-            if value is not None and not (value == expected and type(value) is type(expected)):
-                raise _contradiction(key, json.dumps(expected))
-        # Not made as a list to compare with: a file may claim two billion layers.
-        kinds = stated.get("layer_types")
-        if kinds is not None and not (isinstance(kinds, list) and kinds == ["full_attention"] * len(kinds)):
-            raise _contradiction("layer_types", '"full_attention" for every layer')
+    def _check_theta(self) -> Self:
+        nested = [part.rope_theta for part in (self.rope_scaling, self.rope_parameters) if part is not None]
+        stated = {theta for theta in (self.rope_theta, *nested) if theta is not None}
+        hint = "defaults are not guessed, restore the published file"
+        require(len(stated) == 1, "rope_theta", sorted(stated), "one number, here or in rope_parameters", hint)
         return self
-
-
-def _contradiction(key: str, allowed: str) -> PydanticCustomError:
-    hint = "the file contradicts itself; restore the published one"
-    return PydanticCustomError("contradiction", "{key}", {"key": key, "allowed": allowed, "hint": hint})
 
 
 class LLaDAConfig(CheckpointConfig):
     """LLaDA (GSAI-ML/LLaDA-8B-Instruct, GSAI-ML/LLaDA-1.5): Llama blocks without causality, RoPE in float32."""
 
-    model_config = _spelling(
-        "vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "max_sequence_length"
-    )
-    inert: ClassVar[frozenset[str]] = _INERT | {
+    inert: ClassVar[frozenset[str]] = CheckpointConfig.inert | {
         *("alibi_bias_max", "attention_layer_norm_with_affine", "flash_attention", "init_cutoff_factor"),
         *("init_device", "init_fn", "init_std", "mlp_ratio", "precision"),
     }
-    qkv_bias: ClassVar[bool] = False
-    rope_float32: ClassVar[bool] = True
 
+    vocab_size: Size
     embedding_size: Size
+    d_model: Size
+    n_layers: Size
+    n_heads: Size
+    n_kv_heads: Size
+    mlp_hidden_size: Size
+    max_sequence_length: Size
     activation_type: Literal["silu"]
     alibi: Literal[False]
     attention_layer_norm: Literal[False]
@@ -180,33 +129,75 @@ class LLaDAConfig(CheckpointConfig):
     rope_full_precision: Literal[True]
     scale_logits: Literal[False]
     weight_tying: Literal[False]
-    attention_dropout: NoDropout = 0.0
-    embedding_dropout: NoDropout = 0.0
-    residual_dropout: NoDropout = 0.0
+
+    @property
+    def spec(self) -> TransformerSpec:
+        return TransformerSpec(
+            vocab=self.vocab_size,
+            width=self.d_model,
+            layers=self.n_layers,
+            heads=self.n_heads,
+            kv_heads=self.n_kv_heads,
+            mlp=self.mlp_hidden_size,
+            theta=self.theta,
+            eps=self.rms_norm_eps,
+            qkv_bias=False,
+            rope_float32=True,
+        )
+
+    @property
+    def max_length(self) -> int:
+        return self.max_sequence_length
+
+    @model_validator(mode="after")
+    def _check_embedding(self) -> Self:
+        # The published sizes are equal; with another embedding, ids above the vocabulary would be decoded.
+        same = self.embedding_size == self.vocab_size
+        require(same, "embedding_size", self.embedding_size, f"vocab_size, {self.vocab_size}", "restore the file")
+        return self
 
 
 class DreamConfig(CheckpointConfig):
     """Dream (Dream-org/Dream-v0-Instruct-7B): Qwen2 blocks without causality, with biases of q, k and v."""
 
-    model_config = _spelling(
-        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-        *("intermediate_size", "max_position_embeddings"),
-    )
-    # The window's size says nothing, because `use_sliding_window` must be off.
-    inert: ClassVar[frozenset[str]] = _INERT | {"max_window_layers", "sliding_window"}
-    qkv_bias: ClassVar[bool] = True
-    rope_float32: ClassVar[bool] = False
+    # The size of the window means nothing, because `use_sliding_window` must be off.
+    inert: ClassVar[frozenset[str]] = CheckpointConfig.inert | {"max_window_layers", "sliding_window"}
 
+    vocab_size: Size
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    num_key_value_heads: Size
+    intermediate_size: Size
+    max_position_embeddings: Size
     hidden_act: Literal["silu"]
     tie_word_embeddings: Literal[False]
     use_sliding_window: Literal[False] = False
     use_mrope: Literal[False] = False
-    attention_dropout: NoDropout = 0.0
+
+    @property
+    def spec(self) -> TransformerSpec:
+        return TransformerSpec(
+            vocab=self.vocab_size,
+            width=self.hidden_size,
+            layers=self.num_hidden_layers,
+            heads=self.num_attention_heads,
+            kv_heads=self.num_key_value_heads,
+            mlp=self.intermediate_size,
+            theta=self.theta,
+            eps=self.rms_norm_eps,
+            qkv_bias=True,
+            rope_float32=False,
+        )
+
+    @property
+    def max_length(self) -> int:
+        return self.max_position_embeddings
 
 
 @dataclass(frozen=True)
 class TensorNames:
-    """How a family spells its tensors. Those of a layer follow `layer`, whose {} is the layer's number."""
+    """Names of a family's tensors. Those of a layer follow `layer`, where {} stands for the number of the layer."""
 
     embed: str
     norm: str
@@ -223,7 +214,7 @@ class TensorNames:
     down: str
 
     def parts(self, spec: TransformerSpec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
-        """For each of our parameters, the published tensors it is stacked from, with their shapes."""
+        """Published tensors, with their shapes, that each of our parameters is stacked from."""
         width, mlp = spec.width, spec.mlp
         table: dict[str, list[tuple[str, tuple[int, ...]]]] = {
             "embed.weight": [(f"{self.embed}.weight", (spec.vocab, width))],
@@ -248,26 +239,25 @@ class TensorNames:
 
 @dataclass(frozen=True)
 class Family:
-    """Everything that differs between families of checkpoints and is not a number in `config.json`."""
+    """Differences between families of checkpoints that are not numbers in `config.json`."""
 
     name: str
-    """Our name."""
     model_type: str
     """The name in `config.json`."""
     architectures: tuple[str, ...]
-    """Published classes that our network computes. Other networks share a model type: LLaDA-MoE says llada, too."""
+    """Published classes that our network computes. Others share a model type: that of LLaDA-MoE is llada, too."""
     config: type[CheckpointConfig]
     names: TensorNames
     shift: int
-    """How many slots before a position its logits are read: 0, or 1 for models trained from a causal one."""
+    """Number of slots before a position at which its logits are read; 1 for models that were made of a causal one."""
     usable: int | None
-    """A shorter limit of the length, stated by the authors."""
+    """Shorter limit of the length that the authors state; None without one."""
     mask: str
-    """Text of the mask token. With the id of another token, decoding would write nonsense without an error."""
+    """Text of the mask token. Under the id of another token, decoding would write nonsense without an error."""
     ends: tuple[str, ...]
     """Tokens that end an answer, besides the end of text in `config.json`."""
     policy: str
-    """The method that the authors decode with: the reference of this model."""
+    """Method that the authors decode with, the reference policy of the model."""
 
 
 LLADA = Family(
@@ -329,30 +319,28 @@ FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLADA, D
 
 NOT_COMPUTED = {
     "*expert*": "mixture-of-experts layers",
-    "*qk_norm*": "norms of queries and keys",
-    "*qk_layernorm*": "norms of queries and keys",
+    "*qk_*norm*": "norms of queries and keys",
     "*vision*": "an image encoder",
     "yarn_*": "scaled rotations",
     "quantization_config": "quantised weights",
     "pruned_heads": "pruned attention heads",
     "is_decoder": "causal attention",
     "*cross_attention*": "cross-attention",
-    "is_encoder_decoder": "an encoder beside the decoder",
-    "tie_encoder_decoder": "an encoder beside the decoder",
+    "*_encoder_decoder": "an encoder beside the decoder",
     "tie_word_embeddings": "a head tied to the embedding",
 }
-"""Patterns of keys that change the forward pass when they are set, and what it would take to compute them."""
+"""Patterns of keys that change the forward pass when they are set, and what computing them would need."""
 _OF_OTHERS = NOT_COMPUTED | {"block_size": "block-causal attention", "bd_size": "block-causal attention"}
-"""In families that are not ours, sizes of blocks are sizes of attention. In ours they can only be about decoding."""
+"""In other families the size of a block is one of attention. In ours it can only be one of decoding."""
 
 
 def find_family(folder: Path) -> Family | None:
-    """Family of a checkpoint folder; None for a masked language model of transformers."""
+    """Find the family of a checkpoint folder; None for a masked language model of transformers."""
     return _find_family(folder / "config.json", read_json(folder / "config.json"))
 
 
 def read_config(folder: Path) -> tuple[Family, CheckpointConfig]:
-    """Checked `config.json` of a checkpoint folder, and the family it belongs to."""
+    """Read and check the `config.json` of a checkpoint folder; return its family and its keys."""
     path = folder / "config.json"
     values = read_json(path)
     family = _find_family(path, values)
@@ -369,10 +357,8 @@ def read_config(folder: Path) -> tuple[Family, CheckpointConfig]:
             f"would need {feature}, which unmask does not compute"
         )
     try:
-        config = family.config.model_validate(values)
+        config = family.config.from_table(values, path.name)
         config.spec  # noqa: B018  refuses sizes that do not fit each other
-    except ValidationError as error:
-        raise _explain(path, values, family.config, error) from error
     except ConfigError as error:
         raise CheckpointError(
             f"{path} describes no network: {error}; check that the file is the published one"
@@ -381,7 +367,7 @@ def read_config(folder: Path) -> tuple[Family, CheckpointConfig]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object in which no key is given twice, or an error that names the file."""
+    """Read a JSON object in which no key is given twice; errors name the file."""
     try:
         document = parse_json(read_text(path))
     except ValueError as error:
@@ -394,19 +380,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """Text of a file of a checkpoint folder, or an error that names it."""
-    # A pipe would wait for somebody to write into it.
-    if not path.is_file():
-        what = "is no ordinary file" if path.exists() else "does not exist"
-        raise CheckpointError(
-            f"{path} {what}; allowed: a checkpoint folder with a {path.name}; check the path, or download again"
-        )
+    """Read a text file of a checkpoint folder; errors name the file."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path} cannot be read ({error}); allowed: a text file that you may read; check its permissions, or "
-            "download it again"
+            f"{path} cannot be read ({os_error_text(error)}); allowed: a text file of a checkpoint folder; check the "
+            "path, or download it again"
         ) from error
 
 
@@ -430,35 +410,10 @@ def _find_family(path: Path, values: dict[str, Any]) -> Family | None:
 
 
 def _not_computed(values: dict[str, Any], table: dict[str, str]) -> dict[str, str]:
-    """Keys of a file that are set and match a pattern of the table, each with what it would take."""
+    """Keys that are set and match a pattern of the table, each with what computing it would need."""
     return {
         key: feature
         for key, value in values.items()
         for pattern, feature in table.items()
         if fnmatchcase(key, pattern) and not key.startswith("_") and value not in (None, False, "", [], {})
     }
-
-
-def _explain(
-    path: Path, values: dict[str, Any], config: type[CheckpointConfig], error: ValidationError
-) -> CheckpointError:
-    """The first thing that pydantic found, in our words."""
-    first = error.errors(include_url=False)[0]
-    about: dict[str, Any] = first.get("ctx", {})
-    key = str(about["key"] if "key" in about else first["loc"][0])
-    if first["type"] == "missing":
-        return CheckpointError(
-            f"{path} has no key {key!r}; allowed: every key of the published file; defaults are not guessed, restore "
-            "the key"
-        )
-    fields = {field.alias or name: field for name, field in config.model_fields.items()}
-    if "allowed" in about:
-        allowed, hint = about["allowed"], about["hint"]
-    elif described := fields[key].description:
-        allowed, hint = described, "check that the file is the published one"
-    else:
-        allowed = json.dumps(literal_eval(about["expected"]))
-        hint = "this network has no code for another value, and guessing would be wrong"
-    text = json.dumps(values.get(key))
-    text = text if len(text) <= 200 else f"{text[:200]} ..."
-    return CheckpointError(f"{key!r} in {path} is {text}; allowed: {allowed}; {hint}")

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: a folder, the local cache of the Hugging Face hub, or the hub itself.
+"""Find a checkpoint: in a folder, in the local cache of the Hugging Face hub, or on the hub itself.
 
 Only weights, tokenizers and settings are fetched, never code and never pickles. Cache, tokens, endpoint and the offline
 switch are those of `huggingface_hub` (HF_HOME, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE).
@@ -12,13 +12,13 @@ from unmask.base.errors import CheckpointError, HubError, format_value, require
 from unmask.models.checkpoints.weights import INDEX, weight_files
 
 TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("vocab.txt",), ("tokenizer.model",))
-"""Files that a tokenizer may consist of."""
+"""Sets of files that make a tokenizer."""
 SMALL = ("*.json", "merges.txt", "*.jinja", "vocab.txt", "*.model")
-"""All that is fetched, apart from the weights."""
+"""Files that are fetched besides the weights."""
 
 
 def resolve_path(name_or_path: str, revision: str | None = None, offline: bool = False) -> Path:
-    """Folder of a checkpoint, given as a folder or as a hub name such as "GSAI-ML/LLaDA-8B-Instruct".
+    """Return the folder of a checkpoint, given as a folder or as a hub name such as "GSAI-ML/LLaDA-8B-Instruct".
 
     A complete copy in the local cache is used as it is, without asking whether there is a newer one: the same name
     means the same weights until the copy is deleted, or a `revision` (branch, tag or commit) is named that is not there
@@ -46,7 +46,7 @@ def resolve_path(name_or_path: str, revision: str | None = None, offline: bool =
 
 
 def find_local(name_or_path: str, revision: str | None = None) -> Path | None:
-    """Folder with what there is of a checkpoint on this machine, complete or not; None for nothing. Asks no network."""
+    """Find a checkpoint on this machine, complete or not, without the network; None if nothing of it is there."""
     folder = Path(os.path.expanduser(name_or_path))
     if os.path.isdir(folder):
         return folder
@@ -62,7 +62,7 @@ def find_local(name_or_path: str, revision: str | None = None) -> Path | None:
 
 
 def is_cached(name: str) -> bool:
-    """Whether loading this name would need no network."""
+    """Whether a model can be loaded without the network."""
     folder = find_local(name)
     return folder is not None and not missing_files(folder)
 
@@ -79,7 +79,7 @@ def missing_files(folder: Path) -> list[str]:
 
 
 def _check_hub_name(name: str, folder: Path) -> None:
-    """Go on only with what can be a hub name: a mistyped path should not be searched for on the net."""
+    """Refuse what cannot be a hub name, so that a mistyped path is not searched for on the hub."""
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     if os.path.exists(folder):

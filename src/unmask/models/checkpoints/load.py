@@ -1,4 +1,4 @@
-"""From a checkpoint folder to a denoiser with its tokenizer. No code from the folder is ever executed."""
+"""From a checkpoint folder to network and codec. No code from the folder is ever executed."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ import torch
 
 from unmask.base.errors import CheckpointError, format_value, require, warn_once
 from unmask.core import Vocabulary
+from unmask.models.attention_readout import default_layers
 from unmask.models.checkpoints.config import Family, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
 from unmask.models.execution import check_memory, resolve_engine, use_engine
 from unmask.models.network import QUERIES, Network
-from unmask.models.readout import default_layers
 from unmask.models.transformer import TransformerSpec
 
 MANIFEST = "manifest.json"
@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """What a folder says of a network before its weights are read."""
+    """Everything that a folder tells about a network before its weights are read."""
 
     family: Family
     spec: TransformerSpec
@@ -33,12 +33,12 @@ class CheckpointInfo:
     length: int
     """Positions of the longest canvas."""
     ignored: tuple[str, ...]
-    """Keys of `config.json` that are not known here."""
+    """Keys of `config.json` that this package does not know."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A network that reads and writes text."""
+    """A loaded network with its codec."""
 
     family: Family
     network: Network
@@ -54,15 +54,14 @@ def load_checkpoint(
     dtype: torch.dtype,
     engine: str = "auto",
     invariant: bool = False,
-    wanted_only: bool = False,
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
     query: str = "own",
     on_tensor: OnTensor | None = None,
 ) -> Checkpoint:
-    """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first.
+    """Read configuration, tokenizer and weights, in that order, so that cheap checks come first.
 
-    `invariant` gives a row the same bits alone and in a batch; `wanted_only` spares other slots half of the last layer.
+    `invariant` gives a row the same bits alone and in a batch.
     """
     check_manifest(folder)
     about = describe_checkpoint(folder, chat=chat)
@@ -75,16 +74,23 @@ def load_checkpoint(
     require(not idle, "query", query, f"own with {family.name}, whose slots predict themselves", "leave it out")
     engine = resolve_engine(engine, device)
     check_memory(spec.parameters, dtype, device)
-    _warn_of_unknown_keys(folder, about.ignored)
+    values = read_json(folder / "config.json") if about.ignored else {}
+    for key in about.ignored:
+        # Keys that are null, false or empty are switched off.
+        if values[key] not in (None, False, "", [], {}):
+            warn_once(
+                f"{key!r} in {folder / 'config.json'} is {format_value(values[key], 200)}, a key that is not "
+                "known here: it is ignored, and predictions are wrong if it changes the network"
+            )
     model = load_weights(spec, family.names, folder, device, dtype, on_tensor)
     vocabulary = Vocabulary(spec.vocab, about.mask_id, about.codec.eos_ids)
-    network = Network(model, vocabulary, family.shift, layers, query, wanted_only=wanted_only)
+    network = Network(model, vocabulary, family.shift, layers, query)
     network = use_engine(network, engine, invariant=invariant)
     return Checkpoint(family, network, about.codec, about.length, about.ignored)
 
 
 def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> CheckpointInfo:
-    """Configuration and tokenizer of a checkpoint; its weights need not be there."""
+    """Read configuration and tokenizer of a checkpoint; its weights need not be there."""
     family, config = read_config(folder)
     mask_id, spec = config.mask_token_id, config.spec
     ends: tuple[int | str, ...] = (config.eos_token_id, *family.ends)
@@ -103,28 +109,13 @@ def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> Checkpoint
     return CheckpointInfo(family, spec, codec, mask_id, length, config.unknown_keys)
 
 
-def _warn_of_unknown_keys(folder: Path, keys: Sequence[str]) -> None:
-    """Warn of unknown keys that say something; null, false and empty ones are switched off."""
-    if not keys:
-        return
-    values = read_json(folder / "config.json")
-    for key in keys:
-        if values[key] not in (None, False, "", [], {}):
-            warn_once(
-                f"{key!r} in {folder / 'config.json'} is {format_value(values[key], 200)}, a key that is not "
-                "known here: it is ignored, and predictions are wrong if it changes the network"
-            )
-
-
-# Which checkpoint it is.
-
 _DATA = (".json", ".safetensors", ".txt", ".jinja", ".model")
 _WHOLE = 64 << 20
-"""Up to this size a file is hashed whole."""
+"""Largest size of a file that is hashed whole."""
 
 
 def fingerprint(folder: Path) -> str:
-    """Which checkpoint this is: a hash of all its files but code, of large ones 256 pieces, both ends among them."""
+    """Hash the files of a checkpoint except code; of a large file 256 pieces, both ends among them."""
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in _DATA):
         digest.update(dumps([path.name, path.stat().st_size]).encode())
@@ -136,7 +127,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def pieces_of(size: int) -> list[tuple[int, int]]:
-    """Start and length of the pieces that are hashed of a file of this size."""
+    """Start and length of each hashed piece of a file of this size."""
     if size <= _WHOLE:
         return [(0, size)]
     piece = _WHOLE // 256
@@ -144,21 +135,27 @@ def pieces_of(size: int) -> list[tuple[int, int]]:
 
 
 def check_manifest(folder: Path) -> dict[str, Any] | None:
-    """Manifest of a folder that `unmask train` exported, after comparing its files with their hashes.
+    """Compare the files of a folder that `unmask train` exported with the hashes in its manifest, and return that.
 
-    None if there is none of ours: published folders have none, so that a flipped bit in their weights goes unnoticed.
+    None for other folders: published ones have no manifest, so a flipped bit in their weights goes unnoticed.
     """
     path = folder / MANIFEST
     if not path.exists():
         return None
     manifest = read_json(path)
-    # Every manifest of ours has this key; other programs' files of this name are left alone.
+    # Every manifest of ours has this key; files of this name from other programs are left alone.
     if "config_sha256" not in manifest:
         return None
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(Path(name).name == name for name in files):
         raise CheckpointError(f"{path} was changed; allowed: what `unmask train` wrote; {_RESTORE}")
-    wrong = [name for name, digest in files.items() if _sha256(folder / name) != digest]
+    wrong = []
+    for name, digest in files.items():
+        try:
+            same = sha256_of(folder / name) == digest
+        except (OSError, ValueError):
+            same = False
+        wrong += [] if same else [name]
     if wrong:
         raise CheckpointError(
             f"{folder} is not as its run left it: {', '.join(wrong)} missing or changed; allowed: the files of its "
@@ -170,15 +167,7 @@ def check_manifest(folder: Path) -> dict[str, Any] | None:
 _RESTORE = f"restore the folder; or, if you changed it yourself, delete {MANIFEST} to load it as it is"
 
 
-def _sha256(path: Path) -> str | None:
-    """Hash of a file's bytes; None for a file that cannot be read."""
-    try:
-        return sha256_of(path) if path.is_file() else None
-    except (OSError, ValueError):
-        return None
-
-
 def sha256_of(path: Path) -> str:
-    """Hash of a file's bytes, read a piece at a time."""
+    """Hash the bytes of a file, reading a piece at a time."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
-"""Text and conversations of a published checkpoint to tokens and back, by its tokenizer and its chat template.
+"""Tokenizer and chat template of a checkpoint, and the codec that they make.
 
-Templates are programs of strangers. They run in Jinja's sandbox, which keeps them from files, modules and Python's
-internals. It limits neither their time nor their memory.
+A chat template is a program from the internet. It runs in Jinja's sandbox, which keeps it from files, modules and
+Python's internals, but limits neither its time nor its memory.
 """
 
 import json
@@ -36,7 +36,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint folder: its tokenizer.json, or Qwen2's kind from vocab.json and merges.txt."""
+    """Read the tokenizer of a checkpoint folder: tokenizer.json, or vocab.json and merges.txt of Qwen2's kind."""
     path, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if path.exists():
         added = read_json(path).get("added_tokens") or []
@@ -47,7 +47,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
                 f"{path} is no tokenizer ({error}); allowed: what the tokenizers package writes; download it again, or "
                 "install a newer tokenizers"
             ) from error
-        # Padding and the length of a text are the decoder's to decide.
+        # Padding and the length of a text are decided by the decoder.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         _check_ids(tokenizer, [(entry["content"], entry["id"]) for entry in added], path)
@@ -87,9 +87,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def read_special_tokens(folder: Path) -> dict[str, str]:
-    """Texts of the named tokens that a template may write: bos_token, eos_token and so on."""
+    """Read the texts of the tokens that a template may name: bos_token, eos_token and so on."""
     texts: dict[str, str] = {}
-    # The second file is the one transformers goes by.
+    # The second file wins, as in transformers.
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         path = folder / name
         for key, value in (read_json(path) if path.exists() else {}).items():
@@ -100,16 +100,9 @@ def read_special_tokens(folder: Path) -> dict[str, str]:
 
 
 def _add_tokens(tokenizer: Tokenizer, folder: Path) -> None:
-    """Add the tokens that tokenizer_config.json (or, in older folders, added_tokens.json) lists, under their ids."""
-    path, legacy = folder / "tokenizer_config.json", folder / "added_tokens.json"
-    settings = read_json(path)
-    entries = settings.get("added_tokens_decoder")
-    if entries is None:
-        # Without flags: tokens with a name, or in the list of special tokens, are special.
-        path, more = legacy, settings.get("additional_special_tokens")
-        special = [*read_special_tokens(folder).values(), *(more if isinstance(more, list) else [])]
-        ids = read_json(path) if path.exists() else {}
-        entries = {number: {"content": text, "special": text in special} for text, number in ids.items()}
+    """Add the tokens that tokenizer_config.json lists, under their ids."""
+    path = folder / "tokenizer_config.json"
+    entries = read_json(path).get("added_tokens_decoder") or {}
     try:
         listed = []
         for number, entry in sorted(entries.items(), key=lambda item: int(item[0])):
@@ -127,6 +120,7 @@ def _add_tokens(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _check_ids(tokenizer: Tokenizer, added: Iterable[tuple[str, int]], path: Path) -> None:
+    """Refuse added tokens that the tokenizer has under another id than the file."""
     for text, number in added:
         got = tokenizer.token_to_id(text)
         if got != number:
@@ -140,11 +134,11 @@ def _check_ids(tokenizer: Tokenizer, added: Iterable[tuple[str, int]], path: Pat
 
 
 class TemplateRefusal(Exception):
-    """A template called raise_exception."""
+    """Error that a template raises by `raise_exception`."""
 
 
 class GenerationTag(Extension):
-    """{% generation %} marks an answer for training; here it only shows what it encloses."""
+    """The tag {% generation %}, which marks an answer for training. Here it only writes what it encloses."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -155,7 +149,7 @@ class GenerationTag(Extension):
 
 @lru_cache(maxsize=8)
 def _compile_template(source: str) -> jinja2.Template:
-    """The template in a sandbox with all that transformers gives to published ones."""
+    """Compile a template in a sandbox with everything that transformers gives to published templates."""
 
     def refuse(message: object) -> None:
         raise TemplateRefusal(str(message))
@@ -175,17 +169,17 @@ def _compile_template(source: str) -> jinja2.Template:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """How a checkpoint writes a conversation: a Jinja template, rendered in Jinja's sandbox."""
+    """The Jinja template by which a checkpoint writes a conversation."""
 
     source: str
     tokens: Mapping[str, str] = field(default_factory=dict)
-    """Values of bos_token, eos_token and so on."""
+    """Texts of bos_token, eos_token and so on."""
     origin: str = "the chat template"
-    """Its file, for messages."""
+    """The file it was read from, for messages."""
 
     @classmethod
     def read(cls, folder: Path) -> "ChatTemplate | None":
-        """The template of a checkpoint folder, or None if it has none; a file of its own goes before a key."""
+        """Read the template of a folder, or None if it has none. A file of its own wins over a key of another."""
         source: Any = None
         for name in ("chat_template.jinja", "chat_template.json", "tokenizer_config.json"):
             path = folder / name
@@ -205,7 +199,7 @@ class ChatTemplate:
         return cls(source, read_special_tokens(folder), f"the chat template in {origin}")
 
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
-        """The conversation as the model was trained to read it; by default up to where the answer starts."""
+        """Write a conversation as the model was trained to read it, by default up to where the answer starts."""
         values = {
             "messages": [dict(message) for message in messages],
             "tools": None,
@@ -232,14 +226,11 @@ class ChatTemplate:
             ) from error
 
 
-# Both behind the codec's contract.
-
-
 @dataclass(frozen=True)
 class TextCodec:
-    """A checkpoint's tokenizer and chat template behind the codec's contract.
+    """Codec of a checkpoint: its tokenizer and its chat template.
 
-    The text of a control token inside a prompt is read as that token, as the authors' programs do.
+    The text of a control token inside a prompt is read as that token, as in the authors' programs.
     """
 
     tokenizer: Tokenizer
@@ -252,7 +243,7 @@ class TextCodec:
     def read(
         cls, folder: Path, *, mask_id: int, vocab: int, ends: Sequence[int | str], chat: bool | None = None
     ) -> "TextCodec":
-        """The codec of a checkpoint folder whose embedding has `vocab` rows; `ends` are ids or texts of tokens.
+        """Read the codec of a folder whose embedding has `vocab` rows; `ends` are ids or texts of tokens.
 
         `chat` says whether prompts go through the chat template: None if there is one, True always, False never.
         """
@@ -302,7 +293,7 @@ class TextCodec:
         return ()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Tokens of a prompt. With a chat template, a text is one user turn; without, only plain texts can be read."""
+        """Return the tokens of a prompt. With a chat template a text is one user turn; without, only texts are read."""
         if self.template is None and not isinstance(prompt, str):
             raise ConfigError(
                 f"prompt is {format_value(prompt, 80)}; allowed: one text, because there is no chat template in use; "
@@ -322,19 +313,18 @@ class TextCodec:
         return self._tokens(self.template.render(messages), "prompt")
 
     def canvas(self, text: str) -> list[int]:
-        """Tokens of a text with blanks, never through the template. A blank is one token: most words hold the space
-        before them."""
+        """Return the tokens of a text with blanks, without the template. A space before a word is part of its token."""
         tokens: list[int] = []
         for part in cut_at_blanks(text, self.mask):
             tokens += [self.mask_id] * part if isinstance(part, int) else self._tokens(part, "text")
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of all tokens: control tokens by their names, and spare rows of the embedding as <id>."""
+        """Return the text of all tokens, control tokens included; spare rows of the embedding are written <id>."""
         return self._text(tokens, skip_special_tokens=False)
 
     def answer(self, tokens: Sequence[int]) -> str:
-        """Text up to the first end, without control tokens; masks that are left stay visible."""
+        """Return the text up to the first end, without control tokens. Masks that are left stay visible."""
         return self._text(list(takewhile(lambda token: token not in self.ends, tokens)), skip_special_tokens=True)
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -350,7 +340,7 @@ class TextCodec:
         return "".join(pieces)
 
     def _sign(self, token: int) -> str:
-        """What stands for a token that has no text, or that must be seen; empty for all others."""
+        """Sign for a mask, or for a token without text; empty for all other tokens."""
         if token == self.mask_id:
             return self.mask
         return "" if 0 <= token < 2**32 and self.tokenizer.id_to_token(token) is not None else f"<{token}>"
@@ -368,7 +358,7 @@ class TextCodec:
 
 
 def _conversation(prompt: Prompt) -> list[dict[str, str]]:
-    """Checked messages, the last from the user: a model that is to answer must be asked."""
+    """Check the messages of a prompt; the last must come from the user, as the model is to answer it."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     allowed = 'a text, or messages such as {"role": "user", "content": "Hello"}'

@@ -1,4 +1,4 @@
-"""Weights between safetensors files under published names and our fused parameters, tensor by tensor."""
+"""Weights between safetensors files with published names and our stacked parameters, tensor by tensor."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,14 +17,14 @@ from unmask.models.transformer import Transformer, TransformerSpec
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 STORED = ("F32", "F16", "BF16")
-"""Types of stored weights. Quantised ones need their scales; without them a copy would load and predict nonsense."""
+"""Types of stored weights. Quantised weights would load without their scales and predict nonsense."""
 
 OnTensor = Callable[[str, int], None]
-"""Called with a parameter's name and its bytes after each one is read."""
+"""Called with the name and the bytes of each parameter that is read."""
 
 
 def weight_files(folder: Path) -> list[str]:
-    """Names of the files with the weights: those that the index lists, or the only one."""
+    """Names of the files with the weights: those in the index, or the only one."""
     path = folder / INDEX
     if not path.exists():
         return [SINGLE]
@@ -47,9 +47,9 @@ def load_weights(
     dtype: torch.dtype,
     on_tensor: OnTensor | None = None,
 ) -> Transformer:
-    """The network with its weights, each tensor going straight to its device and type.
+    """Load a network; each tensor goes straight to its device and type.
 
-    Names and shapes are compared with the configuration before memory is taken: exactly the tensors it implies.
+    Before memory is taken, names and shapes are compared with those that the configuration implies.
     """
     parts = names.parts(spec)
     with ExitStack() as stack:
@@ -67,7 +67,7 @@ def load_weights(
 
 
 def save_weights(model: Transformer, names: TensorNames, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write the network under published names as one file, complete or not at all."""
+    """Write a network with published names as one file, complete or not at all."""
     tensors: dict[str, torch.Tensor] = {}
     for parameter, published in names.parts(model.spec).items():
         rows = [shape[0] for _, shape in published]
@@ -81,7 +81,7 @@ def save_weights(model: Transformer, names: TensorNames, folder: Path, dtype: to
 
 
 def _open_files(folder: Path, device: torch.device | str, stack: ExitStack) -> dict[str, tuple[Path, Any]]:
-    """For each tensor name, the file that holds it and its open handle."""
+    """Open all files; return, for each tensor name, the file that holds it with its handle."""
     file_of: dict[str, tuple[Path, Any]] = {}
     for path in (folder / file for file in weight_files(folder)):
         if not path.is_file():

@@ -7,10 +7,11 @@ other numbers that must be left alone.
 
 from collections.abc import Callable
 
-from unmask.tasks.base import Draft, TaskJudge
-from unmask.tasks.constructed.common import check_level, constructed_task, indexed
+from unmask.tasks import scorers
+from unmask.tasks.constructed.common import check_level, indexed
 from unmask.tasks.draw import Draw
-from unmask.tasks.scoring import utility
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
 from unmask.tasks.words import (
     ANIMALS,
     DAYS,
@@ -258,7 +259,7 @@ def _plain(draw: Draw, n: int) -> str:
     return str(n)
 
 
-def generate(draw: Draw, level: int) -> Draft:
+def generate(draw: Draw, level: int) -> Example:
     """One example of the given level."""
     check_level(level)
     pattern = draw.choice(PATTERNS)
@@ -276,8 +277,10 @@ def generate(draw: Draw, level: int) -> Draft:
         task = sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
     prompt = f"{task}\n{draw.choice(_RULES)}\n{closing(draw, draw.choice(_WHAT))}"
     parts = tuple(str(carry) for carry in pattern)
-    return Draft(prompt, indexed(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
+    return Example(prompt, indexed(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
 
 
-JUDGE = TaskJudge("partial", utility.spans)
-TASK = constructed_task("carry-rtl", "Carry RTL", JUDGE, generate, horizon=32, output="three carry bits", version="1")
+SCORER = Scorer("partial", scorers.score_spans)
+TASK = constructed(
+    "carry-rtl", "Carry RTL", SCORER, generate, max_new_tokens=32, output="three carry bits", version="1"
+)

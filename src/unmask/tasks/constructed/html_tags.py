@@ -5,10 +5,11 @@ A model that only reverses a list of names finds this easy, so from level 2 on t
 comments, and tags quoted in attributes.
 """
 
-from unmask.tasks.base import Draft, TaskJudge
-from unmask.tasks.constructed.common import check_level, constructed_task
+from unmask.tasks import scorers
+from unmask.tasks.constructed.common import check_level
 from unmask.tasks.draw import Draw
-from unmask.tasks.scoring import utility
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,
@@ -264,7 +265,7 @@ def _fits(html: str, target: str, level: int) -> bool:
     return len(html) <= _LENGTHS[level - 1] and len(target) <= LIMIT and pieces(target) <= TOKENS
 
 
-def generate(draw: Draw, level: int) -> Draft:
+def generate(draw: Draw, level: int) -> Example:
     """One example of the given level."""
     check_level(level)
     while True:
@@ -276,10 +277,10 @@ def generate(draw: Draw, level: int) -> Draft:
     at = draw.below(len(_FRAMES))
     task = _FRAMES[at].format(html=html, name=draw.choice(FIRST), site=draw.choice(SITES))
     prompt = f"{task}\n{closing(draw, draw.choice(_WHAT))}"
-    return Draft(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
+    return Example(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
 
 
-JUDGE = TaskJudge("exact/partial", utility.closing_tags)
-TASK = constructed_task(
-    "html-close-tags", "HTML Close Tags", JUDGE, generate, horizon=48, output="closing-tag suffix", version="1"
+SCORER = Scorer("exact/partial", scorers.score_closing_tags)
+TASK = constructed(
+    "html-close-tags", "HTML Close Tags", SCORER, generate, max_new_tokens=48, output="closing-tag suffix", version="1"
 )

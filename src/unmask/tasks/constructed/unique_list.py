@@ -6,10 +6,11 @@ that must be compared: the first letter decides at level 1, the fourth or later 
 
 from collections.abc import Callable, Sequence
 
-from unmask.tasks.base import Draft, TaskJudge
-from unmask.tasks.constructed.common import check_level, constructed_task
+from unmask.tasks import scorers
+from unmask.tasks.constructed.common import check_level
 from unmask.tasks.draw import Draw
-from unmask.tasks.scoring import utility
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,
@@ -163,7 +164,7 @@ def _prefixed(words: Sequence[str]) -> bool:
     return any(a != b and b.startswith(a) for a in words for b in words)
 
 
-def generate(draw: Draw, level: int) -> Draft:
+def generate(draw: Draw, level: int) -> Example:
     """One example of the given level."""
     check_level(level)
     while True:
@@ -184,17 +185,17 @@ def generate(draw: Draw, level: int) -> Draft:
     )
     hint = [_HINT] if _prefixed(pool) else []
     prompt = "\n".join([task, *hint, closing(draw, draw.choice(_WHAT))])
-    return Draft(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
+    return Example(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
 
 
-JUDGE = TaskJudge("partial", utility.items)
-TASK = constructed_task(
+SCORER = Scorer("partial", scorers.score_items)
+TASK = constructed(
     "unique-list-commit",
     "Unique List Commit",
-    JUDGE,
+    SCORER,
     generate,
-    horizon=48,
+    max_new_tokens=48,
     output="ordered list",
     version="2",
-    drawn_as="1",
+    prompts_version="1",
 )

@@ -11,10 +11,10 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 
-from unmask.tasks.base import TEXT_LIMIT, TOO_LONG, Extraction
-from unmask.tasks.scoring import extract
-from unmask.tasks.scoring.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
+from unmask.tasks import extract
+from unmask.tasks.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
 from unmask.tasks.scoring.prose import stretches
+from unmask.tasks.task import TEXT_LIMIT, TOO_LONG, Extraction
 
 CODE_LIMIT = 1 << 15
 """Characters. Longer code is not looked at."""
@@ -41,7 +41,7 @@ def completion(text: str, head: str, entry: str) -> Extraction:
 
 def find_code(text: str, entry: str) -> RawAnswer:
     """The part of a text that is code: marked by answer tags, by a block of code or by both, or what is no prose."""
-    answer = extract.tagged(text, strip=False) or RawAnswer(WHOLE_TEXT, text)
+    answer = extract.find_tagged(text, strip=False) or RawAnswer(WHOLE_TEXT, text)
     lines = answer.text.split("\n")
     marks = [(number, mark[1]) for number, line in enumerate(lines) if (mark := _FENCE.fullmatch(line))]
     if not marks:

@@ -4,12 +4,10 @@ Utility is 1 if all tests pass, and 0 for a wrong answer, an error or a timeout.
 program's fault: then there is no utility.
 """
 
-from collections.abc import Callable
-
 from unmask.base.files import storable
 from unmask.tasks import sandbox
-from unmask.tasks.base import TOO_LONG, Answers, Example, Extraction, Part, Verdict
 from unmask.tasks.scoring import code
+from unmask.tasks.task import TOO_LONG, Answers, Example, Extraction, OnVerdict, Part, Verdict
 
 
 def judge(text: str, example: Example) -> Verdict:
@@ -20,14 +18,14 @@ def judge(text: str, example: Example) -> Verdict:
     return _verdict(example, completion, sandbox.check_completion(example.constraints, completion.normalised))
 
 
-def judge_all(answers: Answers, workers: int, on_done: Callable[[Verdict], None]) -> list[Verdict]:
+def judge_all(answers: Answers, workers: int, on_verdict: OnVerdict) -> list[Verdict]:
     """Verdicts on many outputs, in order, with several programs running at a time."""
     completions = [_completion(text, example) for text, example in answers]
     verdicts: dict[int, Verdict] = {}
 
     def keep(index: int, verdict: Verdict) -> None:
         verdicts[index] = verdict
-        on_done(verdict)
+        on_verdict(verdict)
 
     for index, (_, example) in enumerate(answers):
         if not completions[index].normalised:

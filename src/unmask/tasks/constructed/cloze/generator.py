@@ -8,12 +8,13 @@ day or an hour (temporal), or a form of a word (lexical). A blank that is repeat
 import re
 from collections.abc import Callable, Sequence
 
-from unmask.tasks.base import Draft, TaskJudge
+from unmask.tasks import scorers
 from unmask.tasks.constructed.cloze import arithmetic, entity, lexical, ordering, temporal
 from unmask.tasks.constructed.cloze.clue import Clue
-from unmask.tasks.constructed.common import check_level, constructed_task, indexed
+from unmask.tasks.constructed.common import check_level, indexed
 from unmask.tasks.draw import Draw
-from unmask.tasks.scoring import utility
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
 from unmask.tasks.words import FIRST, closing, place_name
 
 LINKS: dict[str, Callable[[Draw, int, int], Clue]] = {
@@ -95,7 +96,7 @@ def _passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
     return " ".join([*asked, *said] if early else [*said, *asked])
 
 
-def generate(draw: Draw, level: int) -> Draft:
+def generate(draw: Draw, level: int) -> Example:
     """One example of the given level."""
     check_level(level)
     while True:
@@ -110,10 +111,10 @@ def generate(draw: Draw, level: int) -> Draft:
     form = "; ".join(f"[{i}]=..." for i in range(1, len(parts) + 1))
     what = draw.choice(("the words as {form}", "the answers as {form}", "{form}", "only {form}")).format(form=form)
     prompt = f"{task}\n{closing(draw, what)}"
-    return Draft(prompt, indexed(parts), parts, {"frame": str(at), "links": [clue.link for clue in clues]}, level)
+    return Example(prompt, indexed(parts), parts, {"frame": str(at), "links": [clue.link for clue in clues]}, level)
 
 
-JUDGE = TaskJudge("partial", utility.spans)
-TASK = constructed_task(
-    "multi-span-cloze", "Multi-Span Cloze", JUDGE, generate, horizon=64, output="indexed spans", version="1"
+SCORER = Scorer("partial", scorers.score_spans)
+TASK = constructed(
+    "multi-span-cloze", "Multi-Span Cloze", SCORER, generate, max_new_tokens=64, output="indexed spans", version="1"
 )

@@ -7,12 +7,13 @@ what is given and what follows from it; the level decides how many rules are in 
 import json
 from collections.abc import Callable
 
-from unmask.tasks.base import Draft, Json, TaskJudge
-from unmask.tasks.constructed.common import check_level, constructed_task
+from unmask.tasks import scorers
+from unmask.tasks.constructed.common import check_level
 from unmask.tasks.constructed.constrained_json import daily, outings, trade
 from unmask.tasks.constructed.constrained_json.record import JsonRecord, Object
-from unmask.tasks.draw import Draw
-from unmask.tasks.scoring import utility
+from unmask.tasks.draw import Draw, Json
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
 from unmask.tasks.words import closing
 
 LIMIT = 150
@@ -89,7 +90,7 @@ def _given(draw: Draw, record: JsonRecord) -> str:
     return record.prose
 
 
-def generate(draw: Draw, level: int) -> Draft:
+def generate(draw: Draw, level: int) -> Example:
     """One example of the given level."""
     check_level(level)
     family = draw.choice(list(FAMILIES))
@@ -110,16 +111,16 @@ def generate(draw: Draw, level: int) -> Draft:
         "given": dict(record.given),
         "object": dict(record.gold),
     }
-    return Draft(prompt, compact(record.gold), parts, constraints, level)
+    return Example(prompt, compact(record.gold), parts, constraints, level)
 
 
-JUDGE = TaskJudge("partial", utility.record)
-TASK = constructed_task(
+SCORER = Scorer("partial", scorers.score_object)
+TASK = constructed(
     "constrained-json-fill",
     "Constrained JSON Fill",
-    JUDGE,
+    SCORER,
     generate,
-    horizon=96,
+    max_new_tokens=96,
     output="constrained JSON",
     version="1",
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from unmask.tasks.base import Json
+from unmask.tasks.draw import Json
 
 Object = dict[str, Json]
 

@@ -8,12 +8,13 @@ itself.
 from collections.abc import Callable
 from dataclasses import replace
 
-from unmask.tasks.base import Draft, Json, TaskJudge
-from unmask.tasks.constructed.common import check_level, constructed_task
+from unmask.tasks import scorers
+from unmask.tasks.constructed.common import check_level
 from unmask.tasks.constructed.csv_cells import numbers, series, texts
 from unmask.tasks.constructed.csv_cells.sheet import CsvSheet
-from unmask.tasks.draw import Draw
-from unmask.tasks.scoring import utility
+from unmask.tasks.draw import Draw, Json
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
 from unmask.tasks.words import COLOURS, FIRST, MATERIALS, SITES, closing
 
 HOLE = "???"
@@ -118,7 +119,7 @@ def _fits(sheet: CsvSheet, level: int) -> bool:
     return len(answer) <= LIMIT and digits <= DIGITS and len(_written(sheet)) <= _LENGTHS[level - 1] and answer != ""
 
 
-def generate(draw: Draw, level: int) -> Draft:
+def generate(draw: Draw, level: int) -> Example:
     """One example of the given level."""
     check_level(level)
     # Tables whose answer is a word come up twice as often: numbers repeat sooner.
@@ -137,10 +138,10 @@ def generate(draw: Draw, level: int) -> Draft:
     prompt = f"{task}\n{closing(draw, draw.choice(_WHAT))}".replace("\n\n", "\n").strip()
     answer = sheet.rows[sheet.hole[0]][sheet.hole[1]]
     constraints: dict[str, Json] = {"kind": kind, "frame": str(at), "rule": sheet.rule, "stated": said}
-    return Draft(prompt, answer, (answer,), constraints, level)
+    return Example(prompt, answer, (answer,), constraints, level)
 
 
-JUDGE = TaskJudge("binary", utility.cell)
-TASK = constructed_task(
-    "csv-missing-cells", "CSV Missing Cells", JUDGE, generate, horizon=16, output="one cell", version="1"
+SCORER = Scorer("binary", scorers.score_cell)
+TASK = constructed(
+    "csv-missing-cells", "CSV Missing Cells", SCORER, generate, max_new_tokens=16, output="one cell", version="1"
 )

@@ -11,12 +11,13 @@ or a record with corrections.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from unmask.tasks.base import Draft, Json, TaskJudge
-from unmask.tasks.constructed.common import check_level, constructed_task, indexed
+from unmask.tasks import scorers
+from unmask.tasks.constructed.common import check_level, indexed
 from unmask.tasks.constructed.sparse import evidence
 from unmask.tasks.constructed.sparse.sentences import BLANKS, PARSED, Word, fill, slots_of, word_class
-from unmask.tasks.draw import Draw
-from unmask.tasks.scoring import utility
+from unmask.tasks.draw import Draw, Json
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
 from unmask.tasks.words import closing, sentence_case
 
 
@@ -142,7 +143,7 @@ def masked(words: Sequence[Word], mask: Sequence[int]) -> str:
     return sentence_case(" ".join(index.get(at, word.text) + word.mark for at, word in enumerate(words)))
 
 
-def _draft(draw: Draw, level: int, clustered: bool) -> Draft:
+def _draft(draw: Draw, level: int, clustered: bool) -> Example:
     check_level(level)
     drawn = source(draw, level)
     at = draw.below(len(_ASKS))
@@ -156,32 +157,32 @@ def _draft(draw: Draw, level: int, clustered: bool) -> Draft:
         "sentence": masked(drawn.words, ()),
         "positions": list(mask),
     }
-    return Draft(prompt, indexed(parts), parts, constraints, level)
+    return Example(prompt, indexed(parts), parts, constraints, level)
 
 
-def generate(draw: Draw, level: int) -> Draft:
+def generate(draw: Draw, level: int) -> Example:
     """One example of the given level, with blanks far apart."""
     return _draft(draw, level, clustered=False)
 
 
-def generate_clustered(draw: Draw, level: int) -> Draft:
+def generate_clustered(draw: Draw, level: int) -> Example:
     """One example of the given level, with blanks side by side."""
     return _draft(draw, level, clustered=True)
 
 
-JUDGE = TaskJudge("partial", utility.spans)
-TASK = constructed_task(
-    "td07-sparse-mask", "TD07 Sparse Mask", JUDGE, generate, horizon=48, output="three spans", version="1"
+SCORER = Scorer("partial", scorers.score_spans)
+TASK = constructed(
+    "td07-sparse-mask", "TD07 Sparse Mask", SCORER, generate, max_new_tokens=48, output="three spans", version="1"
 )
-CLUSTERED = constructed_task(
+CLUSTERED = constructed(
     "td07-clustered-mask",
     "TD07 Clustered Mask",
-    JUDGE,
+    SCORER,
     generate_clustered,
-    horizon=TASK.horizon,
+    max_new_tokens=TASK.max_new_tokens,
     output=TASK.output,
     version=TASK.version,
-    twin=TASK.name,
+    paired_with=TASK.name,
 )
 """The control: drawn from the keys of the task, example i has the sentence and evidence of its example i. Not in the
 suite."""

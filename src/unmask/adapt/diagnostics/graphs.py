@@ -1,0 +1,129 @@
+"""Readings of diagnostics as CUDA graphs: at a small batch hundreds of launches would cost more than the forward."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from unmask.adapt.diagnostics.base import Diagnostic, Reading
+from unmask.core import Action, Path, Prediction, Trajectory, map_tensors, part, replace_tensors, tensors
+from unmask.models import CudaGraph, GraphCache, build_graph
+
+LARGE_READOUT = 1 << 22
+"""Entries of the attention read-out above which a reading is bound by its arithmetic, not by launches."""
+READING_GRAPHS = GraphCache(torch.device("cuda"), limit=32)
+"""Graphs of readings by the diagnostics and the shapes of what they read."""
+
+
+def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> list[Reading]:
+    """Readings of one state by several diagnostics, which on a GPU run side by side."""
+    tokens_BL = traj.state.tokens_BL
+    small = tokens_BL.numel() * tokens_BL.shape[1] <= LARGE_READOUT
+    replayed = tokens_BL.is_cuda and small and traj.steps and all(diagnostic.cuda_graph for diagnostic in diagnostics)
+    # A step that is a graph as a whole has its readings in it.
+    if not replayed or torch.cuda.is_current_stream_capturing():
+        return [diagnostic.read(traj, action) for diagnostic in diagnostics]
+    graph = READING_GRAPHS.find(
+        _key(tuple(diagnostics), traj, action), lambda: build_reading_graph(diagnostics, traj, action)
+    )
+    if graph is None:
+        # The first time for a shape, which is also the warm-up that recording asks for.
+        return [diagnostic.read(traj, action) for diagnostic in diagnostics]
+    return graph(traj, action)
+
+
+@dataclass(frozen=True)
+class ReadingGraph:
+    """Readings side by side in one graph, and where in a trajectory and action it finds its inputs."""
+
+    graph: CudaGraph[list[Reading]]
+    paths: list[Path]
+
+    def __call__(self, traj: Trajectory, action: Action) -> list[Reading]:
+        inputs = [part((traj, action), path) for path in self.paths]
+        readings = self.graph(*inputs)
+        handed_on = {id(buffer): value for buffer, value in zip(self.graph.buffers, inputs, strict=True)}
+
+        def copy_out(result: Tensor) -> Tensor:
+            # The next replay overwrites the graph's memory. An input that is only handed on lies elsewhere already.
+            return handed_on[id(result)] if id(result) in handed_on else result.clone()
+
+        return [map_tensors(reading, copy_out) for reading in readings]
+
+
+def build_reading_graph(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> ReadingGraph:
+    """Record the readings of a state. The graph reads only the tensors that they compute with."""
+    steps = tuple(replace(step, prediction=_light(step.prediction)) for step in traj.steps)
+    light = replace(traj, prediction=_light(traj.current_prediction), steps=steps)
+    buffers = {path: value.clone() for path, value in tensors((light, action)).items()}
+    touched = _TouchedTensors()
+
+    def work() -> list[Reading]:
+        # Each has values of its own: what a state keeps of its masks must not be shared between streams.
+        values = (replace_tensors((light, action), buffers.values()) for _ in diagnostics)
+        with touched:
+            return _side_by_side([partial(one.read, *given) for one, given in zip(diagnostics, values, strict=True)])
+
+    graph = build_graph(work, traj.state.tokens_BL.device)
+    # Inputs that a result only hands on must be among the buffers, too.
+    touched.ids |= {id(value) for value in tensors(tuple(graph.result)).values()}
+    used = {path: buffer for path, buffer in buffers.items() if id(buffer) in touched.ids}
+    return ReadingGraph(replace(graph, buffers=list(used.values())), list(used))
+
+
+def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
+    """Read on a stream for each diagnostic, after all work before and before all work behind."""
+    main, readings = torch.cuda.current_stream(), []
+    sides = [torch.cuda.Stream() for _ in readers]
+    for reader, side in zip(readers, sides, strict=True):
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            readings.append(reader())
+    for side in sides:
+        main.wait_stream(side)
+    return readings
+
+
+def _light(prediction: Prediction) -> Prediction:
+    """The prediction without parts that no diagnostic may read: they would be copied for nothing."""
+    return replace(prediction, posterior=None, hidden_BNH=None)
+
+
+class _TouchedTensors(TorchFunctionMode):
+    """Notes which tensors are computed with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[int] = set()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.ids |= {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        return func(*args, **(kwargs or {}))
+
+
+def _key(diagnostics: tuple[Diagnostic, ...], traj: Trajectory, action: Action) -> tuple[object, ...]:
+    """Key of everything that readings depend on, except numbers on the device."""
+    state = traj.state
+    return (
+        diagnostics,
+        state.tokens_BL.device,
+        state.tokens_BL.shape,
+        state.mask_id,
+        action.remask_BL is None,
+        action.tokens_BL is None,
+        _shape(traj.current_prediction),
+        *(_shape(step.prediction) for step in traj.steps),
+    )
+
+
+def _shape(prediction: Prediction) -> tuple[object, ...]:
+    optional = (prediction.drift_BN, prediction.displacement_BN, prediction.attention_BNN, prediction.visible_BN)
+    known = tuple(value is not None for value in (*optional, prediction.given_BN))
+    return prediction.vocab, prediction.wanted_BN.shape, prediction.clean.p_BNK.shape, known

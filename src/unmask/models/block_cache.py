@@ -1,0 +1,563 @@
+"""Approximate block caches (Fast-dLLM, Wu et al.): keys and values outside the active block are reused between steps.
+
+In a bidirectional network every key beyond the first layer depends on every token, so reuse is an approximation:
+results differ from those of the plain network, and everything that reports them says so.
+
+Each row has a seat: its keys and values lie at one place of a memory that stays where it is, and have an age of their
+own. So rows join and leave without a change for their neighbours, and passes can be recorded as CUDA graphs.
+"""
+
+import itertools
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unmask.base.errors import DenoiserError, require
+from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Vocabulary, copy_in
+from unmask.models.cuda_graphs import GraphCache
+from unmask.models.execution import PassGraphs
+from unmask.models.invariance import Bounds
+from unmask.models.network import BUCKET, Network, attention_bias, pad_input
+
+KINDS = ("prefix", "dual")
+SPARE = 8
+"""Slots behind the canvas of every seat: rows with less to recompute than others write there, and nobody reads it."""
+GRAPHED_BYTES = 4 << 30
+"""Largest memory that is kept for the next decode with the graphs that read it; above it, launches cost little."""
+SHAPES = 64
+"""Graphs of passes that are kept: a prefix cache has one for each block of a long answer."""
+COPIES = 64
+"""Rows by which a pass may be filled up, where it needs more of them to have the same bits as others."""
+T = TypeVar("T")
+_NUMBERS = itertools.count()
+_INPUTS = ("tokens_BN", "position_BN", "valid_BN", "fixed_BN", "wanted_BN")
+
+
+@dataclass(frozen=True)
+class BlockCache:
+    """A network that, inside a block of the answer, recomputes only part of the canvas.
+
+    A row's active block is the leftmost one with a mask. The first pass of a block is complete and fills the cache
+    (so does every `refresh`-th); later ones recompute the block alone (`dual`) or the block and all behind it
+    (`prefix`), and predict only there. Rows are told apart by `ModelInput.row_B`.
+    """
+
+    network: Network
+    kind: str
+    block: int
+    """Answer positions per block: the policy's own block length."""
+    refresh: int = 0
+    """A complete pass every so many passes of a block; 0 for one at its start, 1 for no reuse at all."""
+    _seats: "list[Seats]" = field(default_factory=list, repr=False, compare=False)
+    """The memory of the last pass; empty before the first one and after one that failed."""
+
+    def __post_init__(self) -> None:
+        require(self.kind in KINDS, "cache", self.kind, " or ".join(KINDS), "or leave it out: the exact network")
+        require(self.block >= 1, "block", self.block, "1 or more", "use the policy's block length")
+        require(self.refresh >= 0, "cache_refresh", self.refresh, "0 or more", "0 refreshes at the start of a block")
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.network.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    @property
+    def step_graphs(self) -> GraphCache | None:
+        """The network's graphs of whole steps."""
+        return self.network.step_graphs
+
+    @property
+    def variant(self) -> tuple[object, ...]:
+        """Settings besides the weights that change the output, and the spans of passes."""
+        return type(self).__name__, self.kind, self.block, self.refresh, *self.network.variant
+
+    def step_denoiser(self, rows: int, slots: int) -> "CachedStep | None":
+        """The cache as a part of graphed steps; None where its memory is too large to be kept with graphs."""
+        padded = _pad_to_bucket(slots)
+        in_pieces = self.network.floors is not None and self.network.bounds(padded).most is not None
+        return None if in_pieces or seat_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
+
+    @torch.inference_mode()
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        if inputs.row_B is None:
+            # A look-ahead: nothing of a hypothetical canvas may enter the memory of a real row.
+            return self.network(inputs, needs)
+        refused = {
+            "pairwise attention": inputs.attend_BNN is not None,
+            "attention": needs.attention,
+            "predictions of revealed tokens": needs.revealed,
+        }
+        for name, asked in refused.items():
+            if asked:
+                raise DenoiserError(
+                    f"the policy asks for {name}; allowed: predictions of masked slots under an approximate cache; "
+                    "choose another policy, or leave the cache out"
+                )
+        self.network.check(inputs, needs)
+        seats, shape, wanted = self.plan(inputs)
+        memory = seats.memory
+        cached = CachedPass(self.network, memory, shape, memory.graphs)
+        # Started before slots are packed: the device need not wait for that.
+        started = cached.start()
+        wanted_BN, processed_B = memory.answered(inputs)
+        output = cached.finish(started, _KnownSlots(wanted_BN, wanted), processed_B, needs)
+        # Only now: what a pass that failed has left behind is not read again.
+        self._seats.append(seats)
+        return output
+
+    def plan(self, inputs: ModelInput, *, skip_done: bool = False) -> tuple["Seats", "PassShape", int]:
+        """Seat the rows of a pass, and ask the device what it has to recompute.
+
+        Returns the seats, which the caller puts back, the shapes of the pass, and the number of slots that get an
+        answer. Rows without a mask are computed as a whole, unless they are skipped because they are done.
+        """
+        padded = pad_input(inputs, _pad_to_bucket(inputs.tokens_BN.shape[1]))
+        seats = self._take_seats(padded)
+        spans = seats.seat(padded, self.block, self.kind == "prefix")
+        ages = seats.advance(spans, self.refresh)
+        fresh = [b for b, age in enumerate(ages) if age == 0 and not (skip_done and spans[b].start >= spans[b].stop)]
+        seats.memory.begin(fresh, len(spans))
+        widths = [span.stop - span.start for b, span in enumerate(spans) if b not in set(fresh)]
+        widths = [width for width in widths if width > 0]
+        width = 0
+        if widths or not fresh:
+            width = max(widths, default=1)
+            if self.network.forward is not None or self.network.floors is not None:
+                # Few different widths, where each has its own graph, or its own bits.
+                width = min(_pad_to_bucket(width), seats.memory.slots)
+        wanted = sum(span.inside if age else span.wanted for span, age in zip(spans, ages, strict=True))
+        return seats, PassShape(len(spans), width, len(fresh)), wanted
+
+    def _take_seats(self, inputs: ModelInput) -> "Seats":
+        """Take the seats of the last pass; others where there is no room in them, with what its rows remember."""
+        rows, slots = inputs.tokens_BN.shape
+        old = self._seats.pop() if self._seats else None
+        if old is not None and rows <= old.memory.rows and slots == old.memory.slots:
+            return old
+        assert inputs.row_B is not None
+        if old is not None and (slots < old.memory.slots or set(old.row_ids).isdisjoint(inputs.row_B.tolist())):
+            # Another run. Its memory is given back first, because the new one may need the room.
+            old = None
+        # The narrowest passes need most rows.
+        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
+        rows = max(rows, least, 0 if old is None else old.memory.rows)
+        seats = Seats(SeatMemory.find_free(self.network, rows, slots))
+        if old is not None:
+            seats.memory.copy_from(old.memory)
+            seats.row_ids, seats.bounds, seats.ages = old.row_ids, old.bounds, old.ages
+        return seats
+
+
+class CachedStep:
+    """A block cache as a part of graphed steps: what the host has to know is asked before each step."""
+
+    def __init__(self, cache: BlockCache):
+        self.cache = cache
+        self._pass: CachedPass | None = None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.cache.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return self.cache.device
+
+    def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
+        """Plan the pass of the next step; its graph serves other steps of the same shapes, with the same memory."""
+        with torch.inference_mode():
+            # The state made anew: what was derived from it belongs to an earlier step.
+            inputs = replace(ModelInput.of(replace(state), Needs()), row_B=rows_B)
+            seats, shape, _ = self.cache.plan(inputs, skip_done=True)
+            self.cache._seats.append(seats)
+        # No graphs: they cannot be recorded inside another one.
+        self._pass = CachedPass(self.cache.network, seats.memory, shape, None)
+        return shape, seats.memory.number
+
+    @torch.inference_mode()
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        assert self._pass is not None, "planned before it runs"
+        assert inputs.packed is not None, "a graphed step names its slots"
+        wanted_BN, processed_B = self._pass.memory.answered(inputs)
+        output = self._pass.finish(self._pass.start(), inputs.packed, processed_B, needs)
+        return replace(output, wanted_BN=wanted_BN)
+
+
+class BlockSpan(NamedTuple):
+    """The part of each row that a pass recomputes, on the device."""
+
+    start_B: Tensor
+    stop_B: Tensor
+    inside_BN: Tensor
+    """Wanted slots inside the span."""
+    source_BN: Tensor
+    """The slot that a slot's prediction is read at."""
+    canvas_BN: Tensor
+    """Tokens, -1 for padding."""
+    numbers_B6: Tensor
+    """The numbers of a `RowSpan`."""
+
+
+class RowSpan(NamedTuple):
+    """What the host has to know of a row."""
+
+    row_id: int
+    start: int
+    stop: int
+    kept: int
+    """1 where nothing changed since the last pass but masks of the span that were filled."""
+    inside: int
+    """Wanted slots in the span."""
+    wanted: int
+    """Wanted slots."""
+
+
+class PassShape(NamedTuple):
+    """The shapes of a pass."""
+
+    rows: int
+    width: int
+    """Slots that are recomputed of every row; 0 where all rows begin anew."""
+    fresh: int
+    """Rows that begin anew: they are computed as a whole."""
+
+
+def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block: int, to_end: bool) -> BlockSpan:
+    """Find each row's leftmost block with a mask, or that and all behind it; `old_BN` are the canvases before."""
+    assert inputs.row_B is not None
+    slots, mask_id = inputs.tokens_BN.shape[1], network.vocabulary.mask_id
+    answer_BN = inputs.valid_BN & ~inputs.fixed_BN
+    block_BN = (answer_BN.long().cumsum(-1) - 1) // block
+    masked_BN = answer_BN & (inputs.tokens_BN == mask_id)
+    active_B1 = torch.where(masked_BN, block_BN, slots).amin(-1, keepdim=True)
+    inside_BN = answer_BN & (block_BN == active_B1)
+    slot_N = torch.arange(slots, device=inputs.tokens_BN.device)
+    # Dream reads position i at slot i - 1, so the slot before the block is recomputed with it.
+    start_B = (torch.where(inside_BN, slot_N, slots).amin(-1) - network.shift).clamp(min=0)
+    stop_B = torch.where(inputs.valid_BN if to_end else inside_BN, slot_N + 1, 0).amax(-1)
+    span_BN = (slot_N >= start_B[:, None]) & (slot_N < stop_B[:, None])
+    canvas_BN = torch.where(inputs.valid_BN, inputs.tokens_BN, -1)
+    kept_B = ((old_BN == canvas_BN) | ((old_BN == mask_id) & span_BN)).all(-1)
+    wanted_BN = inputs.wanted_BN & span_BN
+    numbers = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
+    return BlockSpan(start_B, stop_B, wanted_BN, network.source(inputs) % slots, canvas_BN, torch.stack(numbers, -1))
+
+
+class SeatMemory:
+    """Fixed memory of running rows: keys and values by layer, and the input of the pass at hand.
+
+    Every pass reads and writes the same addresses, so that it can be recorded. The rows of a pass have the first seats,
+    in their order.
+    """
+
+    def __init__(self, network: Network, rows: int, slots: int):
+        model, spec = network.model, network.model.spec
+        self.network, self.rows, self.slots = network, rows, slots
+        shape = (rows, spec.kv_heads, slots + SPARE, spec.head_dim)
+        self.keys, self.values = (
+            [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(spec.layers)] for _ in range(2)
+        )
+        numbers = partial(torch.zeros, dtype=torch.long, device=model.device)
+        flags = partial(torch.zeros, (rows, slots), dtype=torch.bool, device=model.device)
+        self.inputs = ModelInput(
+            tokens_BN=numbers(rows, slots),
+            position_BN=numbers(rows, slots),
+            valid_BN=flags().fill_(True),
+            fixed_BN=flags(),
+            wanted_BN=flags(),
+            row_B=numbers(rows),
+        )
+        self.canvas_BN = numbers(rows, slots).fill_(-1)
+        """The canvases of the last pass, -1 for padding."""
+        self.span = BlockSpan(
+            numbers(rows), numbers(rows), flags(), numbers(rows, slots), numbers(rows, slots), numbers(rows, 6)
+        )
+        self.fresh_U = numbers(rows + COPIES)
+        """Rows that begin anew, then the first of them again: for passes that need more rows."""
+        self.place_B = numbers(rows)
+        """The place of each row among those, -1 for the others."""
+        self._begun: tuple[int, ...] | None = None
+        self.graphs: GraphCache | None = None
+        """Graphs that read and write this memory; None where it is too large to be kept with them."""
+        self.user: weakref.ref[Seats] | None = None
+        """The seats of a running decode; without it, or where it is dead, another one may use the memory."""
+        self.number = next(_NUMBERS)
+        """Tells memories apart in the keys of graphs."""
+
+    @classmethod
+    def find_free(cls, network: Network, rows: int, slots: int) -> "SeatMemory":
+        """A memory that nobody uses now, with the graphs that read it, or a new one."""
+        passes = network.forward
+        if not isinstance(passes, PassGraphs):
+            return cls(network, rows, slots)
+        kept, found = [], None
+        for memory in passes.seat_memories:
+            if memory.user is not None and memory.user() is not None:
+                kept.append(memory)
+            elif memory.rows == rows and memory.slots == slots and memory.network == network:
+                found = memory
+        # Other free ones go first, because a new one may need their room.
+        passes.seat_memories = kept
+        memory = found or cls(network, rows, slots)
+        if seat_bytes(network, rows, slots) <= GRAPHED_BYTES:
+            memory.graphs = memory.graphs or PassGraphs(network.model, SHAPES, passes.pool)
+            kept.append(memory)
+        return memory
+
+    def find_spans(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
+        """Load the rows of a pass, and ask the device what is to be recomputed of them."""
+        assert inputs.row_B is not None
+        rows = len(inputs.row_B)
+        count = self.round_rows(rows)
+        names, here = (*_INPUTS, "row_B"), self.first(rows)
+        copy_in([getattr(here, name) for name in names], [getattr(inputs, name) for name in names])
+
+        def work() -> None:
+            # Copied out of memory that the replay of another graph may overwrite.
+            here = BlockSpan(*(held[:count] for held in self.span))
+            copy_in(here, find_block_span(self.first(count), self.canvas_BN[:count], self.network, block, to_end))
+
+        self.run(self.graphs, ("spans", block, to_end, count), work)
+        return [RowSpan(*numbers) for numbers in self.span.numbers_B6[:rows].tolist()]
+
+    def move(self, seats: Sequence[int]) -> None:
+        """Give the rows of these seats the first ones, in this order."""
+        seat_U = torch.tensor(seats, device=self.canvas_BN.device)
+        for held in (self.canvas_BN, *self.keys, *self.values):
+            held[: len(seats)] = held[seat_U]
+
+    def copy_from(self, other: "SeatMemory") -> None:
+        """Take over the rows of a smaller memory."""
+        self.canvas_BN.fill_(-1)
+        self.canvas_BN[: other.rows, : other.slots] = other.canvas_BN
+        for new, old in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
+            new[: other.rows, :, : other.slots] = old[:, :, : other.slots]
+
+    def begin(self, fresh: Sequence[int], rows: int) -> None:
+        """Tell the device which rows begin anew."""
+        if self._begun == (rows, *fresh):
+            return
+        self._begun = (rows, *fresh)
+        place_B = [-1] * rows
+        for place, row in enumerate(fresh):
+            place_B[row] = place
+        filled = [*fresh, *list(fresh[:1]) * (len(self.fresh_U) - len(fresh))] if fresh else []
+        # One copy from the host for both.
+        both = torch.tensor([*place_B, *filled], device=self.fresh_U.device)
+        self.place_B[:rows] = both[:rows]
+        if fresh:
+            self.fresh_U.copy_(both[rows:])
+
+    def answered(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
+        """Slots that get an answer, and how many were computed for it, by row."""
+        rows, slots = inputs.tokens_BN.shape
+        fresh_B, span = self.place_B[:rows] >= 0, BlockSpan(*(held[:rows] for held in self.span))
+        wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | span.inside_BN[:, :slots])
+        return wanted_BN, torch.where(fresh_B, inputs.valid_BN.sum(-1), (span.stop_B - span.start_B).clamp(min=0))
+
+    def first(self, rows: int) -> ModelInput:
+        """The input of the first rows, in its buffers."""
+        return replace(self.inputs, **{name: getattr(self.inputs, name)[:rows] for name in (*_INPUTS, "row_B")})
+
+    def run(self, graphs: GraphCache | None, key: Hashable, work: Callable[[], T]) -> T:
+        """Do some work on this memory, with a graph where there are any."""
+        if graphs is None:
+            return work()
+        name = f"passes of a block cache over {self.rows} rows of {self.slots} slots"
+        return graphs.run(key, work, name=name)
+
+    def round_rows(self, rows: int) -> int:
+        """Round up to 1, 2, 3, 4, 6, 8, 12, 16, 24, ... rows where passes have graphs, for few different shapes."""
+        if self.graphs is None:
+            return rows
+        power = 1 << (rows - 1).bit_length()
+        return min(3 * power // 4 if rows <= 3 * power // 4 and power >= 4 else power, self.rows)
+
+
+class Seats:
+    """The rows of one decode in a memory: who sits where, and how old the keys and values of each are."""
+
+    def __init__(self, memory: SeatMemory):
+        self.memory = memory
+        memory.user = weakref.ref(self)
+        self.row_ids: list[int] = []
+        self.bounds: list[tuple[int, int]] = []
+        """First slot of each row's span, and the slot behind it."""
+        self.ages: list[int] = []
+        """Passes since each row's last complete one; 0 asks for one."""
+
+    def seat(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
+        """Seat the rows of a pass, by one read of the host, or by two where rows move; what is to be recomputed.
+
+        A row that was here keeps what it remembers. A new one has no span yet, so that it begins anew, and nobody else.
+        """
+        for _ in range(2):
+            spans = self.memory.find_spans(inputs, block, to_end)
+            old = [self.row_ids.index(span.row_id) if span.row_id in self.row_ids else -1 for span in spans]
+            self.row_ids = [span.row_id for span in spans]
+            self.bounds = [self.bounds[seat] if seat >= 0 else (-1, -1) for seat in old]
+            self.ages = [self.ages[seat] if seat >= 0 else 0 for seat in old]
+            if all(seat in (-1, at) for at, seat in enumerate(old)):
+                break
+            self.memory.move([max(seat, 0) for seat in old])
+        self.memory.canvas_BN[: len(spans)] = self.memory.span.canvas_BN[: len(spans)]
+        return spans
+
+    def advance(self, spans: Sequence[RowSpan], refresh: int) -> list[int]:
+        """The age of each row at this pass. It is 0 at a new block, and after any change of the canvas since the last
+        pass but masks of the span that were filled: re-masked tokens, or another run."""
+        bounds = [(span.start, span.stop) for span in spans]
+        kept = (span.kept and now == old for span, now, old in zip(spans, bounds, self.bounds, strict=True))
+        ages = [age if same else 0 for age, same in zip(self.ages, kept, strict=True)]
+        self.bounds, self.ages = bounds, [(age + 1) % refresh if refresh else age + 1 for age in ages]
+        return ages
+
+
+@dataclass(frozen=True)
+class CachedPass:
+    """One pass over rows in their seats: complete for those that begin anew, over their spans for the others."""
+
+    network: Network
+    memory: SeatMemory
+    shape: PassShape
+    graphs: GraphCache | None
+
+    def start(self) -> Tensor:
+        """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
+        return self._reuse() if self.shape.width else self._fill(everyone=self.shape.fresh == self.shape.rows)
+
+    def finish(self, started: Tensor, packed: CountedSlots, processed_B: Tensor, needs: Needs) -> ModelOutput:
+        """The answer for packed slots: from the pass that was started, and of rows that begin anew beside it."""
+        memory, slots = self.memory, packed.wanted_BN.shape[1]
+        row_R = packed.index_R // slots
+        source_R = memory.span.source_BN[row_R, packed.index_R % slots]
+        whole_R = memory.place_B[row_R].clamp(min=0) * memory.slots + source_R
+        if not self.shape.width:
+            x_RH = started.flatten(0, 1)[whole_R]
+        else:
+            # Rows that begin anew are in this pass, too, and what it says of them is not read: one shape for all steps.
+            inside_R = (source_R - memory.span.start_B[row_R]).clamp(0, self.shape.width - 1)
+            x_RH = started.flatten(0, 1)[row_R * self.shape.width + inside_R]
+            if self.shape.fresh:
+                whole_RH = self._fill(everyone=False).flatten(0, 1)[whole_R]
+                x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
+        normed_RH, logits_RV = self.network.answers(x_RH)
+        hidden_RH = normed_RH if needs.hidden else None
+        return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
+
+    def _fill(self, everyone: bool) -> Tensor:
+        """Complete passes over rows that begin anew, which leave their keys and values behind: hidden states."""
+        fresh, bounds = self.shape.fresh, self.network.bounds(self.memory.slots)
+        size = bounds.most or fresh
+        parts = []
+        for at in range(0, fresh, size):
+            piece = min(size, fresh - at)
+            count = max(piece if everyone else self._round(piece), bounds.least)
+            work = partial(fill_rows, self.memory, at, count)
+            x_UNH = self.memory.run(self.graphs, ("fill", at, count), work)[:piece]
+            # Cloned, because the next piece may be a replay that writes where this one lies.
+            parts.append(x_UNH if piece == fresh else x_UNH.clone())
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _reuse(self) -> Tensor:
+        """Passes over each row's span, padded to one width, that read the remembered rest: hidden states."""
+        memory, (rows, width, _) = self.memory, self.shape
+        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.floors else Bounds()
+        size = bounds.most or max(self._round(rows), bounds.least)
+        parts: list[Tensor] = []
+        done = 0
+        while done < rows:
+            # A last piece begins earlier instead of being shorter: the same span is computed twice, to the same keys.
+            first = max(0, min(done, memory.rows - size))
+            stop = min(first + size, memory.rows)
+            work = partial(reuse_rows, memory, first, stop, width)
+            x_BSH = memory.run(self.graphs, ("reuse", first, stop, width), work)[done - first :]
+            parts.append(x_BSH if stop >= rows and not parts else x_BSH.clone())
+            done = stop
+        return (parts[0] if len(parts) == 1 else torch.cat(parts))[:rows]
+
+    def _round(self, rows: int) -> int:
+        return rows if self.graphs is None else self.memory.round_rows(rows)
+
+
+def fill_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
+    """Run the layers over rows that begin anew, and leave their keys and values in their seats."""
+    rows_U = memory.fresh_U[at : at + count]
+    some = replace(memory.inputs, **{name: getattr(memory.inputs, name)[rows_U] for name in _INPUTS}, row_B=None)
+    model = memory.network.model
+    bias = attention_bias(some, model.dtype)
+    x_BNH: Tensor = model(some.tokens_BN, some.position_BN, bias, kv_store=_Fill(memory, rows_U)).x_BNH
+    return x_BNH
+
+
+def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
+    """Run the layers over the spans of some rows, with the keys and values of all other slots from their seats."""
+    some, rows, model = memory.inputs, slice(first, stop), memory.network.model
+    index_BS = memory.span.start_B[rows, None] + torch.arange(width, device=some.tokens_BN.device)
+    index_BS = torch.where(index_BS < memory.span.stop_B[rows, None], index_BS, memory.slots + SPARE - 1)
+    inside_BS = index_BS.clamp(max=memory.slots - 1)
+    zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
+    bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE)), zero, float("-inf"))[:, None, None]
+    tokens_BS, position_BS = some.tokens_BN[rows].gather(1, inside_BS), some.position_BN[rows].gather(1, inside_BS)
+    x_BSH: Tensor = model(tokens_BS, position_BS, bias, kv_store=_Reuse(memory, rows, index_BS)).x_BNH
+    return x_BSH
+
+
+@dataclass(frozen=True)
+class _Fill:
+    """Takes in the keys and values of complete rows."""
+
+    memory: SeatMemory
+    rows_U: Tensor
+
+    def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
+        for held, new in ((self.memory.keys, k_BGNF), (self.memory.values, v_BGNF)):
+            held[layer][:, :, : self.memory.slots].index_copy_(0, self.rows_U, new)
+        return k_BGNF, v_BGNF
+
+
+@dataclass(frozen=True)
+class _Reuse:
+    """Gives remembered keys and values, those of the span overwritten by the pass's own."""
+
+    memory: SeatMemory
+    rows: slice
+    index_BS: Tensor
+
+    def exchange(self, layer: int, k_BGSF: Tensor, v_BGSF: Tensor) -> tuple[Tensor, Tensor]:
+        index = self.index_BS[:, None, :, None].expand_as(k_BGSF)
+        keys, values = self.memory.keys[layer][self.rows], self.memory.values[layer][self.rows]
+        return keys.scatter_(2, index, k_BGSF), values.scatter_(2, index, v_BGSF)
+
+
+class _KnownSlots(CountedSlots):
+    """Wanted slots whose number is known: nothing waits for the device."""
+
+    __slots__ = ()
+
+    def __init__(self, wanted_BN: Tensor, count: int):
+        flags_N = wanted_BN.flatten()
+        # Each wanted slot is written at its rank among them, all others behind the end.
+        rank_N = torch.where(flags_N, flags_N.cumsum(0) - 1, count)
+        slot_N = torch.arange(len(flags_N), device=flags_N.device)
+        self.wanted_BN, self.index_R = wanted_BN, slot_N.new_zeros(count + 1).scatter_(0, rank_N, slot_N)[:count]
+
+
+def seat_bytes(network: Network, rows: int, slots: int) -> int:
+    """Bytes of the keys and values of so many rows."""
+    spec = network.model.spec
+    each = spec.kv_heads * spec.head_dim * network.model.dtype.itemsize
+    return 2 * spec.layers * rows * (slots + SPARE) * each
+
+
+def _pad_to_bucket(slots: int) -> int:
+    return -(-slots // BUCKET) * BUCKET

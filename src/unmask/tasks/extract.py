@@ -1,0 +1,338 @@
+r"""From the output of a model to the answer in it.
+
+`find_answer` takes, in this order: the inside of the last complete `<answer>...</answer>`; the text after an unclosed
+`<answer>` (generation ran out of room) or before an unopened `</answer>` (the tag was given to the model); the inside
+of the last `\boxed{...}`; the last line that is not empty. One `parse_...` function per kind of answer then reads it.
+
+Every function takes time linear in the text, whatever the text is, and none raises. Repetition inside a pattern is
+possessive (`*+`) or follows a fixed character, so that no output, however hostile, makes a pattern backtrack.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+from unmask.base.json_files import parse_integer, refuse_constant
+from unmask.tasks.draw import Json, canonical
+
+JSON_DEPTH = 64
+"""Levels of nesting beyond which a JSON text is refused."""
+REREADING = 4
+"""How many times its own length a text may be read in search of an object among braces in prose."""
+MAX_DIGITS = 100
+"""A longer run of digits is refused as a number."""
+
+# Names of the rules that find answers. Verdicts record them.
+
+ANSWER_TAG = "answer tag"
+OPEN_TAG = "open answer tag"
+BOXED = "boxed"
+LAST_LINE = "last line"
+WHOLE_TEXT = "whole text"
+HASHES = "#### line"
+CODE_FENCE = "code fence"
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class RawAnswer:
+    """An answer as it stands in the output, and the name of the rule that found it."""
+
+    how: str
+    text: str
+
+
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
+_BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
+
+
+def find_answer(text: str) -> RawAnswer:
+    """Find the answer in a text: inside tags, else in a box, else on the last line."""
+    return find_tagged(text) or _find_boxed(text) or _find_last_line(text)
+
+
+def find_tagged(text: str, strip: bool = True) -> RawAnswer | None:
+    """Find the text that answer tags mark; None without tags."""
+    pair: tuple[int, int] | None = None
+    opened: int | None = None
+    closed: int | None = None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            pair, opened = (opened, tag.start()), None
+        elif closed is None:
+            closed = tag.start()
+    if pair:
+        how, inside = ANSWER_TAG, text[slice(*pair)]
+    elif opened is not None:
+        how, inside = OPEN_TAG, text[opened:]
+    elif closed is not None:
+        how, inside = OPEN_TAG, text[:closed]
+    else:
+        return None
+    return RawAnswer(how, inside.strip() if strip else inside)
+
+
+def _find_boxed(text: str) -> RawAnswer | None:
+    """Find the content of the last box that is closed. A box in a box counts as the later one."""
+    if "\\boxed" not in text:
+        return None
+    last: tuple[int, int] | None = None
+    opened: list[tuple[int, bool]] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "}":
+            if opened:
+                start, box = opened.pop()
+                if box and (last is None or start > last[0]):
+                    last = (start, brace.start())
+        elif brace[0].endswith("{") and brace[0] != "\\{":
+            opened.append((brace.end(), brace[0] != "{"))
+    return RawAnswer(BOXED, text[slice(*last)].strip()) if last else None
+
+
+def _find_last_line(text: str) -> RawAnswer:
+    """Find the last line that is neither empty nor the mark around a block of code."""
+    for line in reversed(text.splitlines()):
+        if (kept := line.strip()) and not kept.startswith("```"):
+            return RawAnswer(LAST_LINE, kept)
+    return RawAnswer(NOTHING, "")
+
+
+def squeeze(text: str) -> str:
+    """Replace runs of whitespace by one space, and drop whitespace at both ends."""
+    return " ".join(text.split())
+
+
+def fold(text: str) -> str:
+    """Drop the differences that ordinary text may have from its target: whitespace and case. Eq. (eq:part_credit)"""
+    return squeeze(text).casefold()
+
+
+# Indexed spans: [1]=gate; [2]=courier
+
+_SPAN = re.compile(r"\[\s*+([0-9]{1,4})\s*+\]\s*+=")
+_SPAN_END = re.compile(r"[;\n\r]")
+
+
+def parse_spans(text: str) -> Mapping[int, tuple[str, ...]]:
+    """Read the different values that a text gives to each index, as in `[k]=value`.
+
+    A value ends at a semicolon, at the end of its line or at the next index; it may start on the next line. Different
+    values for one index are all returned, so that the scorer can refuse an answer that hedges.
+    """
+    marks = list(_SPAN.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    values_by_index: dict[int, dict[str, str]] = {}
+    for mark, end in zip(marks, ends, strict=False):
+        value = squeeze(_SPAN_END.split(text[mark.end() : end].lstrip(), maxsplit=1)[0])
+        values_by_index.setdefault(int(mark[1]), {}).setdefault(value.casefold(), value)
+    return MappingProxyType({index: tuple(values.values()) for index, values in sorted(values_by_index.items())})
+
+
+# Lists: cat, dog, elk
+
+
+def parse_items(text: str) -> tuple[str, ...]:
+    """Read the items of a list that is separated by commas. One comma may close it."""
+    parts = [squeeze(item) for item in text.split(",")]
+    return tuple(parts if parts[-1] else parts[:-1])
+
+
+# Closing tags: </em></p>
+
+_CLOSING = re.compile(r"\s*+</\s*+([a-z][a-z0-9:-]*+)\s*+>\s*+", re.IGNORECASE | re.ASCII)
+
+
+def parse_closing_tags(text: str) -> tuple[str, ...] | None:
+    """Read the names in a sequence of closing tags, in lower case; None if the text holds anything else."""
+    names = []
+    at = 0
+    while at < len(text):
+        tag = _CLOSING.match(text, at)
+        if tag is None:
+            return None
+        names.append(tag[1].lower())
+        at = tag.end()
+    return tuple(names)
+
+
+# Numbers: $1,234.50, 25%, -3, 1/2
+
+_HASHES = re.compile(r"####([^\n]*)")
+_FRAC = re.compile(r"\\[dt]?frac\s*+\{\s*+([0-9]{1,100})\s*+\}\s*+\{\s*+([0-9]{1,100})\s*+\}")
+# A minus belongs to the number unless something it could be subtracted from touches it on the left.
+_NUMBER = re.compile(
+    r"(?P<minus>(?<![\w)\]}%])[-−–])?(?:[$€£¥₹](?P<minus2>-)?)?"
+    r"(?:(?P<whole>[0-9][0-9,]*+)(?P<point>\.[0-9]++)?+|(?P<bare>\.[0-9]++))"
+    r"(?:[eE](?P<power>[-+]?[0-9]{1,2})(?![0-9A-Za-z]))?"
+    r"(?:\s?/\s?(?P<below>[0-9]++)(?!\.[0-9]))?"
+)
+_DIGIT = re.compile(r"[0-9]")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})++")
+
+
+def parse_number(text: str) -> Fraction | None:
+    """Read the last number of a text exactly: 1,234.50 and 1234.5 are the same number, and so are 1/2 and 0.5.
+
+    Currency signs, percent signs and units are passed over. Commas group digits by three; any other comma separates
+    two numbers.
+    """
+    last = None
+    for last in _NUMBER.finditer(_without_tex(text)):  # noqa: B007 (the last match is what is wanted)
+        pass
+    return _to_fraction(last) if last else None
+
+
+def _without_tex(text: str) -> str:
+    """Replace TeX's spellings of commas, currency and fractions by plain ones."""
+    if "\\" not in text and "{,}" not in text:
+        return text
+    text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("\\%", "%")
+    return _FRAC.sub(r"\1/\2", text)
+
+
+def _to_fraction(match: "re.Match[str]") -> Fraction | None:
+    # A comma at the end is punctuation.
+    whole = (match["whole"] or "0").rstrip(",")
+    point, below = match["point"] or match["bare"] or "", match["below"] or "1"
+    negative = bool(match["minus"] or match["minus2"])
+    if _GROUPED.fullmatch(whole):
+        whole = whole.replace(",", "")
+    elif "," in whole:
+        # 3,5 is a list, and a sign in front of it belongs to its first number.
+        whole, negative = whole.rpartition(",")[2], False
+    if max(len(whole), len(point), len(below)) > MAX_DIGITS or int(below) == 0:
+        return None
+    value = Fraction(whole + point) * Fraction(10) ** int(match["power"] or 0) / int(below)
+    return -value if negative else value
+
+
+def find_number(text: str) -> RawAnswer:
+    """Find the final number: inside tags, in a box, behind the last ####, or on the last line with a digit."""
+    if answer := find_tagged(text) or _find_boxed(text):
+        return answer
+    marks = _HASHES.findall(text)
+    if marks:
+        return RawAnswer(HASHES, marks[-1].strip())
+    for line in reversed(text.splitlines()):
+        if _DIGIT.search(line):
+            return RawAnswer(LAST_LINE, line.strip())
+    return _find_last_line(text)
+
+
+# JSON objects
+
+
+@dataclass(frozen=True)
+class ParsedJson:
+    """A JSON value and the text that it was read from, or the problem with that text."""
+
+    value: Json
+    text: str
+    problem: str = ""
+
+
+_INSIDE = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|\\.|[{}]', re.DOTALL)
+_BEGUN = re.compile(r'\{\s*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"\s*+:', re.DOTALL)
+_NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+
+
+def find_object(text: str) -> RawAnswer:
+    """Find the text with the JSON object: inside tags, in a box, else all of it, as an object may take many lines."""
+    return find_tagged(text) or _find_boxed(text) or RawAnswer(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
+
+
+def parse_object(text: str) -> ParsedJson:
+    """Read the object that a text is, or else the last object in it, as in a block of code or with prose around.
+
+    Of an object that is broken or cut short, no inner object is taken for the answer. A brace that does not begin an
+    object is prose, and the text is read anew behind it; how much is read again is limited.
+    """
+    whole = parse_json_value(text)
+    if not whole.problem:
+        return whole if isinstance(whole.value, dict) else ParsedJson(None, whole.text, "JSON, but not an object")
+    last = whole
+    at = 0
+    budget = REREADING * len(text)
+    while budget > 0 and (start := text.find("{", at)) >= 0:
+        end = _closing_brace(text, start)
+        inner = parse_json_value(text[start:end]) if end else last
+        budget -= (end or len(text)) - start
+        if end and isinstance(inner.value, dict):
+            last, at = inner, end
+        elif not _BEGUN.match(text, start):
+            at = start + 1
+        elif end:
+            at = end
+        else:
+            break
+    return last
+
+
+def _closing_brace(text: str, start: int) -> int | None:
+    """Find the end of the object that starts here. Braces in strings do not count."""
+    depth = 0
+    for token in _INSIDE.finditer(text, start):
+        if token[0] == "{":
+            depth += 1
+        elif token[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return None
+
+
+def parse_json_value(text: str) -> ParsedJson:
+    """Read a JSON value by the book: no NaN, no infinity, no trailing commas, nothing nested too deeply."""
+    text = text.strip()
+    if _too_deep(text):
+        return ParsedJson(None, text, f"JSON nested more than {JSON_DEPTH} levels deep")
+    try:
+        return ParsedJson(_DECODER.decode(text), text)
+    except (ValueError, RecursionError) as error:
+        return ParsedJson(None, text, f"not JSON ({error})" if text else "empty")
+
+
+def _too_deep(text: str) -> bool:
+    if text.count("{") + text.count("[") <= JSON_DEPTH:
+        return False
+    depth = 0
+    for token in _NESTING.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > JSON_DEPTH:
+                return True
+        elif token[0] in "]}":
+            depth -= 1
+    return False
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value
+
+
+# A repeated key does not make an answer invalid: its last value counts, as the model's last word.
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=parse_integer)
+
+
+def spell_json(value: Json) -> str:
+    """Spell a JSON value as verdicts show it: keys sorted, and 1.0 spelled 1."""
+    return canonical(_with_integers(value))
+
+
+def _with_integers(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _with_integers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(item) for item in value]
+    return value

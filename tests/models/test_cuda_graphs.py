@@ -1,0 +1,210 @@
+"""The recorder: buffers in, the recording's result out, rehearsals first. Without a GPU, and on one."""
+
+import gc
+import warnings
+
+import pytest
+import torch
+
+from tests.helpers import fake_cuda
+from tests.helpers.gpu import gpu
+from unmask.base.errors import warn_once
+from unmask.core import copy_in
+from unmask.models import CudaGraph, GraphCache, NotGraphable, build_graph, cuda_graphs
+from unmask.models.cuda_graphs import REMEMBERED_KEYS, GraphPool
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def events(monkeypatch):
+    return fake_cuda.install(monkeypatch)
+
+
+def work_on(x_N, y_N):
+    def work():
+        total_N = x_N.exp() + y_N
+        total_N += 1.0
+        return {"sum": total_N.cumsum(0), "first": total_N[:2]}
+
+    return work
+
+
+def test_a_replay_reads_what_was_copied_in(events):
+    buffers = (torch.zeros(3), torch.zeros(3))
+    recording = build_graph(work_on(*buffers), CPU, buffers=buffers)
+    assert isinstance(recording, CudaGraph)
+    for seed in range(3):
+        draw = torch.Generator().manual_seed(seed)
+        values = [torch.randn(3, generator=draw), torch.randn(3, generator=draw)]
+        result, plain = recording(*values), work_on(*values)()
+        assert torch.equal(result["sum"], plain["sum"])
+        assert torch.equal(result["first"], plain["first"])
+    assert recording.graph.replays == 3
+
+
+def test_the_next_replay_overwrites_the_result(events):
+    buffer = torch.zeros(2)
+    recording = build_graph(lambda: buffer * 2, CPU, buffers=[buffer])
+    first = recording(torch.ones(2))
+    assert first.tolist() == [2, 2]
+    assert recording(torch.full((2,), 5.0)) is first
+    assert first.tolist() == [10, 10]
+
+
+def test_work_that_has_run_before_is_captured_at_once(events):
+    runs = []
+    recording = build_graph(lambda: runs.append(len(events)), CPU)
+    assert events == [("capture", (None, None))]
+    assert runs == [1]
+    recording()
+    assert runs == [1]
+
+
+def test_memory_is_shared_while_a_graph_lives_and_no_longer(events, monkeypatch):
+    """Torch forgets a handle with the last graph that was recorded with it."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", iter("abc").__next__)
+    memory = GraphPool()
+    first = build_graph(lambda: None, CPU, pool=memory)
+    second = build_graph(lambda: None, CPU, pool=memory)
+    del first
+    third = build_graph(lambda: None, CPU, pool=memory)
+    del second, third
+    fourth = build_graph(lambda: None, CPU, pool=memory)
+    memory.abandon()
+    build_graph(lambda: None, CPU, pool=memory)
+    assert [pool for _, (pool, _) in events] == ["a", "a", "a", "b", "c"]
+    assert fourth.result is None
+
+
+@gpu
+def test_memory_can_be_shared_again_when_all_graphs_have_gone():
+    memory, x = GraphPool(), torch.ones(1 << 20, device="cuda")
+    for factor in (2.0, 3.0):
+        recording = build_graph(lambda factor=factor: x * factor, torch.device("cuda:0"), pool=memory)
+        assert torch.equal(recording(), x * factor)
+        del recording
+
+
+def test_nothing_is_collected_while_recording(events):
+    """An old graph that goes in the middle of a recording breaks it; garbage waits until the end, also of a failure."""
+    seen = []
+    build_graph(lambda: seen.append(gc.isenabled()), CPU)
+
+    def fail():
+        raise RuntimeError("no room")
+
+    with pytest.raises(RuntimeError, match="no room"):
+        build_graph(fail, CPU)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+@gpu
+def test_random_numbers_go_on_after_a_recording_that_failed():
+    """Torch's own generator is told of a recording and not of its failure."""
+    x = torch.ones(2, device="cuda")
+    torch.cuda.manual_seed(5)
+    expected = torch.randn(3, device="cuda")
+    torch.cuda.manual_seed(5)
+    with pytest.raises(RuntimeError):
+        build_graph(lambda: x.sum().item(), torch.device("cuda:0"))
+    assert torch.equal(torch.randn(3, device="cuda"), expected)
+    assert torch.equal(build_graph(lambda: x * 2, torch.device("cuda:0"))(), x * 2)
+
+
+def test_rehearsals_run_first_on_the_stream_of_the_recording(events):
+    runs = []
+    build_graph(lambda: runs.append(len(events)), CPU, rehearsals=3)
+    (entered, stream), (captured, (pool, on)) = events
+    assert (entered, captured, pool) == ("stream", "capture", None)
+    assert stream is on
+    # Three before the capture began, one in it.
+    assert runs == [1, 1, 1, 2]
+
+
+def test_values_are_copied_whatever_their_layout(monkeypatch):
+    sizes, plain = [], torch._foreach_copy_
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda to, of: (sizes.append(len(to)), plain(to, of))[1])
+    values = [torch.arange(6).reshape(2, 3), torch.arange(6.0), torch.ones(6), torch.arange(6).reshape(3, 2).T]
+    buffers = [torch.zeros(value.shape, dtype=value.dtype) for value in values]
+    copy_in(buffers, values)
+    assert all(torch.equal(buffer, value) for buffer, value in zip(buffers, values, strict=True))
+    assert sorted(sizes) == [1, 1, 2]
+    with pytest.raises(ValueError, match="zip"):
+        copy_in(buffers, values[:3])
+
+
+@gpu
+@pytest.mark.parametrize("rehearsals", [0, 3])
+def test_a_replay_on_a_gpu_is_the_plain_work(rehearsals):
+    device = torch.device("cuda")
+    buffers = (torch.zeros(3, device=device), torch.zeros(3, device=device))
+    work_on(*buffers)()
+    recording = build_graph(work_on(*buffers), device, buffers=buffers, rehearsals=rehearsals)
+    for seed in range(3):
+        values = [torch.randn(3, generator=torch.Generator(device).manual_seed(seed), device=device) for _ in range(2)]
+        result, plain = recording(*values), work_on(*values)()
+        assert torch.equal(result["sum"], plain["sum"])
+
+
+# A cache of graphs.
+
+
+def found(cache, key, make):
+    """As the second run of a key finds it."""
+    cache.find(key, make)
+    return cache.find(key, make)
+
+
+def test_work_is_done_once_then_recorded_then_replayed(events):
+    done, cache = [], GraphCache(CPU, limit=1)
+    first, second = cache.nested(), cache.nested()
+    for graphs in (first, second, first):
+        for key in (0, 1, 0, 0):
+            graphs.run(key, lambda key=key: done.append(key))
+    # Twice each: at once, and while it is recorded.
+    assert sorted(done) == [0, 0, 0, 0, 1, 1, 1]
+    assert [pool for _, (pool, _) in events] == [(0, 1)] * 3, "all in the memory of the first cache"
+    assert list(first.kept) == [1, 0]
+    assert list(second.kept) == [0]
+
+
+def test_the_values_used_last_are_kept():
+    cache, made = GraphCache(CPU, limit=2), []
+    for key in "abacab":
+        found(cache, key, lambda key=key: made.append(key) or key)
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_a_key_that_comes_once_costs_nothing_and_is_forgotten():
+    cache = GraphCache(CPU)
+    assert [cache.find(key, lambda: "value") for key in "abab"] == [None, None, "value", "value"]
+    cache.find("once", lambda: "value")
+    for number in range(REMEMBERED_KEYS):
+        cache.find(number, lambda: "value")
+    assert cache.find("once", lambda: "value") is None
+
+
+def test_a_refused_key_is_said_once_and_not_tried_again():
+    warn_once.cache_clear()
+    cache = GraphCache(CPU)
+    found(cache, "key", lambda: "steps")
+    with pytest.warns(UserWarning, match="no room"):
+        cache.refuse("key", "no room")
+    assert cache.find("key", lambda: "steps") is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.refuse("other", "no room")
+
+
+def test_work_without_a_name_that_cannot_be_recorded_says_why(monkeypatch):
+    def fail(*args, **kwargs):
+        raise torch.OutOfMemoryError("no room\nand much more")
+
+    monkeypatch.setattr(cuda_graphs, "build_graph", fail)
+    cache = GraphCache(CPU)
+    cache.run(0, lambda: None)
+    with pytest.raises(NotGraphable, match=r"^no room$"):
+        cache.run(0, lambda: None)
+    assert cache.run(0, lambda: "plain") == "plain"

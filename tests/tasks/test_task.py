@@ -1,0 +1,290 @@
+"""What a task is: the paper's table, splits that are the same everywhere, training apart from them, and scoring."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.cases import each_case
+from unmask.base.errors import ConfigError, ContractError, UnknownName
+from unmask.tasks import (
+    CONTROLS,
+    LEVELS,
+    SPLITS,
+    TASKS,
+    Example,
+    Extraction,
+    Scorer,
+    Task,
+    Verdict,
+    constructed,
+    example_line,
+    find_task,
+    score,
+    score_all,
+    scorers,
+)
+from unmask.tasks.draw import Draw, canonical, digest
+from unmask.tasks.extract import squeeze
+from unmask.tasks.splits import cut_ids, draw_examples
+from unmask.tasks.task import split_counts
+
+PAPER = {
+    "CSV Missing Cells": (16, "constructed", "one cell", "binary"),
+    "HumanEval": (256, "official", "Python completion", "test pass"),
+    "Multi-Span Cloze": (64, "constructed", "indexed spans", "partial"),
+    "GSM8K": (256, "official", "numeric answer", "binary"),
+    "Carry RTL": (32, "constructed", "three carry bits", "partial"),
+    "TD07 Sparse Mask": (48, "constructed", "three spans", "partial"),
+    "JSON Mode Eval": (128, "public", "schema JSON", "field credit"),
+    "Constrained JSON Fill": (96, "constructed", "constrained JSON", "partial"),
+    "Unique List Commit": (48, "constructed", "ordered list", "partial"),
+    "HTML Close Tags": (48, "constructed", "closing-tag suffix", "exact/partial"),
+}
+CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
+
+
+# The table
+
+
+def test_table_is_the_papers():
+    table = {t.title: (t.max_new_tokens, t.source, t.output, t.scorer.name) for t in TASKS.values()}
+    assert table == PAPER
+    assert list(table) == list(PAPER)
+
+
+def test_table_in_tex_agrees(shared):
+    tex = (shared / "paper.tex").read_text(encoding="utf-8")
+    tex = tex[tex.index(r"\label{tab:task_details}") :]
+    tex = tex[: tex.index(r"\end{table}")]
+    rows = [[cell.strip() for cell in row.split("&")] for row in tex.split(r"\\") if row.count("&") == 4]
+    rows = [[re.sub(r"^\\midrule\s*", "", row[0]), *row[1:]] for row in rows if "Horizon" not in row[1]]
+    table = [(t.title, str(t.max_new_tokens), t.source, t.output, t.scorer.name) for t in TASKS.values()]
+    assert table == [tuple(row) for row in rows]
+
+
+def test_only_its_own_file_names_a_task():
+    """Everybody else asks the task; a literal would not follow when a task is renamed or a new one takes its part."""
+    home = Path(__import__("unmask").__file__).parent
+    names = {*TASKS, *CONTROLS}
+    places: dict[str, set[str]] = {name: set() for name in names}
+    for path in home.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if any(name in source for name in names) else ():
+            if isinstance(node, ast.Constant) and node.value in names:
+                places[node.value].add(str(path.relative_to(home)))
+    assert all(len(files) == 1 for files in places.values()), places
+    assert all(file.startswith(("tasks/constructed/", "tasks/official.py")) for (file,) in places.values()), places
+
+
+def test_unknown_names():
+    with pytest.raises(UnknownName, match="did you mean carry-rtl"):
+        find_task("carry-rt")
+    with pytest.raises(UnknownName, match="unknown split 'test'; known: development, evaluation, validation"):
+        find_task("carry-rtl").examples("test")
+
+
+@each_case("name", CONSTRUCTED)
+def test_examples_are_plain_and_frozen(name):
+    task = find_task(name)
+    assert {e.level for e in task.examples()} == set(LEVELS)
+    for e in task.examples("development")[:20]:
+        assert "<answer>" in e.prompt
+        assert "</answer>" in e.prompt
+        assert e.parts
+        assert all(isinstance(part, str) for part in e.parts)
+        canonical(e.constraints)
+        # Parts of a target that a reader of the answer would trip over.
+        assert e.target == e.target.strip()
+        assert "answer>" not in e.target
+    with pytest.raises(FrozenInstanceError):
+        e.target = "x"  # type: ignore[misc]
+
+
+def test_canonical_is_one_spelling():
+    assert canonical({"b": [1, 2.5], "a": "é"}) == r'{"a":"\u00e9","b":[1,2.5]}'
+    with pytest.raises(ValueError, match="JSON"):
+        canonical(float("nan"))
+
+
+def test_digest_keeps_parts_apart():
+    assert digest("ab", "c") != digest("a", "bc")
+    assert len(digest()) == 32
+
+
+# Splits and training
+
+
+def plus_zero(prompts: int = 10**9) -> Callable[[Draw, int], Example]:
+    """A generator with so many different prompts."""
+
+    def generate(draw: Draw, level: int) -> Example:
+        n = draw.below(prompts)
+        return Example(f"{n}  +  0?", str(n), (str(n),), {"n": n}, level)
+
+    return generate
+
+
+def stand_in(prompts: int = 10**9, version: str = "1") -> Task:
+    scorer = Scorer("binary", scorers.score_number)
+    counts = split_counts(3, 4, 5)
+    return constructed(
+        "plus-zero",
+        "Plus Zero",
+        scorer,
+        plus_zero(prompts),
+        max_new_tokens=8,
+        output="number",
+        version=version,
+        counts=counts,
+    )
+
+
+def split_prompts(task: Task) -> dict[str, set[str]]:
+    return {split: {squeeze(e.prompt) for e in task.examples(split)} for split in SPLITS}
+
+
+@each_case("name", CONSTRUCTED)
+def test_no_prompt_twice(name):
+    task = find_task(name)
+    by_split = split_prompts(task)
+    ids = [e.id for split in SPLITS for e in task.examples(split)]
+    assert {split: len(by_split[split]) for split in SPLITS} == dict(task.counts)
+    assert len(set().union(*by_split.values())) == len(ids) == len(set(ids))
+
+
+@each_case("name", CONSTRUCTED)
+def test_training_is_disjoint_and_does_not_depend_on_the_start(name):
+    task = find_task(name)
+    taken = set().union(*split_prompts(task).values())
+    drawn = list(islice(task.training(), 300))
+    assert taken.isdisjoint(squeeze(e.prompt) for e in drawn)
+    assert len({squeeze(e.prompt) for e in drawn}) > 280
+    assert {e.split for e in drawn} == {"training"}
+    assert len({e.id for e in drawn}) == 300
+    assert list(islice(task.training(7), 3)) == drawn[7:10]
+
+
+@pytest.mark.slow
+def test_same_bytes_in_another_interpreter():
+    """Another hash seed, another locale and another time zone change nothing."""
+    code = (
+        "import sys\n"
+        "from unmask.tasks import SPLITS, example_line, find_task\n"
+        "for name in sys.argv[1:]:\n"
+        "    for split in SPLITS:\n"
+        "        for example in find_task(name).examples(split): print(example_line(example, '1'))\n"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "12345", "LC_ALL": "C", "TZ": "Asia/Kolkata", "PYTHONUTF8": "0"}
+    run = subprocess.run(
+        [sys.executable, "-c", code, *CONSTRUCTED], env=environment, capture_output=True, text=True, check=True
+    )
+    here = [example_line(e, "1") for name in CONSTRUCTED for split in SPLITS for e in find_task(name).examples(split)]
+    assert run.stdout.splitlines() == here
+
+
+def test_repeated_prompts_are_drawn_again():
+    examples = draw_examples(plus_zero(12), "plus-zero", "1", 12)
+    assert len({e.prompt for e in examples}) == 12
+    assert [e.level for e in examples] == [1, 2, 3, 4] * 3
+    # More examples leave the first ones as they are.
+    more = draw_examples(plus_zero(), "plus-zero", "1", 9)
+    assert draw_examples(plus_zero(), "plus-zero", "1", 5) == more[:5]
+
+
+def test_narrow_generator_is_refused():
+    with pytest.raises(ContractError, match="plus-zero gave 1000 prompts in a row"):
+        draw_examples(plus_zero(11), "plus-zero", "1", 12)
+
+
+def test_training_redraws_prompts_of_the_splits():
+    narrow = stand_in(prompts=15)
+    taken = {e.prompt for split in SPLITS for e in narrow.examples(split)}
+    drawn = [e.prompt for e in islice(narrow.training(), 50)]
+    assert len(taken) == 12
+    assert taken.isdisjoint(drawn)
+    assert len(set(drawn)) == 3
+
+
+def test_version_moves_everything():
+    old, new = stand_in(), stand_in(version="2")
+    for split in SPLITS:
+        a, b = old.examples(split), new.examples(split)
+        assert {e.id for e in a}.isdisjoint(e.id for e in b)
+        assert {e.prompt for e in a}.isdisjoint(e.prompt for e in b)
+
+
+def test_cut_is_by_rank_and_count():
+    ids = [f"id-{i}" for i in range(12)]
+    counts = dict(zip(SPLITS, (3, 4, 5), strict=True))
+    parts = cut_ids("t", ids, counts)
+    assert {split: len(part) for split, part in parts.items()} == counts
+    assert sorted(id for part in parts.values() for id in part) == sorted(ids)
+    assert cut_ids("t", ids[::-1], counts) == parts
+    assert cut_ids("other", ids, counts) != parts
+    with pytest.raises(ConfigError, match="make the counts add up"):
+        cut_ids("t", ids[1:], counts)
+
+
+def test_tasks_without_training():
+    with pytest.raises(ConfigError, match="humaneval has no training examples"):
+        find_task("humaneval").training()
+    with pytest.raises(ConfigError, match="start is -1"):
+        find_task("carry-rtl").training(-1)
+
+
+def test_the_control_pairs_with_its_task():
+    """The same sentence under the same number, in the same split."""
+    for split in SPLITS:
+        pairs = zip(
+            find_task("td07-sparse-mask").examples(split), find_task("td07-clustered-mask").examples(split), strict=True
+        )
+        for sparse, clustered in pairs:
+            assert clustered.id == sparse.id.replace("sparse", "clustered")
+            assert clustered.constraints["sentence"] == sparse.constraints["sentence"]
+            assert clustered.prompt != sparse.prompt
+
+
+# Scoring
+
+
+def test_answers_to_several_tasks_are_scored_each_by_its_own():
+    names = ("carry-rtl", "csv-missing-cells", "unique-list-commit")
+    several = [find_task(name).examples("development")[0] for name in names]
+    answers = [(f"<answer>{example.target}</answer>", example) for example in several]
+    heard: list[Verdict] = []
+    verdicts = score_all(answers, on_verdict=heard.append)
+    assert verdicts == heard == [score(text, example) for text, example in answers]
+    assert [verdict.utility for verdict in verdicts] == [1.0] * 3
+    assert score_all([]) == []
+
+
+def test_a_mixed_batch_runs_slow_scorers_side_by_side():
+    calls: list[tuple[int, int]] = []
+
+    def verdict(text: str, example: Example) -> Verdict:
+        return Verdict(example.id, 0.5, text, Extraction(text, "", "", ""), ())
+
+    def many(answers, workers, on_verdict):
+        calls.append((len(answers), workers))
+        return [verdict(*answer) for answer in answers]
+
+    quick = find_task("carry-rtl").examples("development")[0]
+    slow = replace(quick, scorer=Scorer("slow", verdict, many))
+    found = score_all([("a", slow), ("b", quick), ("c", slow), ("d" * 10**6, slow)], workers=3)
+    assert calls == [(2, 3)]
+    assert [one.reason for one in found[::2]] == ["a", "c"]
+    assert found[1] == score("b", quick)
+    assert "at most" in found[3].reason
+
+
+def test_an_example_without_a_scorer_is_refused():
+    with pytest.raises(ConfigError, match=r"call Task\.examples"):
+        score("x", Example("p", "t", ("t",), {}, 1))
