@@ -175,7 +175,7 @@ def test_fits(value, hint, expected):
 
 
 def test_the_message_names_setting_owner_value_and_type():
-    with pytest.raises(ConfigError, match=r"block_length of llada is 'four'; allowed: int \| None"):
+    with pytest.raises(ConfigError, match=r"block_length of llada is 'four'; allowed: Optional.int."):
         check_types(LLaDA, {"block_length": "four"}, "llada")
 
 

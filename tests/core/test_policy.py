@@ -35,7 +35,7 @@ def test_a_field_named_like_a_trait_is_refused(trait):
     with pytest.raises(
         ContractError, match=f"Sloppy has a field '{trait}', which is a trait; allowed: a class attribute"
     ):
-        type("Sloppy", (fixed_action,), {"__annotations__": {trait: bool}, trait: True})
+        type("Sloppy", (Composed,), {"__annotations__": {trait: bool}, trait: True})
 
 
 def test_an_annotated_class_variable_is_no_field():
@@ -47,7 +47,7 @@ def test_an_annotated_class_variable_is_no_field():
 
 def test_unknown_meanings_of_steps_are_refused():
     with pytest.raises(ContractError, match="steps of Endless is 'never'; allowed: end, pace, ignore"):
-        type("Endless", (fixed_action,), {"steps": "never"})
+        type("Endless", (Composed,), {"steps": "never"})
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 from pydantic import (
     BaseModel,
     ConfigDict,
-    InstanceOf,
     ModelWrapValidatorHandler,
+    PlainValidator,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -194,16 +194,23 @@ def check_annotations(owner: Any, settings: Mapping[str, str], name: str) -> Non
 @cache
 def _annotation_checks(kind: type) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
     hints = get_type_hints(kind, include_extras=True)
-    return {f.name: (hints[f.name], TypeAdapter(_instances(hints[f.name]))) for f in fields(kind)}
+    config = ConfigDict(arbitrary_types_allowed=True)
+    return {f.name: (hints[f.name], TypeAdapter(_instances(hints[f.name]), config=config)) for f in fields(kind)}
 
 
 def _instances(annotation: Any) -> Any:
     """Ask for an instance where an annotation names a class: pydantic would look into the fields of a dataclass."""
     if isinstance(annotation, type) and annotation.__module__ != "builtins":
-        return Annotated[annotation, InstanceOf()]
+        return Annotated[Any, PlainValidator(partial(_check_instance, annotation))]
     if get_origin(annotation) in (Union, UnionType):
         return Union[tuple(map(_instances, get_args(annotation)))]  # noqa: UP007
     return annotation
+
+
+def _check_instance(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"no {kind.__name__}")
+    return value
 
 
 def describe_annotation(annotation: Any) -> str:

@@ -163,9 +163,9 @@ def policy_text(name: str, settings: Mapping[str, Any]) -> str:
 
 def about(name: str) -> dict[str, Any]:
     """Everything a method says of itself, as plain values."""
-    from unmask.methods import METHODS, TAXONOMY, describe_policy, examples
+    from unmask.methods import TAXONOMY, describe_policy, examples, find_method
 
-    info = METHODS[name]
+    info = find_method(name)
     policy = info.default
     said = ("citation", *TAXONOMY, "learned", "label", "version", "made_for")
     return {

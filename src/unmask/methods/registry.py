@@ -89,11 +89,16 @@ METHODS = _read_methods()
 """All methods by name, in the order of `methods.toml`."""
 
 
-def make_policy(name: str, **settings: Any) -> Policy | Search:
-    """Make a method by its name. Dotted settings reach into parts: `operator.variant="cap"`, `base="llada"`."""
+def find_method(name: str) -> MethodInfo:
+    """Return the entry of a method; an unknown name is answered with those that are close."""
     if name not in METHODS:
         raise UnknownName("policy", name, METHODS)
-    policy: Policy | Search = with_settings(METHODS[name].default, name, settings)
+    return METHODS[name]
+
+
+def make_policy(name: str, **settings: Any) -> Policy | Search:
+    """Make a method by its name. Dotted settings reach into parts: `operator.variant="cap"`, `base="llada"`."""
+    policy: Policy | Search = with_settings(find_method(name).default, name, settings)
     return policy
 
 
