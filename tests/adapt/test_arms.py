@@ -7,7 +7,7 @@ from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, 
 from unmask.adapt.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.methods import Composed, Dream, candidate, candidates, combine_candidates, fixed_action, remasked
+from unmask.methods import Composed, Dream, candidate, candidates, combine_candidates, fixed_action, with_remasking
 
 KINDS = {"llada": fixed_action(), "dream": Dream()}
 
@@ -24,13 +24,13 @@ class TestCandidates:
     def test_others_by_name(self):
         operator = ReMDM("cap", 0.5)
         assert candidate("llada", "region", "block:4") == fixed_action(region="block:4")
-        assert candidate("llada", "commitment", "margin:0.1", operator) == remasked(
+        assert candidate("llada", "commitment", "margin:0.1", operator) == with_remasking(
             fixed_action(commitment="margin:0.1"), operator
         )
         assert candidate("dream", "cardinality", "count:3") == Composed(
             Dream(), score="certainty", cardinality="count:3"
         )
-        assert candidate("dream", "commitment", "none", operator) == remasked(
+        assert candidate("dream", "commitment", "none", operator) == with_remasking(
             Composed(Dream(), commitment="none"), operator
         )
         assert candidate("llada", "commitment", "all", operator) == fixed_action()
@@ -62,7 +62,7 @@ class TestArms:
     def test_of_commitment_revision_is_around_every_arm(self, kind, kit):
         arms = kit.arms_of("commitment", kind, fixed=1, stages=[0, 1, 2, 3])
         inner = fixed_action(commitment="none") if kind == "llada" else Composed(Dream(), commitment="none")
-        assert arms.fixed == remasked(inner, arms.operator)
+        assert arms.fixed == with_remasking(inner, arms.operator)
         assert arms.selective.operator == arms.operator
         assert arms.selective.base.fixed == inner
         assert arms.stage.base.policies[1] == inner

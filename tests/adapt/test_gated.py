@@ -20,7 +20,7 @@ from unmask.adapt.notes import without_record
 from unmask.axes import ReMDM, score
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, Action, Needs, Noise, SamplingParams, Trajectory
-from unmask.methods import WINO, Composed, Dream, LLaDA, fixed_action, remasked
+from unmask.methods import WINO, Composed, Dream, LLaDA, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 
 NAN, INF = float("nan"), float("inf")
@@ -87,7 +87,7 @@ class TestContract:
 
     @pytest.mark.parametrize("kind", BASES)
     def test_is_kept_with_revision_around_it(self, kind, kit):
-        policy = remasked(
+        policy = with_remasking(
             Selective(Composed(BASES[kind], commitment="none"), CommitmentDiagnostic(), WHEREVER), ReMDM("rescale", 0.5)
         )
         assert check_policy(policy, kit.small()) is None
@@ -96,7 +96,7 @@ class TestContract:
         """Under revision a canvas may be full before its last step."""
         for axis in AXES:
             arm = Proposed(fixed_action(cardinality="share:1.0", commitment="none"), DIAGNOSTICS[axis]())
-            end = kit.run(remasked(arm, ReMDM("cap", 0.5)))
+            end = kit.run(with_remasking(arm, ReMDM("cap", 0.5)))
             assert not end.state.masked_BL.any()
 
 
@@ -239,14 +239,14 @@ class TestCoverage:
             coverage(kit.run(fixed_action(), record=False))
 
     def test_the_record_alone_is_taken_out_of_the_notes(self, kit):
-        ran = kit.run(remasked(Proposed(fixed_action(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
+        ran = kit.run(with_remasking(Proposed(fixed_action(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
         notes = ran.steps[-1].action.notes
         assert set(notes) == {"psi_BL", *(f"commitment/{name}_B" for name in ("signal", "evaluated", "deviated"))}
         assert list(without_record(notes)) == ["psi_BL"]
         assert without_record({"psi_BL": notes["psi_BL"]}).keys() == {"psi_BL"}
 
     def test_survives_revision_around_it_and_a_file(self, kit):
-        found = kit.run(remasked(Proposed(fixed_action(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
+        found = kit.run(with_remasking(Proposed(fixed_action(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
         again = Trajectory.from_bytes(found.to_bytes())
         assert coverage(again)["commitment"].deviated_B.tolist() == coverage(found)["commitment"].deviated_B.tolist()
 
@@ -268,7 +268,7 @@ class TestParts:
 
         assert memory_of([fixed_action(), Reader()], [CommitmentDiagnostic()]) == ALL
 
-    @pytest.mark.parametrize(("policy", "what"), [(remasked(), "done"), (WINO(), "view")])
+    @pytest.mark.parametrize(("policy", "what"), [(with_remasking(), "done"), (WINO(), "view")])
     def test_who_has_a_view_or_an_end_of_its_own_is_refused(self, policy, what):
         with pytest.raises(ConfigError, match=f"a {what} of its own.*put revised around"):
             Proposed(policy, RegionDiagnostic())
@@ -317,4 +317,4 @@ def test_an_operator_around_it_leaves_the_diagnostic_its_past(kit):
         for kind in (remasked, WholePast)
     )
     assert kept == whole
-    assert remasked(adaptive).past_steps == 4
+    assert with_remasking(adaptive).past_steps == 4

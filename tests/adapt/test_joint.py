@@ -14,7 +14,7 @@ from unmask.adapt.diagnostics import (
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD
-from unmask.methods import Composed, Dream, fixed_action, remasked
+from unmask.methods import Composed, Dream, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
@@ -32,7 +32,8 @@ class TestJoint:
         half = tuple(Lookup((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
         assert check_policy(JointPolicy(BASES[kind], ALL, half), kit.small()) is None
         assert (
-            check_policy(remasked(JointPolicy(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small()) is None
+            check_policy(with_remasking(JointPolicy(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small())
+            is None
         )
 
     def test_with_all_gates_shut_is_the_fixed_action(self, kind, kit):

@@ -8,7 +8,7 @@ from unmask.adapt import Staged
 from unmask.adapt.staged import stage
 from unmask.base.errors import ConfigError
 from unmask.core import State
-from unmask.methods import Dream, fixed_action, remasked
+from unmask.methods import Dream, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 from unmask.stats import stages
 
@@ -74,7 +74,7 @@ class TestStaged:
         with pytest.raises(ConfigError, match="policies"):
             Staged(())
         with pytest.raises(ConfigError, match="revised around"):
-            Staged((fixed_action(), remasked()))
+            Staged((fixed_action(), with_remasking()))
 
     def test_rows_of_a_batch_have_their_own_stage(self, kit):
         ran = kit.run(Staged(self.POLICIES), kit.small(steps=(5, 3, 6)))

@@ -14,7 +14,17 @@ from unmask.api.resolve import json_values, policy_from_config
 from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.core import Action, Policy, SamplingParams, Trajectory, row_key
 from unmask.engine import decode
-from unmask.methods import METHODS, P2, Composed, LLaDA, compose, describe_policy, fixed_action, make_policy, remasked
+from unmask.methods import (
+    METHODS,
+    P2,
+    Composed,
+    LLaDA,
+    compose,
+    describe_policy,
+    fixed_action,
+    make_policy,
+    with_remasking,
+)
 from unmask.methods.check import Problem
 
 POLICIES = [name for name, method in METHODS.items() if issubclass(method.kind, Policy)]
@@ -168,7 +178,7 @@ class TestPoliciesOfOnesOwn:
         ) == make_policy(name)
 
     def test_nested_ones_too(self):
-        policy = remasked(base=LLaDA(4, "random"))
+        policy = with_remasking(base=LLaDA(4, "random"))
         assert policy_from_config(json.loads(json.dumps(json_values(describe_policy(policy))))) == policy
 
     @pytest.mark.parametrize(

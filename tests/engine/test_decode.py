@@ -11,7 +11,7 @@ from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import ModelOutput, Needs, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
 from unmask.engine import LookCache, StepSettings, decode, predict
-from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy, remasked
+from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(8, 4, dependence=1.5, seed=3)
@@ -111,7 +111,7 @@ def test_the_record_says_what_was_revealed_by_whom_with_what_confidence():
 
 
 def test_the_record_says_what_was_remasked():
-    policy = remasked(
+    policy = with_remasking(
         fixed_action(commitment="none"),
         make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator,
     )
@@ -129,7 +129,7 @@ def test_a_record_keeps_nothing_that_was_derived_for_the_step():
 
 
 def test_without_a_record_the_tokens_are_the_same():
-    for policy in (LLaDA(), fixed_action(score="stability"), remasked()):
+    for policy in (LLaDA(), fixed_action(score="stability"), with_remasking()):
         full, bare = run(policy), run(policy, record=False)
         assert torch.equal(full.state.tokens_BL, bare.state.tokens_BL)
         assert torch.equal(full.forwards_B, bare.forwards_B)

@@ -23,7 +23,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.engine import LookCache, StepSettings, decode, join_rows, predict
-from unmask.methods import Composed, LLaDA, fixed_action, remasked
+from unmask.methods import Composed, LLaDA, fixed_action, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(7, 4, dependence=1.5, seed=3)
@@ -249,7 +249,7 @@ class TestClock:
             State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id)
         state = State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id, extra_steps=True)
         with pytest.raises(ConfigError, match=r"steps of row 0 is 9; allowed: 1 to 4 .* with revised"):
-            decode(EXACT, remasked(fixed_action(commitment="none")), state, noise=Noise.of([1]))
+            decode(EXACT, with_remasking(fixed_action(commitment="none")), state, noise=Noise.of([1]))
         model = load("exact", n=5)
         assert (
             model.generate(
@@ -258,7 +258,7 @@ class TestClock:
             == 9
         )
         with pytest.raises(ConfigError, match="1 to 4"):
-            model.generate("a", policy=remasked(fixed_action(commitment="none")), max_new_tokens=4, steps=9)
+            model.generate("a", policy=with_remasking(fixed_action(commitment="none")), max_new_tokens=4, steps=9)
         end = decode(EXACT, Long(fixed_action(commitment="none"), operator=ReMDM("conf")), state, noise=Noise.of([1]))
         assert end.forwards_B.tolist() == [9]
         assert not end.state.masked_BL.any()

@@ -8,7 +8,7 @@ from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.adapt.staged import Staged
 from unmask.core import Policy
-from unmask.methods import METHODS, Composed, LLaDA, candidates, fixed_action, make_policy, remasked
+from unmask.methods import METHODS, Composed, LLaDA, candidates, fixed_action, make_policy, with_remasking
 
 OPEN = Lookup((0.0, 0.05), (0.2, None, 0.1), 0.1)
 """Deviates at some signals and not at others."""
@@ -53,7 +53,7 @@ def recordable() -> dict[str, Policy]:
     found |= {f"selective {n}": Selective(fixed_action(), kind(), OPEN) for n, kind in DIAGNOSTICS.items()}
     found |= {
         "four": four(),
-        "revised four": remasked(four()),
+        "revised four": with_remasking(four()),
         "staged": Staged((LLaDA(), fixed_action(region="block:2"))),
     }
     found |= {

@@ -23,7 +23,7 @@ from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.lab.run import judging
-from unmask.methods import LLaDA, fixed_action, remasked
+from unmask.methods import LLaDA, fixed_action, with_remasking
 from unmask.report import compare as report
 from unmask.report.compare_screen import screens
 from unmask.stats import Estimate, mean_interval, paired_difference
@@ -146,7 +146,7 @@ class TestRows:
 class TestCheckpoint:
     def test_answers_are_those_of_generate(self, tiny):
         asked = find_task("csv-missing-cells").examples("development")[:3]
-        policies = {"reference": REFERENCE, "revised": remasked()}
+        policies = {"reference": REFERENCE, "revised": with_remasking()}
         for options in ({}, {"temperature": 0.8, "seed": 5}):
             found = evaluate(tiny, ["csv-missing-cells"], split="development", prompts=3, policies=policies, **options)
             for name, policy in policies.items():

@@ -16,7 +16,7 @@ from unmask.base.errors import ConfigError
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.methods import Composed, Dream, FastDLLM, fixed_action, remasked
+from unmask.methods import Composed, Dream, FastDLLM, fixed_action
 
 WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
 """Changes to a study after which no axis of it revises."""

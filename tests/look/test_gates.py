@@ -11,7 +11,7 @@ from unmask.adapt.joint import JointPolicy
 from unmask.api.load import load
 from unmask.look.gates import acting, edge
 from unmask.look.run import run_record
-from unmask.methods import fixed_action, remasked
+from unmask.methods import fixed_action, with_remasking
 
 INF = math.inf
 
@@ -54,7 +54,7 @@ def test_signal_threshold_and_words_follow_the_gate(model):
 
 
 def test_around_a_gate_the_threshold_is_the_same(model):
-    run = model.generate("ab", policy=remasked(gated(starts=(-5.0,))), steps=5).trajectory
+    run = model.generate("ab", policy=with_remasking(gated(starts=(-5.0,))), steps=5).trajectory
     told = [step for step in run_record(run, 0, model.codec)["steps"] if step["signal"] is not None]
     assert told
     assert {step["threshold"] for step in told} == {-5.0}

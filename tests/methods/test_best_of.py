@@ -9,7 +9,7 @@ from tests.methods.test_paths import Listening, exact, noise, rows
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams
 from unmask.engine import decode
-from unmask.methods import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, make_policy, remasked
+from unmask.methods import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, make_policy, with_remasking
 from unmask.methods.best_of import log_probability
 from unmask.methods.check import check_search
 
@@ -64,7 +64,7 @@ def test_rows_that_are_full_are_not_run_again():
 
 
 @pytest.mark.parametrize(
-    "base", [KLASS(), InfoGain(), remasked(), make_policy("p2", planner=True), make_policy("wino")]
+    "base", [KLASS(), InfoGain(), with_remasking(), make_policy("p2", planner=True), make_policy("wino")]
 )
 def test_bases_that_need_more_than_one_prediction_are_refused(base):
     with pytest.raises(ConfigError, match=rf"base of best-of is {base.name}; allowed: methods that decide from one"):

@@ -31,7 +31,7 @@ from unmask.methods import (
     fixed_action,
     reference_of,
     register_reference,
-    remasked,
+    with_remasking,
 )
 from unmask.methods.check import check_policy
 
@@ -346,7 +346,7 @@ class TestInstead:
             Composed(Dream(), score="uniform"),
             Composed(Dream(), score="certainty", region="block:2"),
             Composed(LLaDA(), cardinality="count:2"),
-            remasked(Composed(Dream(), commitment="margin:0.5")),
+            with_remasking(Composed(Dream(), commitment="margin:0.5")),
         ],
         ids=["alpha", "region", "kappa", "commit"],
     )
@@ -390,7 +390,7 @@ class TestAround:
             DUS(4, leave_skipped=True),
             KLASS(leave_unfinished=True),
             WINO(),
-            remasked(),
+            with_remasking(),
             ReMDMLLaDA(),
             CoRe(),
             InfoGain(),

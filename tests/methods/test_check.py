@@ -13,7 +13,7 @@ from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Search, State, row_key
 from unmask.engine import join_rows
-from unmask.methods import METHODS, LLaDA, fixed_action, make_policy, remasked
+from unmask.methods import METHODS, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.methods.check import Problem, check_policy, check_search
 from unmask.models import GuidedDenoiser
 
@@ -328,7 +328,7 @@ def test_the_contract_holds_under_guidance(method):
 
 def test_revised_wraps_any_policy():
     assert (
-        check_policy(remasked(fixed_action(score="uniform", commitment="margin:0.5"), ReMDM("rescale", eta=0.7)))
+        check_policy(with_remasking(fixed_action(score="uniform", commitment="margin:0.5"), ReMDM("rescale", eta=0.7)))
         is None
     )
-    assert check_policy(remasked(LLaDA(), ReMDM("cap", eta=1.0))) is None
+    assert check_policy(with_remasking(LLaDA(), ReMDM("cap", eta=1.0))) is None

@@ -20,7 +20,7 @@ from unmask.methods import (
     compose,
     fixed_action,
     make_policy,
-    remasked,
+    with_remasking,
 )
 from unmask.methods.check import check_policy
 from unmask.models import ExactDenoiser, JointDistribution
@@ -42,10 +42,10 @@ METHODS = [
     (DCD(0.6, 3, None), compose(region="masks:3", cardinality="above:0.6")),
     (DUS(4), compose(region="groups:4", cardinality="all")),
     *(
-        (remasked(fixed_action(commitment="none"), ReMDM(variant)), compose(commitment=f"remdm-{variant}"))
+        (with_remasking(fixed_action(commitment="none"), ReMDM(variant)), compose(commitment=f"remdm-{variant}"))
         for variant in ("cap", "rescale", "conf", "loop")
     ),
-    (remasked(fixed_action("margin", "block:2", "count:1", "confidence:0.6"), ReMDM("conf", 0.5)),
+    (with_remasking(fixed_action("margin", "block:2", "count:1", "confidence:0.6"), ReMDM("conf", 0.5)),
      compose("margin", "block:2", "count:1", "confidence:0.6+remdm-conf:0.5")),
     (fixed_action("confidence", "near:2", "share:0.5"), compose(region="near:2", cardinality="share:0.5")),
     (fixed_action({"confidence": 0.25, "margin": 0.75}), compose("0.25*confidence+0.75*margin")),

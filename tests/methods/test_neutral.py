@@ -40,7 +40,7 @@ from unmask.methods import (
     ReMDMSampler,
     Swordsman,
     fixed_action,
-    remasked,
+    with_remasking,
 )
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -122,8 +122,10 @@ TABLE = [
     Neutral(Dream("maskgit_plus"), ALL_AT_ONCE, "one step reveals everything", None),
     Neutral(Dream("origin"), ALL_AT_ONCE, "the same", None),
     Neutral(BestOf(IN_BLOCKS, n=1), IN_BLOCKS, "one decode", 1.0, 0.8),
-    Neutral(remasked(fixed_action(commitment="none"), ReMDM("cap", 0.0)), fixed_action(), "sigma 0", 0.5),
-    Neutral(remasked(FastDLLM(threshold=0.5), ReMDM("conf", 1.0)), FastDLLM(threshold=0.5), "all is committed", 1.0),
+    Neutral(with_remasking(fixed_action(commitment="none"), ReMDM("cap", 0.0)), fixed_action(), "sigma 0", 0.5),
+    Neutral(
+        with_remasking(FastDLLM(threshold=0.5), ReMDM("conf", 1.0)), FastDLLM(threshold=0.5), "all is committed", 1.0
+    ),
     Neutral(fixed_action(region="block:4"), IN_BLOCKS, "a block that is always as large as its quota"),
 ]
 IDS = [f"{case.method.name}-{number:02d}" for number, case in enumerate(TABLE)]

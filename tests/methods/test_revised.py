@@ -15,7 +15,7 @@ from tests.helpers.paths import GOLDEN
 from unmask.axes import ReMDM, cardinality, score
 from unmask.core import ALL, Action, ModelInput, Needs, Noise, Policy, SamplingParams, State, Trajectory, sample
 from unmask.engine import decode
-from unmask.methods import WINO, CoRe, Dream, InfoGain, LLaDA, fixed_action, make_policy, remasked
+from unmask.methods import WINO, CoRe, Dream, InfoGain, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 REMDM = json.loads((GOLDEN / "remdm.json").read_text())
@@ -36,7 +36,7 @@ def start_of(exact, rows=1, steps=ANSWER):
 
 
 def revised(variant="conf", base=None, **settings):
-    return remasked(base or fixed_action(commitment="none"), ReMDM(variant, **settings))
+    return with_remasking(base or fixed_action(commitment="none"), ReMDM(variant, **settings))
 
 
 def run(exact, policy, rows=64, steps=ANSWER, proposal=SAMPLED):

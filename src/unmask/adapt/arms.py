@@ -21,8 +21,8 @@ from unmask.methods import (
     candidates,
     combine_candidates,
     reference_of,
-    remasked,
     with_explicit_order,
+    with_remasking,
 )
 from unmask.stats import Calibration
 
@@ -118,7 +118,7 @@ class Arms:
         return with_explicit_order(policy, self.diagnostic.ordered)
 
     def _revised(self, policy: Policy) -> Policy:
-        return policy if self.operator is None else remasked(policy, self.operator)
+        return policy if self.operator is None else with_remasking(policy, self.operator)
 
 
 def joint_arm(arms: Sequence[Arms]) -> Policy:
@@ -134,7 +134,7 @@ def joint_arm(arms: Sequence[Arms]) -> Policy:
         tuple(Lookup.of(one.calibration) for one in ordered),
     )
     operator = next((one.operator for one in ordered if one.operator is not None), None)
-    return policy if operator is None else remasked(policy, operator)
+    return policy if operator is None else with_remasking(policy, operator)
 
 
 def _inner(policy: Policy) -> Policy:

@@ -184,8 +184,9 @@ def check_annotations(owner: Any, settings: Mapping[str, str], name: str) -> Non
     for setting, field in settings.items():
         value, (annotation, adapter) = getattr(owner, field), checks[field]
         try:
-            # pydantic's strict mode wants tuples where a command line has lists.
-            adapter.validate_python(_lists_to_tuples(value) if _has_tuple(annotation) else value, strict=True)
+            # pydantic's strict mode wants a tuple where a command line has a list.
+            as_tuple = type(value) is list and get_origin(annotation) is tuple
+            adapter.validate_python(tuple(value) if as_tuple else value, strict=True)
         except ValidationError:
             hint = "check its type and range"
             require(False, f"{setting} of {name}", _name_of(value), describe_annotation(annotation), hint)

@@ -22,7 +22,7 @@ from unmask.methods.composed import (
     compose,
     fixed_action,
     has_own_input,
-    remasked,
+    with_remasking,
 )
 from unmask.methods.core_remasking import CoRe
 from unmask.methods.dcd import DCD
@@ -132,11 +132,11 @@ __all__ = [
     "read_card",
     "reference_of",
     "register_reference",
-    "remasked",
     "save_head",
     "shipped_heads",
     "split_policy",
     "with_explicit_order",
     "with_head",
+    "with_remasking",
     "with_settings",
 ]

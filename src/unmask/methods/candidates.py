@@ -16,7 +16,7 @@ from types import MappingProxyType
 from unmask.axes import AXES, REGION, SCORE, Axis, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy, require
 from unmask.core import Policy, Search
-from unmask.methods.composed import Composed, fixed_action, has_own_input, remasked
+from unmask.methods.composed import Composed, fixed_action, has_own_input, with_remasking
 from unmask.methods.dream import Dream
 from unmask.methods.registry import describe_policy
 
@@ -50,7 +50,7 @@ class _Reference:
     def candidate(self, axis: Axis, name: str) -> Policy:
         policy = Composed(self.base, **self.rules({axis.name: name}), floor=self.base is None)  # type: ignore[arg-type]
         # What a rule leaves revisable ReMDM's operator re-opens. Under the first rule it would find nothing.
-        return remasked(policy) if axis.revises and name != axis.candidates[0] else policy
+        return with_remasking(policy) if axis.revises and name != axis.candidates[0] else policy
 
     def sets(self) -> CandidateSets:
         sets = {}
@@ -138,7 +138,7 @@ def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = Non
     policy = sets[axis].get(name) or combine_candidates(reference, {axis: name})
     remasks = isinstance(policy, Composed) and policy.operator is not None
     if AXES[axis].revises and not remasks and policy != reference_of(sets):
-        policy, remasks = remasked(policy), True
+        policy, remasks = with_remasking(policy), True
     return replace(policy, operator=operator) if operator and remasks else policy  # type: ignore[type-var]
 
 

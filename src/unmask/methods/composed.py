@@ -347,7 +347,7 @@ def fixed_action(
     return Composed(score=score, region=region, cardinality=cardinality, commitment=commitment, floor=True)
 
 
-def remasked(base: Policy | None = None, operator: ReMDM | None = None) -> Composed:
+def with_remasking(base: Policy | None = None, operator: ReMDM | None = None) -> Composed:
     """Let the base act, then re-open revisable positions at ReMDM's rate until the last step.
 
     What the base commits is out of reach. By default the base is LLaDA's decoder committing nothing.

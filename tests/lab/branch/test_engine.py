@@ -25,7 +25,7 @@ from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, run_toget
 from unmask.lab.branch.engine import BucketRun
 from unmask.lab.branch.futures import FutureTable
 from unmask.lab.branch.stepper import FixedRows
-from unmask.methods import WINO, Composed, CoRe, LLaDA, candidates, fixed_action, reference_of, remasked
+from unmask.methods import WINO, Composed, CoRe, LLaDA, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 8, 3, 2
@@ -52,7 +52,7 @@ def small(reference, *, commitment=True):
         "cardinality": {"ref": reference, "count:1": Composed(reference, cardinality="count:1")},
     }
     if commitment:
-        sets["commitment"] = {"ref": reference, "none": remasked(Composed(reference, commitment="none"))}
+        sets["commitment"] = {"ref": reference, "none": with_remasking(Composed(reference, commitment="none"))}
     return sets
 
 
@@ -66,7 +66,7 @@ def digest(block: BranchResult) -> str:
 
 DREAM = candidates("dream")
 HISTORY = fixed_action(score="stability")
-STABLE_REVISED = remasked(fixed_action(commitment="none"), ReMDM("cap", eta=0.3))
+STABLE_REVISED = with_remasking(fixed_action(commitment="none"), ReMDM("cap", eta=0.3))
 REGIMES = {
     "greedy": plan(),
     "drawn tokens": plan(temperature=0.7),
@@ -310,7 +310,7 @@ class TestAgainstDecode:
         states = {(p.request.id, s.index): s for p in block.paths for s in p.sampled}
         for b in block.branches[:: 7 if temperature else 3]:
             one = starts[b.prompt]
-            after = REFERENCE if b.axis != "commitment" else remasked(REFERENCE, chosen.operator)
+            after = REFERENCE if b.axis != "commitment" else with_remasking(REFERENCE, chosen.operator)
             policy = Once(at=b.step, candidate=candidates()[b.axis][b.candidate], after=after)
             begin = states[b.prompt, b.state].traj
             noise = Noise.of([row_key(0, one.key, stream(b.step, b.rollout))])

@@ -12,13 +12,13 @@ from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, SamplingParams, Trajectory, row_key
 from unmask.engine import decode
 from unmask.lab.branch import EngineSettings, Plan, run, stream
-from unmask.methods import Composed, candidates, fixed_action, reference_of, remasked
+from unmask.methods import Composed, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 9, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))
 OPERATOR = ReMDM("rescale", eta=0.9)
-REVISES = remasked(fixed_action(commitment="none"), ReMDM("cap", eta=0.5))
+REVISES = with_remasking(fixed_action(commitment="none"), ReMDM("cap", eta=0.5))
 DIAGNOSED = {name: DIAGNOSTICS[name]() for name in ("score", "region", "cardinality", "commitment")}
 
 

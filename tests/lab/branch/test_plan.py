@@ -9,7 +9,7 @@ from unmask.adapt.diagnostics import CardinalityDiagnostic, RegionDiagnostic, Sc
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, stream
-from unmask.methods import candidates, fixed_action, remasked
+from unmask.methods import candidates, fixed_action, with_remasking
 
 REFERENCE = fixed_action()
 
@@ -69,7 +69,7 @@ def test_the_operator_continues_on_revising_axes_alone():
     for axis in candidates():
         after = plan().continuation(axis)
         if AXES[axis].revises:
-            assert after.policy == remasked(REFERENCE, ReMDM("conf"))
+            assert after.policy == with_remasking(REFERENCE, ReMDM("conf"))
             assert after.settled == REFERENCE
         else:
             assert (after.policy, after.settled) == (REFERENCE, None)

@@ -11,7 +11,7 @@ from unmask.adapt.diagnostics import Diagnostic
 from unmask.axes import POLICY, ReMDM, revises
 from unmask.base.errors import require
 from unmask.core import Policy
-from unmask.methods import CandidateSets, check_reference, remasked
+from unmask.methods import CandidateSets, check_reference, with_remasking
 
 PROPOSAL = "proposal"
 """The candidate's name under which a diagnostic's own action is branched; the diagnostic's name tells several apart."""
@@ -111,7 +111,7 @@ class Plan:
         if not revises(axis):
             return Continuation(self.reference)
         settled = self.reference if self.reference.past_steps == 0 else None
-        return Continuation(remasked(self.reference, self.operator), settled)
+        return Continuation(with_remasking(self.reference, self.operator), settled)
 
     def is_guest(self, one: Alternative) -> bool:
         """Whether a whole method acts there once, on the reference's past; the reference goes on with its own."""
