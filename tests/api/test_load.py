@@ -3,11 +3,13 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 import unmask
-from unmask.api.load import MODELS, CheckpointOptions, load, text_side_of
+from tests.helpers.cases import each_case
+from unmask.api.load import MODELS, CheckpointOptions, ExactOptions, load, saved_codec, text_side_of
 from unmask.api.request import text_side
 from unmask.base.errors import (
     CheckpointError,
@@ -114,20 +116,19 @@ class TestLoad:
         assert text_side_of("llada", {}) is None
         assert text_side_of("dream", {"path": str(tmp_path)}) is None
 
-    def test_public_names(self):
-        assert unmask.load is load
-        assert unmask.MODELS is MODELS
+    def test_the_codec_of_a_saved_run(self, dream):
+        run = dream.generate(QUESTION, max_new_tokens=4)
+        assert saved_codec(run.config).decode(run.tokens[0]) == dream.codec.decode(run.tokens[0])
+        for config in (None, {}, {"model": 3}, {"model": {"name": "exact", "n": "x"}}, {"model": {"name": "./none"}}):
+            assert saved_codec(config) is None
 
 
 class TestOptions:
     """Each option of a checkpoint has its effect."""
 
-    EFFECTS = frozenset(
-        {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "chat", "readout"} | {"query"}
-    )
-
     def test_table_is_complete(self):
-        assert set(CheckpointOptions.model_fields) == self.EFFECTS
+        tested = {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "chat", "readout", "query"}
+        assert set(CheckpointOptions.model_fields) == tested
 
     @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
     def test_dtype(self, name, dtype, folders):
@@ -139,11 +140,9 @@ class TestOptions:
     def test_invariant(self, folders, llada):
         sure = load(str(folders["llada"]), invariant=True)
         assert sure.options["invariant"] is True
-        assert sure.denoiser.floors is not None
+        assert sure.denoiser.row_bounds is not None
         assert "invariant" not in llada.options, "stored configurations are those from before there was the option"
         assert drawn(sure.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
-        with pytest.raises(ConfigError, match="invariant"):
-            load(str(folders["llada"]), invariant="yes")
 
     def test_chat(self, folders, llada):
         plain = load(str(folders["llada"]), chat=False)
@@ -166,10 +165,6 @@ class TestOptions:
         prompt = "A page was cut off after <main><p>hi."
         assert drawn(own.generate(prompt, **by_confidence)) == drawn(predicting.generate(prompt, **by_confidence))
         assert drawn(own.generate(prompt, **by_attention)) != drawn(predicting.generate(prompt, **by_attention))
-        with pytest.raises(ConfigError, match="query is 'predicting'; allowed: own with llada, whose slots predict"):
-            load("mini", device="cpu", query="predicting")
-        with pytest.raises(ConfigError, match="query is 'both'; allowed: own or predicting"):
-            load("mini-dream", device="cpu", query="both")
 
     def test_unknown_keys_are_named(self, scaled, tmp_path):
         """They stand in every result; one that says something is warned of when the model is loaded."""
@@ -192,87 +187,96 @@ class TestOptions:
         assert asked[1] == ("GSAI-ML/LLaDA-1.5", {"revision": None, "offline": False})
 
 
+EXACT_OPTIONS = {"n": 6, "vocab": 3, "dependence": 0.5, "structure": "far", "seed": 1, "eos": "b"}
+
+
+def test_every_option_of_exact_changes_the_model():
+    model = load("exact")
+    assert model.options == {
+        "n": 8,
+        "vocab": 4,
+        "dependence": 1.5,
+        "structure": "dense",
+        "seed": 0,
+        "eos": None,
+    }
+    assert model.options.keys() == EXACT_OPTIONS.keys() == ExactOptions.model_fields.keys()
+    for option, value in EXACT_OPTIONS.items():
+        other = load("exact", **{option: value}).denoiser
+        same = np.array_equal(other.joint.p, model.denoiser.joint.p) and other.eos_ids == model.denoiser.eos_ids
+        assert not same, option
+
+
+REFUSED = [
+    ("exakt", {}, UnknownName, ["'exakt'", "did you mean exact?"]),
+    ("lada", {}, UnknownName, ["did you mean llada"]),
+    (3, {}, ConfigError, ["model is 3", "a name, a hub id or a folder"]),
+    ("exact", {"vocap": 3}, UnknownName, ["option of exact 'vocap'", "did you mean vocab?", "structure"]),
+    ("exact", {"structure": "ring"}, ConfigError, ["'ring'", "chain"]),
+    ("exact", {"vocab": 1}, ConfigError, ["vocab is 1", "2 to 52"]),
+    ("exact", {"n": 40}, ConfigError, ["4**40", "lower n"]),
+    ("exact", {"n": "8"}, ConfigError, ["n of exact is '8'", "int"]),
+    ("exact", {"seed": -1}, ConfigError, ["seed is -1", "0 or more"]),
+    ("exact", {"dependence": float("nan")}, ConfigError, ["dependence is nan"]),
+    ("exact", {"eos": "x"}, ConfigError, ["'x'", "'abcd'"]),
+    ("exact", {"eos": "aa"}, ConfigError, ["'aa'", "different letters"]),
+    ("llada folder", {"dtype": "fp8"}, ConfigError, ["dtype is 'fp8'", "bf16"]),
+    ("llada folder", {"device": "tpu"}, ConfigError, ["device is 'tpu'", "cpu"]),
+    ("llada folder", {"engine": "graph"}, ConfigError, ["engine is 'graph'", "cpu"]),
+    ("llada folder", {"engine": "fast"}, ConfigError, ["engine is 'fast'", "auto"]),
+    ("llada folder", {"readout": [3]}, ConfigError, ["readout is [3]", "0 to 2"]),
+    ("llada folder", {"readout": []}, ConfigError, ["readout is []", "one or more"]),
+    ("llada folder", {"chat": "yes"}, ConfigError, ["chat", "'yes'"]),
+    ("llada folder", {"invariant": "yes"}, ConfigError, ["invariant", "'yes'"]),
+    ("llada folder", {"attention": True}, ConfigError, ["'attention'"]),
+    ("llada folder", {"dtpe": "bf16"}, UnknownName, ["did you mean dtype?"]),
+    ("llada folder", {"path": "elsewhere"}, ConfigError, ["leave it out"]),
+    ("llada folder/config.json", {}, CheckpointError, ["config.json is a file; allowed: the folder of a checkpoint"]),
+    ("llada folder/nothing", {}, CheckpointError, ["does not exist"]),
+    ("llada", {"path": "dream folder"}, ConfigError, ["a llada checkpoint; load dream"]),
+    ("mini", {"path": "somewhere"}, UnknownName, ["option of mini 'path'"]),
+    ("mini", {"query": "predicting"}, ConfigError, ["query is 'predicting'; allowed: own with llada, whose slots"]),
+    ("mini-dream", {"query": "both"}, ConfigError, ["query is 'both'; allowed: own or predicting"]),
+    ("masked-lm", {}, ConfigError, ["path of masked-lm is None"]),
+    ("no-such/model", {"offline": True}, HubError, ["no-such/model"]),
+    *((name, {}, UnmaskError, []) for name in ["./" + "x" * 300, "x/" * 3000, "./a\0b", "a\0b", "/\ud800"]),
+]
+
+
 class TestRefused:
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
-            ({"dtype": "fp8"}, ["dtype is 'fp8'", "bf16"]),
-            ({"device": "tpu"}, ["device is 'tpu'", "cpu"]),
-            ({"engine": "graph"}, ["engine is 'graph'", "cpu"]),
-            ({"engine": "fast"}, ["engine is 'fast'", "auto"]),
-            ({"readout": [3]}, ["readout is [3]", "0 to 2"]),
-            ({"readout": []}, ["readout is []", "one or more"]),
-            ({"chat": "yes"}, ["chat", "'yes'"]),
-        ],
-    )
-    def test_options(self, options, words, folders):
-        with pytest.raises(ConfigError) as caught:
-            load(str(folders["llada"]), **options)
-        assert all(word in str(caught.value) for word in words)
-
-    def test_a_misspelt_option(self, folders):
-        with pytest.raises(UnknownName, match="did you mean dtype"):
-            load(str(folders["llada"]), dtpe="bf16")
-
-    def test_a_misspelt_name(self):
-        with pytest.raises(UnknownName, match="did you mean llada"):
-            load("lada")
-
-    def test_a_path_beside_a_folder(self, folders):
-        with pytest.raises(ConfigError, match="leave it out"):
-            load(str(folders["llada"]), path="elsewhere")
-
-    def test_no_such_folder(self, tmp_path):
-        with pytest.raises(CheckpointError, match="does not exist"):
-            load(str(tmp_path / "nothing"))
-
-    @pytest.mark.parametrize("name", ["x" * 5000, "./" + "x" * 300, "x/" * 3000, "./a\0b", "a\0b", "/\ud800"])
-    def test_names_that_no_file_system_holds(self, name):
-        with pytest.raises(UnmaskError) as caught:
-            load(name)
-        assert len(str(caught.value)) < 500 or name == "x" * 5000
-
-    def test_a_file_instead_of_a_folder(self, folders):
-        with pytest.raises(CheckpointError, match=r"config\.json is a file; allowed: the folder of a checkpoint"):
-            load(folders["llada"] / "config.json")
-
-    def test_offline_without_a_copy(self, monkeypatch, tmp_path):
+    @each_case(("name", "options", "error", "words"), REFUSED)
+    def test_what_cannot_be_loaded(self, name, options, error, words, folders, monkeypatch, tmp_path):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-        with pytest.raises(HubError, match="no-such/model"):
-            load("no-such/model", offline=True)
+        places = {"llada folder": str(folders["llada"]), "dream folder": str(folders["dream"])}
+        if isinstance(name, str) and name.startswith("llada folder"):
+            name = name.replace("llada folder", places["llada folder"])
+        with pytest.raises(error) as caught:
+            load(name, **{key: places.get(str(value), value) for key, value in options.items()})
+        assert all(word in str(caught.value) for word in words), caught.value
+        assert len(str(caught.value)) < 700
 
     def test_too_little_memory(self, monkeypatch, folders):
         monkeypatch.setattr("unmask.models.execution.free_memory", lambda device: 1000)
         with pytest.raises(NotEnoughMemory, match="bf16"):
             load(str(folders["llada"]))
 
-    @pytest.mark.parametrize("options", [{"dtpye": "bf16"}, {"dtype": "fp8"}, {"device": "tpu"}, {"engine": "warp"}])
+    @each_case("options", [{"dtpye": "bf16"}, {"dtype": "fp8"}, {"device": "tpu"}, {"engine": "warp"}])
     def test_options_are_looked_at_before_the_hub(self, options, monkeypatch):
         monkeypatch.setattr("unmask.api.load.resolve_path", lambda *_, **__: pytest.fail("asked the hub"))
         with pytest.raises(ConfigError):
             load("GSAI-ML/LLaDA-8B-Instruct", **options)
 
-    @pytest.mark.parametrize("model_type", ["gpt2", "LLaDA", None])
+    @each_case("model_type", ["gpt2", "LLaDA", None])
     def test_another_network(self, model_type, scaled, tmp_path):
         folder = scaled.llada(tmp_path / "other", model_type=model_type)
         with pytest.raises(CheckpointError, match=rf"'model_type' in .*config\.json is {model_type!r}.*llada, Dream"):
             load(folder)
 
-    def test_the_other_family(self, folders):
-        with pytest.raises(ConfigError, match="a llada checkpoint; load dream"):
-            load("llada", path=str(folders["dream"]))
-
     def test_a_prompt_longer_than_the_model(self, llada):
         with pytest.raises(ConfigError, match=r"the prompt needs a canvas of .*at most 4096 .*shorten the prompt"):
             llada.generate("word " * 5000)
-
-    def test_a_policy_has_a_name_already(self, llada):
         with pytest.raises(UnknownName, match="'name'"):
             llada.generate(QUESTION, name="x")
-
-    def test_masked_lm_needs_a_path(self):
-        with pytest.raises(ConfigError, match="path of masked-lm is None"):
-            load("masked-lm")
 
 
 class TestGenerate:

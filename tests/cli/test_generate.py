@@ -321,7 +321,7 @@ EFFECTS = {
 }
 # These do not change what is decoded; other tests here show what they do.
 OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--record-top", "--prompt-file", "--help"}
-# These need a checkpoint: tests/test_catalog.py.
+# These need a checkpoint: tests/api/test_load.py.
 OF_CHECKPOINTS = {"--model", "--device", "--dtype", "--cache", "--cache-refresh"}
 # These need a calibrated gate: tests/adapt/test_gate.py.
 OF_GATES = {"--gate", "--force-gate"}

@@ -9,7 +9,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from tests.helpers.recordable import OPEN, POLICIES, four
-from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
+from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder, regions_as_on_a_gpu
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.selective import Selective
 from unmask.api.load import load
@@ -32,6 +32,11 @@ from unmask.methods import METHODS, LLaDA, fixed_action, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, Network, Transformer, TransformerSpec
 
 EXACT = ExactDenoiser(JointDistribution.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
+
+
+@pytest.fixture(autouse=True)
+def _regions_as_on_a_gpu(monkeypatch):
+    regions_as_on_a_gpu(monkeypatch)
 
 
 def rows(denoiser, new_tokens=(2, 6, 4, 5), steps=None, prompts=((0,), (1, 2), (3,), (2, 1))):

@@ -6,8 +6,10 @@ module and the new name at the front of both lists when a part is moved, and del
 longer has.
 """
 
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 _KERNELS = "models.triton_kernels models.kernels.layers denoisers.kernels.layers"
@@ -51,7 +53,7 @@ NAMES: dict[str, tuple[str, str]] = {
     # Values and the loop.
     "Edit": ("core.prediction", "Edit"),
     "Posterior": ("core.prediction", "Posterior"),
-    "PackedSlots": ("core.prediction core.model_io", "PackedSlots"),
+    "PackedSlots": ("core.prediction core.model_io", "Slots.pack PackedSlots"),
     "ModelInput": ("core", "ModelInput View"),
     "Needs": ("core", "Needs"),
     "Noise": ("core", "Noise"),
@@ -82,8 +84,8 @@ def get(name: str) -> Any:
                 raise
             continue
         for attribute in attributes.split():
-            if hasattr(found, attribute):
-                return getattr(found, attribute)
+            with suppress(AttributeError):
+                return attrgetter(attribute)(found)
     raise LookupError(
         f"{name} is in none of {modules} under the names {attributes}: add its place to tests/gpu/names.py"
     )

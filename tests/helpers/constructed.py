@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from unmask.tasks import Example, Task, words
 from unmask.tasks.draw import Draw
-from unmask.tasks.words import text
 
 LEVELS = (1, 2, 3, 4)
 PER_LEVEL = 1250
@@ -31,12 +30,12 @@ def many(task: Task) -> Iterator[Example]:
     return everything(task, 500)
 
 
-DIGIT = text.words("zero one two three four five six seven eight nine")
-SMALL = text.words(
+DIGIT = words.word_list("zero one two three four five six seven eight nine")
+SMALL = words.word_list(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
 )
-TENS = text.words("_ _ twenty thirty forty fifty sixty seventy eighty ninety")
+TENS = words.word_list("_ _ twenty thirty forty fifty sixty seventy eighty ninety")
 D = f"(?:{'|'.join(DIGIT)})"
 BELOW_100 = f"(?:(?:{'|'.join(TENS[2:])})(?:-{D})?|{'|'.join(sorted(SMALL, key=len, reverse=True))})"
 NUMBER_WORDS = f"{D} hundred(?: and {BELOW_100})?"

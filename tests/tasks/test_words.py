@@ -9,7 +9,7 @@ from unmask.tasks.draw import Draw
 
 
 def test_word_lists_are_wide_clean_and_without_repeats() -> None:
-    lists = {name: getattr(words, name) for name in words.__all__ if name.isupper()}
+    lists = {name: getattr(words, name) for name in vars(words) if name.isupper() and not name.startswith("_")}
     for name, listed in lists.items():
         flat = [word for entry in listed for word in ((entry,) if isinstance(entry, str) else entry)]
         assert all(word.isalpha() and word.isascii() and len(word) <= 16 for word in flat), name
@@ -18,7 +18,7 @@ def test_word_lists_are_wide_clean_and_without_repeats() -> None:
     assert list(words.COMMON) == sorted(set(words.COMMON))
     assert len(words.FIRST) > 400
     assert len(words.SURNAMES) > 400
-    assert len({words.invented(Draw(b"%d" % i)) for i in range(2000)}) > 1900
+    assert len({words.invent_word(Draw(b"%d" % i)) for i in range(2000)}) > 1900
 
 
 @each_case(
@@ -40,8 +40,13 @@ def test_plurals(one: str, many: str) -> None:
 
 
 def test_forms_of_adjectives_and_articles() -> None:
-    assert [words.graded(w, "er") for w in ("wise", "happy", "thin", "low")] == ["wiser", "happier", "thinner", "lower"]
-    assert words.graded("simple", "est") == "simplest"
+    assert [words.compare_adjective(w, "er") for w in ("wise", "happy", "thin", "low")] == [
+        "wiser",
+        "happier",
+        "thinner",
+        "lower",
+    ]
+    assert words.compare_adjective("simple", "est") == "simplest"
     assert [words.article(w) for w in ("oven", "uniform", "unhappy", "heirloom", "ukulele", "hat")] == [
         *("an", "a", "an", "an", "a", "a")
     ]
@@ -62,7 +67,7 @@ def test_numbers_in_words_and_roman_numerals() -> None:
 
 def test_words_that_begin_alike_are_not_mixed() -> None:
     for i in range(50):
-        chosen = words.distinct(Draw(b"%d" % i), words.FIRST, 10)
+        chosen = words.pick_distinct(Draw(b"%d" % i), words.FIRST, 10)
         assert len({name[:3] for name in chosen}) == 10
     with pytest.raises(ConfigError, match="begin differently"):
-        words.distinct(Draw(b""), ["cart", "carton"], 2)
+        words.pick_distinct(Draw(b""), ["cart", "carton"], 2)

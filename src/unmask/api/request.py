@@ -58,7 +58,7 @@ class TextSide:
 
 
 def text_side(model: LoadedModel) -> TextSide:
-    """Return the text side of a loaded model."""
+    """Return codec, vocabulary size and longest canvas of a loaded model."""
     return TextSide(model.codec, model.denoiser.vocabulary.size, model.max_length)
 
 

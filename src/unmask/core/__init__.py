@@ -16,13 +16,12 @@ from unmask.core.batch import (
     tensors,
 )
 from unmask.core.model_io import (
-    CountedSlots,
     Denoiser,
     DenoiserWrapper,
     ModelInput,
     ModelOutput,
     Needs,
-    PackedSlots,
+    Slots,
     Vocabulary,
 )
 from unmask.core.noise import ForbiddenNoise, Noise, row_key
@@ -56,7 +55,6 @@ __all__ = [
     "BatchValue",
     "BlockLength",
     "Count",
-    "CountedSlots",
     "Denoiser",
     "DenoiserWrapper",
     "Edit",
@@ -69,7 +67,6 @@ __all__ = [
     "Needs",
     "Noise",
     "NonNegative",
-    "PackedSlots",
     "Path",
     "Policy",
     "Posterior",
@@ -78,6 +75,7 @@ __all__ = [
     "SamplingParams",
     "Search",
     "SearchContext",
+    "Slots",
     "State",
     "Statistics",
     "Step",

@@ -50,33 +50,50 @@ class Needs:
         return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
-class CountedSlots:
-    """The flat slots that a tensor of flags wants. Good for that very tensor: rows cut or joined are counted again."""
+class Slots:
+    """The flat slot that each packed row of logits answers for.
 
-    __slots__ = ("index_R", "wanted_BN")
-
-    def __init__(self, wanted_BN: Tensor):
-        self.wanted_BN, self.index_R = wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1)
-
-
-class PackedSlots(CountedSlots):
-    """Flagged slots in a fixed number of packed rows, so that shapes do not depend on how many are flagged.
-
-    Nothing waits for the device, which a count does. The first `rows` flagged slots get a row each; rows that are left
-    over repeat slot 0 and are not wanted.
+    They belong to one tensor of flags: after rows were cut or joined, slots are counted anew. So this is no dataclass,
+    whose tensors `select` and `concat` would change.
     """
 
-    __slots__ = ("row_BN",)
+    __slots__ = ("index_R", "is_packed", "wanted_BN")
 
-    def __init__(self, flags_BN: Tensor, rows: int):
-        rank_BN = flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1
-        self.wanted_BN = flags_BN & (rank_BN < rows)
-        self.row_BN = torch.where(self.wanted_BN, rank_BN, -1)
-        """Packed row of each slot, -1 where there is none."""
-        place_BN = torch.where(self.wanted_BN, rank_BN, rows)
+    def __init__(self, wanted_BN: Tensor, index_R: Tensor, is_packed: bool = False):
+        self.wanted_BN, self.index_R = wanted_BN, index_R
+        self.is_packed = is_packed
+        """Whether there is a fixed number of rows, with some behind those of the wanted slots."""
+
+    @classmethod
+    def of(cls, wanted_BN: Tensor, count: int | None = None) -> "Slots":
+        """One row for each wanted slot. Where their `count` is not known this waits for the device."""
+        if count is None:
+            return cls(wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1))
+        return cls(wanted_BN, cls.pack(wanted_BN, count).index_R)
+
+    @classmethod
+    def pack(cls, flags_BN: Tensor, rows: int) -> "Slots":
+        """A fixed number of rows, so that shapes do not depend on how many slots are flagged, and nothing waits.
+
+        The first `rows` flagged slots get a row each; rows that are left over repeat slot 0 and are not wanted.
+        """
+        rank_BN = _number(flags_BN)
+        wanted_BN = flags_BN & (rank_BN < rows)
+        place_BN = torch.where(wanted_BN, rank_BN, rows)
         slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
         # Slots without a row are all written to the place behind the last row, which is cut off.
-        self.index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
+        index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
+        return cls(wanted_BN, index_R, is_packed=True)
+
+    @property
+    def row_BN(self) -> Tensor:
+        """Packed row of each slot, -1 where there is none."""
+        return _number(self.wanted_BN)
+
+
+def _number(flags_BN: Tensor) -> Tensor:
+    """Number the flagged slots in row-major order, from 0; -1 for the others."""
+    return torch.where(flags_BN, flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1, -1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,7 +114,7 @@ class ModelInput(BatchValue):
     """Tokens whose probability is asked for at their slot; -1 asks for nothing."""
     row_B: Tensor | None = None
     """Which running row each one is, for caches that live between steps; None for hypothetical canvases."""
-    packed: PackedSlots | None = None
+    packed: Slots | None = None
     """Slots to answer for, the wanted ones among them, where shapes may not depend on what is wanted (CUDA graphs).
     None for the wanted ones alone."""
 
@@ -131,23 +148,21 @@ class ModelOutput(BatchValue):
     """Denoiser passes spent on each row (2 under guidance)."""
     processed_B: Tensor | None = None
     """Slots recomputed per row and pass, where a cache held the others; None for every valid one."""
-    counted: CountedSlots | None = None
+    counted: Slots | None = None
     """From a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
 
     @property
-    def packed(self) -> PackedSlots | None:
+    def packed(self) -> Slots | None:
         """The input's packed slots, where the rows are not those of the wanted slots alone."""
-        return self.counted if isinstance(self.counted, PackedSlots) else None
+        return self.counted if self.counted is not None and self.counted.is_packed else None
 
     @property
     def index_R(self) -> Tensor:
         """Flat slot of each packed row."""
-        if self.packed is not None:
-            return self.packed.index_R
         # The count of another tensor does not fit: rows may have been cut or joined since.
-        if self.counted is not None and self.counted.wanted_BN is self.wanted_BN:
+        if self.counted is not None and (self.counted.is_packed or self.counted.wanted_BN is self.wanted_BN):
             return self.counted.index_R
-        return CountedSlots(self.wanted_BN).index_R
+        return Slots.of(self.wanted_BN).index_R
 
     @property
     def wanted_R(self) -> Tensor | None:
@@ -157,9 +172,8 @@ class ModelOutput(BatchValue):
     @property
     def slot_BN(self) -> Tensor:
         """Packed row of each slot, -1 where there is none."""
-        if self.packed is not None:
-            return torch.where(self.wanted_BN, self.packed.row_BN, -1)
-        return torch.where(self.wanted_BN, self.wanted_BN.flatten().cumsum(0).view_as(self.wanted_BN) - 1, -1)
+        rows_of_BN = self.wanted_BN if self.packed is None else self.packed.wanted_BN
+        return torch.where(self.wanted_BN, _number(rows_of_BN), -1)
 
 
 class Denoiser(Protocol):

@@ -1,7 +1,7 @@
 """From a prompt on a canvas to its text: the loop that everything else in this library serves or varies.
 
-`decode` is the plain one, and the meaning of all others: recorded GPU steps, branches of a study and any scheduler must
-give the tokens, counts and records that it gives.
+`decode` defines what all others must give: graphed steps on a GPU, branches of a study and any scheduler have its
+tokens, counts and steps.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -72,7 +72,7 @@ def decode(
     steps = list(traj.steps) if record else []
     traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
     if on_step is None and not record_top:
-        # On a GPU whole steps are recorded and replayed where they can be; the loop below takes what is left.
+        # On a GPU whole steps are replayed as graphs where they can be; the loop below takes the rows that are left.
         ended, graphed, traj = decode_graphed(settings, policy, traj, record=record)
         steps += graphed
     fault_B = torch.zeros_like(traj.rows_B)
@@ -95,7 +95,7 @@ def decode(
 
 
 def join_rows(parts: Sequence[Trajectory], steps: Iterable[Step] | None = None) -> Trajectory:
-    """Put rows that ended at different times into one trajectory, with these steps or with those of the parts."""
+    """Join rows that ended at different times into one trajectory, with the given steps or with those of the parts."""
     if steps is None:
         steps = (step for part in parts for step in part.steps)
     whole = concat([replace(part, steps=(), prediction=None) for part in parts])
@@ -105,7 +105,7 @@ def join_rows(parts: Sequence[Trajectory], steps: Iterable[Step] | None = None) 
 def decode_one_step(
     denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False, record_top: int = 0
 ) -> Trajectory:
-    """Take one step with a policy. Another may go on from there, with the notes of the one before."""
+    """Take one step with a policy. Another policy may go on from there; it gets the notes of the steps before, too."""
     traj = _check_start(denoiser, policy, start, None)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
     settings = StepSettings(denoiser, traj.sampling or SamplingParams(), eos_ids=eos_ids, record_top=record_top)
@@ -118,7 +118,7 @@ def decode_one_step(
 
 @dataclass(frozen=True)
 class GivenAction(Policy):
-    """The policy that takes one action, whatever it sees."""
+    """A policy that takes one given action, whatever it sees."""
 
     name: ClassVar[str] = "given"
     action: Action
@@ -140,7 +140,7 @@ class GivenAction(Policy):
 def _check_start(
     denoiser: Denoiser, policy: Policy | Search, start: State | Trajectory, noise: Noise | None
 ) -> Trajectory:
-    """Refuse a start that this denoiser or this policy cannot decode; else the trajectory before its first step."""
+    """Refuse a start that this denoiser or policy cannot decode; return the trajectory to go on from."""
     state = start.state if isinstance(start, Trajectory) else start
     theirs, ours = denoiser.vocabulary.mask_id, state.mask_id
     require(ours == theirs, "mask_id of the state", ours, f"{theirs}, the denoiser's", "build the state with that one")

@@ -8,7 +8,7 @@ are left that a smaller batch pays. Tokens, counts and steps are those of the pl
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,9 +19,9 @@ from unmask.core import (
     Layout,
     ModelInput,
     Noise,
-    PackedSlots,
     Policy,
     Posterior,
+    Slots,
     State,
     Step,
     Trajectory,
@@ -46,28 +46,13 @@ LOGGED_AT_ONCE = 16
 
 
 class StepDenoiser(Denoiser, Protocol):
-    """A denoiser as a part of a graphed step: it asks nothing of the host while it runs."""
+    """A denoiser as a part of a graphed step, from `step_denoiser` of a network or a block cache.
+
+    It asks nothing of the host while it runs.
+    """
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Find out, before a step is started, what decides about the shapes of its pass: part of the graph's key."""
-        ...
-
-
-class GraphableDenoiser(Denoiser, Protocol):
-    """A denoiser whose steps can be graphs; any other one has no `step_graphs`."""
-
-    @property
-    def step_graphs(self) -> GraphCache | None:
-        """Keeps `GraphedRows` from one decode to the next."""
-        ...
-
-    @property
-    def variant(self) -> Hashable:
-        """Settings besides the weights that change the output: denoisers with different ones share a cache."""
-        ...
-
-    def step_denoiser(self, rows: int, slots: int) -> StepDenoiser | None:
-        """The same denoiser as a part of a step; None where graphs of that size are not worth their memory."""
+        """Find out, before a step is started, what decides the shapes of its pass: a part of the key of its graph."""
         ...
 
 
@@ -100,7 +85,7 @@ def _decode_batches(
     graphs: GraphCache, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool
 ) -> tuple[list[Trajectory], list[Step], Trajectory]:
     """Decode in batches that get smaller, until no row is left or a step is refused."""
-    denoiser: GraphableDenoiser = settings.denoiser  # type: ignore[assignment]
+    denoiser: Any = settings.denoiser
     going_B = torch.ones_like(traj.rows_B, dtype=torch.bool)
     ended: list[Trajectory] = []
     steps: list[Step] = []
@@ -114,7 +99,7 @@ def _decode_batches(
         def make(traj: Trajectory = traj, slots: LogitSlots = slots) -> GraphedRows:
             return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.nested())
 
-        inner = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
+        inner: StepDenoiser | None = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
         rows = None if inner is None else graphs.find(key, make)
         if inner is None or rows is None:
             return ended, steps, traj.select(going_B.nonzero().flatten())
@@ -159,19 +144,21 @@ class LogitSlots:
 
     @classmethod
     def of(cls, policy: Policy, state: State, record: bool) -> "LogitSlots":
-        """The slots that somebody reads. Under a policy that fills block after block that is the open block alone,
-        unless steps are recorded."""
+        """Count the slots whose logits are used: all answer positions, or one block of them.
+
+        One block is enough where the policy fills block after block, reads no other predictions, and no steps are kept.
+        """
         counts, needs = state.answer_BL.sum(-1).tolist(), policy.needs
         elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or not policy.block_cache
         block = None if record or elsewhere else getattr(policy, "block_length", None)
         return cls(sum(counts) if block is None else sum(min(block, count) for count in counts), block)
 
     def pack(self, inputs: ModelInput, state: State) -> ModelInput:
-        """The input with as many slots to answer as there always are."""
+        """Pack the wanted slots of an input into this number of slots."""
         wanted_BN = inputs.wanted_BN
         if self.block is not None:
             wanted_BN = wanted_BN & first_open_block(state, self.block)
-        packed = PackedSlots(wanted_BN, self.count)
+        packed = Slots.pack(wanted_BN, self.count)
         return replace(inputs, wanted_BN=packed.wanted_BN, packed=packed)
 
 
@@ -193,7 +180,7 @@ class GraphedRows:
         self._pending = PendingFlags(self.flags)
 
     def load(self, traj: Trajectory, going_B: Tensor) -> None:
-        """Take up other rows, of which some may be done."""
+        """Copy other rows into the buffers; some of them may be done."""
         self.base = _without_past(traj)
         copy_in(list(tensors(self.rows).values()), list(tensors(self.base).values()))
         self.going_B.copy_(going_B)
@@ -224,8 +211,11 @@ class GraphedRows:
                         return
 
     def unload(self, *, fill: bool = True) -> tuple[Trajectory, Tensor, Trajectory, list[Step]]:
-        """The rows that still run, filled up with done ones to a power of two, and which of them run; the rows that
-        have ended; and the steps that were taken."""
+        """Copy the rows out of the buffers.
+
+        Returns the rows of the next batch, which are those that still run, filled up with done ones to a power of two
+        if `fill`; flags of those that run; the rows that have ended; and the steps that were taken.
+        """
         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
         taken = self.log.steps(self.history) if self.log is not None else []
         going = self.going_B.tolist()
@@ -288,7 +278,7 @@ def _changing_parts(traj: Trajectory) -> list[Tensor]:
 
 
 class PendingFlags:
-    """The flags of the last steps on their way to the host, which reads them while the next step runs."""
+    """Flags of the last steps on their way from the device to the host, which reads them while the next step runs."""
 
     def __init__(self, flags: Tensor):
         self.flags = flags
@@ -325,18 +315,6 @@ class PendingFlags:
         return going, bool(any_fault)
 
 
-@dataclass(frozen=True)
-class _NewestOnly:
-    """Parts that only the newest step keeps: they grow with the vocabulary, or with the canvas squared."""
-
-    posterior: Posterior | None
-    attention_BNN: Tensor | None
-
-    @classmethod
-    def of(cls, step: Step) -> "_NewestOnly":
-        return cls(step.prediction.posterior, step.prediction.attention_BNN)
-
-
 class HistoryBuffer:
     """The past that a graphed step reads: at most `most` steps in a memory of their own, the newest last."""
 
@@ -346,7 +324,9 @@ class HistoryBuffer:
         """Where the tensors of a step, and of the rows that took it, lie in a line of the memory."""
         self.memory: Tensor
         """A line for each step."""
-        self._newest: _NewestOnly
+        self._newest: tuple[Posterior | None, Tensor | None]
+        """Posterior and attention of the newest step. They grow with the vocabulary or with the canvas squared, so
+        that older steps do without."""
 
     def steps(self, depth: int) -> tuple[Step, ...]:
         """The last `depth` steps. Only the parts of the newest lie where the next step is written to."""
@@ -355,23 +335,25 @@ class HistoryBuffer:
         # Cloned: the policy may hand on what it reads here, while the lines move.
         lines = self.memory[self.most - depth :].clone()
         *older, last = (self.layout.read(line)[0] for line in lines)
-        return (*older, replace(last, prediction=replace(last.prediction, **vars(self._newest))))
+        posterior, attention_BNN = self._newest
+        whole = replace(last.prediction, posterior=posterior, attention_BNN=attention_BNN)
+        return (*older, replace(last, prediction=whole))
 
     def push(self, step: Step, took_B: Tensor) -> None:
         """Keep one more step, and the rows that took it."""
-        newest, layout = _NewestOnly.of(step), self._prepare(step, took_B)
+        newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare(step, took_B)
         if not same_form(self._newest, newest):
             raise NotGraphable("what it reads of the posterior changes its shape")
         self._shift_in(layout, (light_step(step), took_B))
         copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
 
     def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
-        """Take up the past of other rows; their posterior is packed anew into so many slots."""
+        """Take over the past of other rows; its posterior is packed anew into `slots` rows of logits."""
         if not steps:
             return
         *older, last = steps
         if (old := last.prediction.posterior) is not None:
-            packed = PackedSlots(old.slot_BN >= 0, slots)
+            packed = Slots.pack(old.slot_BN >= 0, slots)
             row_R = old.slot_BN.flatten()[packed.index_R].clamp(min=0)
             new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=packed.row_BN)
             last = replace(last, prediction=replace(last.prediction, posterior=new))
@@ -391,7 +373,8 @@ class HistoryBuffer:
             self.layout = Layout.of((light_step(step), took_B))
             with torch.inference_mode(False):
                 self.memory = torch.zeros(self.most, self.layout.size, dtype=torch.uint8, device=took_B.device)
-                self._newest = map_tensors(_NewestOnly.of(step), torch.zeros_like)
+                newest = (step.prediction.posterior, step.prediction.attention_BNN)
+                self._newest = map_tensors(newest, torch.zeros_like)
         return self.layout
 
     def _shift_in(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:
@@ -403,7 +386,7 @@ class HistoryBuffer:
 
 
 class StepLog:
-    """Every step of a run, copied out of its history step by step."""
+    """All steps of a run, each copied from the history buffer after it was taken."""
 
     def __init__(self) -> None:
         self._pieces: list[Tensor] = []
@@ -419,7 +402,7 @@ class StepLog:
         self._count += 1
 
     def steps(self, history: HistoryBuffer) -> list[Step]:
-        """All steps, each with the rows that took it, as the plain loop has them."""
+        """Read all steps back; each holds only the rows that took it, as in the plain loop."""
         if history.layout is None or not self._count:
             return []
         lines = [line for piece in self._pieces for line in piece][: self._count]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,21 +11,21 @@ from unmask.base.errors import InvalidAction, Unfinished
 from unmask.core import (
     ALL,
     Action,
+    ModelInput,
+    ModelOutput,
+    Needs,
+    Prediction,
     Search,
+    State,
     Trajectory,
     concat,
+    map_tensors,
 )
-from unmask.engine.step import (
-    HOST,
-    LookCache,
-    StepSettings,
-    add_counts,
-    append_step,
-    change_state,
-    hide_noise,
-    move_tensors,
-)
+from unmask.engine.step import LookCache, StepSettings, add_counts, append_step, change_state, hide_noise
 from unmask.engine.transition import raise_faults
+
+T = TypeVar("T")
+HOST = torch.device("cpu")
 
 
 def run_search(
@@ -59,8 +60,8 @@ def run_search(
 class CountingContext(LookCache):
     """The `SearchContext` of one run. It keeps no passes: a path of a search keeps its own prediction.
 
-    Beside a GPU paths live on the CPU, because they are many and small, and telling a GPU takes longer than the work.
-    Canvases go to the model and predictions come back, all of a look-ahead together; a posterior stays where it is.
+    Where the model runs on a GPU the paths stay on the CPU, because they are many and small and launches would take
+    longer than the work. The canvases of a look-ahead go to the model together, and their predictions come back.
     """
 
     keep = False
@@ -70,6 +71,31 @@ class CountingContext(LookCache):
         self.begin(rows_B)
         self.on_step = on_step
         self.on_host = on_other_device(rows_B.device)
+
+    def predict(
+        self,
+        states: State,
+        owner_U: Tensor,
+        needs: Needs | None = None,
+        given_UL: Tensor | None = None,
+        **options: Any,
+    ) -> Prediction:
+        """Predict for hypothetical rows, as `LookAhead.predict` says."""
+        if not self.on_host:
+            return super().predict(states, owner_U, needs, given_UL, **options)
+        states, owner_U, given_UL, options = move_tensors((states, owner_U, given_UL, options), self.rows_B.device)
+        prediction = super().predict(states, owner_U, needs, given_UL, **options)
+        # The posterior is large and stays where it is.
+        return replace(move_tensors(replace(prediction, posterior=None), HOST), posterior=prediction.posterior)
+
+    def ask_planner(
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
+    ) -> ModelOutput:
+        """Run the second network on hypothetical rows."""
+        if not self.on_host:
+            return super().ask_planner(states, owner_U, needs, inputs=inputs)
+        states, owner_U, inputs = move_tensors((states, owner_U, inputs), self.rows_B.device)
+        return move_tensors(super().ask_planner(states, owner_U, needs, inputs=inputs), HOST)
 
     @property
     def forwards_B(self) -> Tensor:
@@ -95,3 +121,8 @@ class CountingContext(LookCache):
 def on_other_device(device: torch.device) -> bool:
     """Whether the model runs elsewhere than on the CPU, where a search keeps its paths."""
     return device.type != HOST.type
+
+
+def move_tensors(value: T, device: torch.device) -> T:
+    """Copy all tensors of a value to a device."""
+    return map_tensors(value, lambda tensor: tensor.to(device))

@@ -6,7 +6,6 @@ The one object with a memory is `LookCache`, and whoever steps decides whether t
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -30,14 +29,10 @@ from unmask.core import (
     Step,
     Trajectory,
     concat,
-    map_tensors,
     sample,
     select,
 )
 from unmask.engine.transition import Transition, apply, fill_after_eos
-
-T = TypeVar("T")
-HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class StepCost:
         return cls(zero_B, zero_B, None if planner is None else zero_B)
 
     def charge(self, owner_U: Tensor, inputs: ModelInput, output: ModelOutput) -> "StepCost":
-        """Add a pass over hypothetical rows, each of which is paid for by the row that `owner_U` names."""
+        """Add a pass over some rows, each of which is paid for by the row that `owner_U` names."""
         forwards_U, processed_U = _pass_cost(inputs, output)
         return replace(
             self,
@@ -158,7 +153,7 @@ def forward(
 
 
 def _pass_cost(inputs: ModelInput, output: ModelOutput) -> tuple[Tensor, Tensor]:
-    """Forwards and tokens that a pass took for each of its rows."""
+    """Forwards that a pass took for each of its rows, and tokens that they read."""
     read_B = inputs.valid_BN.sum(-1) if output.processed_B is None else output.processed_B
     return torch.full_like(read_B, output.forwards), output.forwards * read_B
 
@@ -166,7 +161,7 @@ def _pass_cost(inputs: ModelInput, output: ModelOutput) -> tuple[Tensor, Tensor]
 def add_prediction(
     settings: StepSettings, traj: Trajectory, inputs: ModelInput, output: ModelOutput, needs: Needs
 ) -> Trajectory:
-    """The trajectory with the prediction that an output makes under the rows' own random numbers."""
+    """Add the prediction of an output, sampled with the rows' own random numbers, to the trajectory."""
     prediction = sample(
         output,
         inputs,
@@ -183,7 +178,7 @@ def add_prediction(
 def predict(
     settings: StepSettings, traj: Trajectory, inputs: ModelInput, needs: Needs, cache: "LookCache | None" = None
 ) -> tuple[Trajectory, StepCost]:
-    """Run the network on the rows as they are: the trajectory with its prediction, and what that costs."""
+    """Run the network on real rows; return the trajectory with its prediction, and the cost."""
     inputs = replace(inputs, row_B=traj.rows_B)
     output, cost = forward(settings, inputs, needs, cache)
     return add_prediction(settings, traj, inputs, output, needs), cost
@@ -192,7 +187,7 @@ def predict(
 def decide(
     settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookCache | None" = None
 ) -> tuple[Action, Transition]:
-    """Let the policy act on the trajectory's prediction. The flags of broken actions are the caller's to look at."""
+    """Let the policy act on the trajectory's prediction. The caller checks the fault flags of the transition."""
     action = policy.act(hide_noise(traj, policy), look_ahead or NO_LOOK_AHEAD)
     return action, change_state(settings, traj, action)
 
@@ -204,9 +199,9 @@ def change_state(settings: StepSettings, traj: Trajectory, action: Action) -> Tr
 
 
 def hide_noise(traj: Trajectory, *policies: Policy | Search) -> Trajectory:
-    """The trajectory as policies may see it: without random numbers, unless one of them says that it draws.
+    """Bar random numbers from a trajectory that policies will see, unless one of them has the trait `random`.
 
-    The trait is worth something only where it is enforced: rollouts of a policy that draws nothing are run once.
+    The trait must be enforced, because rollouts of a policy that draws nothing are run only once.
     """
     if any(policy.random for policy in policies):
         return traj
@@ -216,9 +211,9 @@ def hide_noise(traj: Trajectory, *policies: Policy | Search) -> Trajectory:
 def append_step(
     traj: Trajectory, policy: str, action: Action, change: Transition, cost: StepCost | None = None, *, keep: int
 ) -> Trajectory:
-    """The trajectory after a transition, with `keep` steps of its past (`ALL` for every one). No cost counts as none.
+    """Move a trajectory on by a transition, with `keep` steps of its past (`ALL` for every one).
 
-    Only the last step keeps the parts that grow with the vocabulary.
+    Only the last step keeps the parts that grow with the vocabulary. Without a cost the step counts as free.
     """
     cost = cost or StepCost.zero(traj.rows_B)
     step = Step(
@@ -249,7 +244,7 @@ def append_step(
 
 
 def light_step(step: Step) -> Step:
-    """The step without the parts that grow with the vocabulary."""
+    """Drop the parts of a step that grow with the vocabulary."""
     light = step.prediction.light
     return step if light is step.prediction else replace(step, prediction=light)
 
@@ -257,7 +252,7 @@ def light_step(step: Step) -> Step:
 def recompute_last_step(
     settings: StepSettings, traj: Trajectory, model_input: Callable[[Trajectory], ModelInput], needs: Needs
 ) -> Trajectory:
-    """Give a resumed trajectory back the posterior and the attention of its last step, which no recording keeps.
+    """Recompute the posterior and the attention of a resumed trajectory's last step, which no file keeps.
 
     This repeats a forward that was paid for when the step was taken, so it is not counted.
     """
@@ -270,16 +265,14 @@ def recompute_last_step(
 
 
 class LookCache:
-    """The look-ahead of a policy: runs canvases that are not real, and counts what that costs the rows that asked.
+    """The look-ahead of a policy: runs hypothetical canvases, and counts what that costs the rows that asked.
 
     Its passes are kept until the next real forward, so a look-ahead that comes true is not run again. They are kept by
-    row and canvas: a row never profits from what its neighbour paid for.
+    row and canvas: no row profits from a pass that its neighbour paid for.
     """
 
     keep = True
     """Whether passes are kept."""
-    on_host = False
-    """Whether canvases and predictions are on the CPU although the model runs elsewhere."""
 
     def __init__(self, settings: StepSettings):
         self.settings = settings
@@ -287,7 +280,7 @@ class LookCache:
         """The output that answers a canvas, and its row there."""
 
     def begin(self, rows_B: Tensor) -> None:
-        """Start to count for these rows of the run: `owner_U` are places among them."""
+        """Start to count for these rows; `owner_U` of the calls that follow are indices into them."""
         self.rows_B = rows_B
         self.cost = StepCost.zero(rows_B, self.settings.planner)
 
@@ -304,9 +297,6 @@ class LookCache:
     ) -> Prediction:
         """Predict for hypothetical rows, as `LookAhead.predict` says."""
         needs = needs or Needs()
-        if self.on_host:
-            moved = move_tensors((states, owner_U, given_UL, inputs, noise), self.rows_B.device)
-            states, owner_U, given_UL, inputs, noise = moved
         inputs = replace(inputs or ModelInput.of(states, needs), row_B=None)
         if given_UL is not None:
             inputs = replace(inputs, given_BN=given_UL)
@@ -325,12 +315,7 @@ class LookCache:
             noise = Noise(noise.key_B)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
         settings = replace(self.settings, sampling=sampling)
-        prediction = add_prediction(settings, alone, inputs, output, needs).current_prediction
-        if self.on_host:
-            # The posterior is large and stays where it is.
-            light = move_tensors(replace(prediction, posterior=None), HOST)
-            prediction = replace(light, posterior=prediction.posterior)
-        return prediction
+        return add_prediction(settings, alone, inputs, output, needs).current_prediction
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
@@ -340,26 +325,19 @@ class LookCache:
         if self.settings.planner is None or spent_B is None:
             raise ConfigError("the policy asks a planner; allowed: a run that has one; pass planner=... to decode")
         needs = needs or Needs()
-        if self.on_host:
-            states, owner_U, inputs = move_tensors((states, owner_U, inputs), self.rows_B.device)
         output = self.settings.planner(replace(inputs or ModelInput.of(states, needs), row_B=None), needs)
         spent_B = spent_B.index_add(0, owner_U, torch.full_like(owner_U, output.forwards))
         self.cost = replace(self.cost, planner_forwards_B=spent_B)
-        return move_tensors(output, HOST) if self.on_host else output
+        return output
 
     def take_answers(self) -> dict[bytes, tuple[ModelOutput, int]]:
-        """Hand over what was kept and forget it: what has not come true by the next real forward never will."""
+        """Hand over all kept passes and forget them: what has not come true by the next real forward never will."""
         answers, self._answers = self._answers, {}
         return answers
 
 
-def move_tensors(value: T, device: torch.device) -> T:
-    """The same value on a device."""
-    return map_tensors(value, lambda tensor: tensor.to(device))
-
-
 def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:
-    """Keys by which passes are kept: all that a row's logits depend on, and the row that has paid for them."""
+    """Key of each row's pass: everything that its logits depend on, and the row that pays for them."""
     extras = bytes((needs.attention, needs.hidden))
     flags = (inputs.valid_BN.long(), inputs.wanted_BN.long(), inputs.fixed_BN.long())
     own_BN = rows_B[:, None].expand_as(inputs.tokens_BN)
@@ -368,7 +346,7 @@ def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes
 
 
 def gather_rows(answers: list[tuple[ModelOutput, int]]) -> ModelOutput:
-    """One packed output out of rows of several."""
+    """Pack rows of several outputs into one, in the given order."""
     parts = []
     for output, row in answers:
         # Not what the input wants: a cache may have answered for fewer slots.

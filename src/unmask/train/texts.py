@@ -104,8 +104,8 @@ def _past_tense(draw: Draw) -> Pair:
 
 
 def _word_list(draw: Draw) -> Pair:
-    bag = words.distinct(draw, words.COMMON, draw.between(3, 5))
-    listed = words.listed(bag)
+    bag = words.pick_distinct(draw, words.COMMON, draw.between(3, 5))
+    listed = words.join_words(bag)
     if draw.chance(0.5):
         return Pair(f"Which of these is the last in the list: {listed}?", f"The last one is {bag[-1]}.")
     return Pair(f"How many words are these: {listed}?", f"These are {words.cardinal(len(bag))} words.")
@@ -173,7 +173,7 @@ def _print_loop(draw: Draw) -> Pair:
 
 
 def _price_table(draw: Draw) -> Pair:
-    first, second = words.distinct(draw, words.GOODS, 2)
+    first, second = words.pick_distinct(draw, words.GOODS, 2)
     n, m = draw.between(1, 99), draw.between(1, 99)
     prompt = f"Python dictionary of prices: {first} {n}, {second} {m}."
     return Pair(prompt, f"prices = {{'{first}': {n}, '{second}': {m}}}")

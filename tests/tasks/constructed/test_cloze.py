@@ -261,8 +261,8 @@ def opposite(word: str, start: str, length: str) -> str:
 FORMS = (
     {noun: words.plural(noun) for noun in (*words.GOODS, *words.ANIMALS)},
     PAST,
-    {word: words.graded(word, "er") for word in words.GRADED},
-    {word: words.graded(word, "est") for word in words.GRADED},
+    {word: words.compare_adjective(word, "er") for word in words.GRADABLE},
+    {word: words.compare_adjective(word, "est") for word in words.GRADABLE},
     {words.cardinal(n): words.ordinal(n) for n in range(1, 100)},
 )
 
@@ -304,5 +304,5 @@ def test_blanks_are_two_or_three_apart_and_often_repeated() -> None:
 def test_every_kind_of_link_is_common_at_every_level() -> None:
     for level in LEVELS:
         counts = Counter(link for draft in drafts(cloze.TASK, level) for link in draft.constraints["links"])
-        assert set(counts) == set(cloze.LINKS)
+        assert set(counts) == set(cloze.CLUES)
         assert min(counts.values()) > 0.1 * PER_LEVEL

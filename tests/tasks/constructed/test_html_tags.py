@@ -4,12 +4,11 @@ from collections import Counter
 from html.parser import HTMLParser
 
 from tests.helpers.constructed import LEVELS, drafts, many
-from unmask.tasks import Example
+from unmask.tasks import Example, words
 from unmask.tasks.constructed import html_tags
-from unmask.tasks.words import text
 
 PHRASING = set(
-    text.words(
+    words.word_list(
         "a abbr b button cite code data del dfn em i ins kbd label mark q s samp small span strong sub sup time u var"
     )
 )

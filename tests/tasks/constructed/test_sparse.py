@@ -9,7 +9,6 @@ import pytest
 from tests.helpers.constructed import PAST, drafts, many
 from unmask.tasks import Example, Task, words
 from unmask.tasks.constructed import sparse
-from unmask.tasks.constructed.sparse.sentences import LABELS
 
 
 def sentence_of(draft: Example) -> str:
@@ -36,7 +35,7 @@ def visible(draft: Example) -> set[str]:
 
 def record_of(evidence: str) -> list[str]:
     """The values of the fields, whatever sign and separator the record uses."""
-    labels = "|".join(sorted({label for group in LABELS.values() for label in group}, key=len, reverse=True))
+    labels = "|".join(sorted({label for group in sparse.LABELS.values() for label in group}, key=len, reverse=True))
     return re.findall(rf"(?:^|[\n;,|:] ?)(?:{labels})(?:: | = | - )([\w-]+)(?=[;,|\n]| \||$)", evidence)
 
 

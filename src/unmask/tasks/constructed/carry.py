@@ -8,29 +8,11 @@ other numbers that must be left alone.
 from collections.abc import Callable
 
 from unmask.tasks import scorers
-from unmask.tasks.constructed.common import check_level, indexed
+from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
+from unmask.tasks.extract import write_spans
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
-from unmask.tasks.words import (
-    ANIMALS,
-    DAYS,
-    FIRST,
-    GOODS,
-    MONTHS,
-    PLANTS,
-    SITES,
-    TEAMS,
-    cardinal,
-    closing,
-    distinct,
-    place_name,
-    plural,
-    roman,
-    sentence_case,
-    with_article,
-)
-from unmask.tasks.words.text import words
 
 PATTERNS = ((1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1))
 """The carries out of ones, tens and hundreds: every case with at least two that are nonzero."""
@@ -120,7 +102,7 @@ _AMONG = (
     "Report of the {site_}: {rows_}. {name} adds the figures of {x} and {y}.",
 )
 
-_ONES = words("zero one two three four five six seven eight nine")
+_DIGIT_NAMES = w.word_list("zero one two three four five six seven eight nine")
 
 
 def _pairs(carry_in: int, carry_out: int, least: int) -> list[tuple[int, int]]:
@@ -147,8 +129,8 @@ def carries(a: int, b: int) -> tuple[int, int, int]:
     return out[0], out[1], out[2]
 
 
-def _operands(draw: Draw, pattern: tuple[int, int, int], close: float) -> tuple[int, int]:
-    """Two numbers with the given carries. With probability `close` a column just makes or just misses its carry."""
+def _draw_addends(draw: Draw, pattern: tuple[int, int, int], close: float) -> tuple[int, int]:
+    """Draw two numbers with the given carries. With probability `close` a column just makes or misses its carry."""
     a = b = 0
     carry = 0
     for place, wanted in enumerate(pattern):
@@ -166,11 +148,11 @@ def _digits(n: int) -> list[int]:
 
 
 def _in_words(draw: Draw, n: int) -> str:
-    return cardinal(n)
+    return w.cardinal(n)
 
 
 def _in_roman(draw: Draw, n: int) -> str:
-    return roman(n) + draw.choice((" in Roman numerals", " (Roman)"))
+    return w.roman(n) + draw.choice((" in Roman numerals", " (Roman)"))
 
 
 def _backwards(draw: Draw, n: int) -> str:
@@ -183,11 +165,11 @@ def _places(draw: Draw, n: int) -> str:
 
 
 def _spelled(draw: Draw, n: int) -> str:
-    return "-".join(_ONES[d] for d in _digits(n))
+    return "-".join(_DIGIT_NAMES[d] for d in _digits(n))
 
 
 def _from_ones(draw: Draw, n: int) -> str:
-    spelled = ", ".join(_ONES[d] for d in reversed(_digits(n)))
+    spelled = ", ".join(_DIGIT_NAMES[d] for d in reversed(_digits(n)))
     return f"{spelled} (from the ones to the hundreds)"
 
 
@@ -207,44 +189,44 @@ STYLES: tuple[Callable[[Draw, int], str], ...] = (
 )
 
 
-def _props(draw: Draw) -> dict[str, str]:
-    names = distinct(draw, FIRST, 2)
-    site = draw.choice(SITES)
-    thing = draw.choice(GOODS)
+def _draw_props(draw: Draw) -> dict[str, str]:
+    names = w.pick_distinct(draw, w.FIRST, 2)
+    site = draw.choice(w.SITES)
+    thing = draw.choice(w.GOODS)
     return {
         "name": names[0],
         "other": names[1],
-        "site": sentence_case(site),
+        "site": w.sentence_case(site),
         "site_": site,
-        "a_thing": with_article(thing),
-        "things": plural(thing),
-        "animals": plural(draw.choice(ANIMALS)),
-        "plants": plural(draw.choice(PLANTS)),
-        "town": place_name(draw),
-        "town2": place_name(draw),
-        "team": draw.choice(TEAMS),
-        "day": draw.choice(DAYS),
-        "month": draw.choice(MONTHS),
+        "a_thing": w.with_article(thing),
+        "things": w.plural(thing),
+        "animals": w.plural(draw.choice(w.ANIMALS)),
+        "plants": w.plural(draw.choice(w.PLANTS)),
+        "town": w.place_name(draw),
+        "town2": w.place_name(draw),
+        "team": draw.choice(w.TEAMS),
+        "day": draw.choice(w.DAYS),
+        "month": draw.choice(w.MONTHS),
     }
 
 
-def _labels(draw: Draw, k: int) -> list[str]:
-    """Names for the entries of a list: all of one kind, so that none stands out."""
+def _draw_labels(draw: Draw, k: int) -> list[str]:
+    """Draw names for the entries of a list, all of one kind, so that none stands out."""
     kind = draw.below(5)
     if kind == 0:
-        return draw.sample(DAYS, k)
+        return draw.sample(w.DAYS, k)
     if kind == 1:
-        return draw.sample(MONTHS, k)
+        return draw.sample(w.MONTHS, k)
     if kind == 2:
-        return distinct(draw, FIRST, k)
+        return w.pick_distinct(draw, w.FIRST, k)
     if kind == 3:
-        return [plural(thing) for thing in distinct(draw, GOODS, k)]
-    return distinct(draw, place_name, k)
+        return [w.plural(thing) for thing in w.pick_distinct(draw, w.GOODS, k)]
+    return w.pick_distinct(draw, w.place_name, k)
 
 
-def _among(draw: Draw, a: int, b: int, frame: str, props: dict[str, str]) -> str:
+def _write_list(draw: Draw, a: int, b: int, frame: str, props: dict[str, str]) -> str:
     k = draw.between(4, 6)
-    labels = _labels(draw, k)
+    labels = _draw_labels(draw, k)
     at_a, at_b = sorted(draw.sample(range(k), 2))
     numbers = [draw.between(100, 999) for _ in range(k)]
     numbers[at_a], numbers[at_b] = a, b
@@ -260,27 +242,31 @@ def _plain(draw: Draw, n: int) -> str:
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """One example of the given level."""
-    check_level(level)
+    """Make one example of the given level."""
     pattern = draw.choice(PATTERNS)
-    a, b = _operands(draw, pattern, close=(0.2, 0.3, 0.5, 0.6)[level - 1])
+    a, b = _draw_addends(draw, pattern, close=(0.2, 0.3, 0.5, 0.6)[level - 1])
     frames = (_PLAIN, _STORIES, _DESCRIBED, _AMONG)[level - 1]
     at = draw.below(len(frames))
-    props = _props(draw)
+    props = _draw_props(draw)
     if level == 4:
-        task = _among(draw, a, b, frames[at], props)
+        task = _write_list(draw, a, b, frames[at], props)
     elif level == 3:
         first, second = draw.choice(STYLES), draw.choice(STYLES)
         task = frames[at].format(a=first(draw, a), b=second(draw, b), **props)
     else:
         first, second = (draw.choice((_plain, _in_words)) if level == 2 else _plain for _ in range(2))
-        task = sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
-    prompt = f"{task}\n{draw.choice(_RULES)}\n{closing(draw, draw.choice(_WHAT))}"
+        task = w.sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
+    prompt = f"{task}\n{draw.choice(_RULES)}\n{w.answer_line(draw, draw.choice(_WHAT))}"
     parts = tuple(str(carry) for carry in pattern)
-    return Example(prompt, indexed(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
+    return Example(prompt, write_spans(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
 
 
-SCORER = Scorer("partial", scorers.score_spans)
 TASK = constructed(
-    "carry-rtl", "Carry RTL", SCORER, generate, max_new_tokens=32, output="three carry bits", version="1"
+    "carry-rtl",
+    "Carry RTL",
+    Scorer("partial", scorers.score_spans),
+    generate,
+    max_new_tokens=32,
+    output="three carry bits",
+    version="1",
 )

@@ -6,34 +6,21 @@ comments, and tags quoted in attributes.
 """
 
 from unmask.tasks import scorers
-from unmask.tasks.constructed.common import check_level
+from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
-from unmask.tasks.words import (
-    ADJECTIVES,
-    ANIMALS,
-    COLOURS,
-    FIRST,
-    GOODS,
-    IDEAS,
-    JOBS,
-    PLANTS,
-    SITES,
-    closing,
-    invented,
-    place_name,
-)
-from unmask.tasks.words.text import words
 
 LIMIT = 84
 """Characters of the answer, so that it fits the horizon in a small vocabulary."""
 TOKENS = 40
-"""The same in tokens, counted as pieces of three letters and pairs of marks: long names cost more than brackets."""
+"""Limit of the answer in tokens, counted cautiously: long names cost more than brackets."""
 
-_BLOCKS = words("div section article main aside nav header footer figure form fieldset details blockquote body")
-_LEAVES = words("p h1 h2 h3 h4 h5 h6 pre address summary legend figcaption")
-_INLINE = words("span em strong b i u a code small sub sup mark q cite abbr kbd samp var dfn s ins del time data label")
+_BLOCKS = w.word_list("div section article main aside nav header footer figure form fieldset details blockquote body")
+_LEAVES = w.word_list("p h1 h2 h3 h4 h5 h6 pre address summary legend figcaption")
+_INLINE = w.word_list(
+    "span em strong b i u a code small sub sup mark q cite abbr kbd samp var dfn s ins del time data label"
+)
 # Each of these needs the ones before it around it.
 _LADDERS = (
     ("ul", "li"),
@@ -48,7 +35,10 @@ _LADDERS = (
     ("video",),
     ("button",),
 )
-_SUFFIXES = words("card list box item panel page view row cell menu bar grid map note link tab form feed tile label")
+_NO_INLINE = w.word_list("ul ol menu dl table tbody thead tr select option video")
+_SUFFIXES = w.word_list(
+    "card list box item panel page view row cell menu bar grid map note link tab form feed tile label"
+)
 _VOID = (
     "<br>",
     "<br/>",
@@ -127,72 +117,61 @@ _WHAT = (
 )
 
 
-def _props(draw: Draw) -> dict[str, str]:
+def _draw_props(draw: Draw) -> dict[str, str]:
     return {
-        "adjective": draw.choice(ADJECTIVES),
-        "thing": draw.choice(GOODS),
-        "colour": draw.choice(COLOURS),
-        "animal": draw.choice(ANIMALS),
-        "plant": draw.choice(PLANTS),
-        "job": draw.choice(JOBS),
-        "site": draw.choice(SITES),
-        "idea": draw.choice(IDEAS),
-        "idea2": draw.choice(IDEAS),
-        "name": draw.choice(FIRST),
-        "town": place_name(draw),
+        "adjective": draw.choice(w.ADJECTIVES),
+        "thing": draw.choice(w.GOODS),
+        "colour": draw.choice(w.COLOURS),
+        "animal": draw.choice(w.ANIMALS),
+        "plant": draw.choice(w.PLANTS),
+        "job": draw.choice(w.JOBS),
+        "site": draw.choice(w.SITES),
+        "idea": draw.choice(w.IDEAS),
+        "idea2": draw.choice(w.IDEAS),
+        "name": draw.choice(w.FIRST),
+        "town": w.place_name(draw),
         "n": str(draw.between(2, 999)),
-        "code": invented(draw),
+        "code": w.invent_word(draw),
         "tag": draw.choice((*_BLOCKS, *_INLINE)),
     }
 
 
-def _custom(draw: Draw) -> str:
-    """A custom element: HTML lets anyone invent names that contain a hyphen."""
-    short = [word for word in (draw.choice(GOODS), draw.choice(ANIMALS), invented(draw)) if len(word) < 8]
+def _invent_element(draw: Draw) -> str:
+    """Make the name of a custom element: HTML lets anyone invent names that contain a hyphen."""
+    short = [word for word in (draw.choice(w.GOODS), draw.choice(w.ANIMALS), w.invent_word(draw)) if len(word) < 8]
     return f"{draw.choice(short or ['x'])}-{draw.choice(_SUFFIXES)}"
 
 
-def _nesting(draw: Draw, depth: int, custom: float) -> list[str]:
-    """Names of `depth` elements, outermost first, that may contain each other."""
+def _draw_nesting(draw: Draw, depth: int, custom: float) -> list[str]:
+    """Draw the names of `depth` elements, outermost first, that may contain each other."""
     ladder = list(draw.choice(_LADDERS)) if depth >= 3 and draw.chance(0.5) else []
     ladder = ladder[: depth - 1]
     inline = draw.between(0, min(3, depth - len(ladder)))
-    if ladder and ladder[-1] in (
-        "ul",
-        "ol",
-        "menu",
-        "dl",
-        "table",
-        "tbody",
-        "thead",
-        "tr",
-        "select",
-        "option",
-        "video",
-    ):
+    if ladder and ladder[-1] in _NO_INLINE:
         inline = 0
     blocks = depth - len(ladder) - inline
     # Few names, often repeated, are the other way to be hard: they must be counted.
     choices = draw.sample(_BLOCKS[:-1], 2) if depth > 4 and draw.chance(0.25) else _BLOCKS[:-1]
-    outer = [_custom(draw) if draw.chance(custom) else draw.choice(choices) for _ in range(blocks)]
+    outer = [_invent_element(draw) if draw.chance(custom) else draw.choice(choices) for _ in range(blocks)]
     if outer and draw.chance(0.15):
         outer[0] = "body"
     if outer and not ladder and draw.chance(0.5):
         outer[-1] = draw.choice(_LEAVES)
-    inner = [_custom(draw) if draw.chance(custom) else draw.choice(_INLINE) for _ in range(inline)]
-    return _allowed(outer + ladder + inner)
+    inner = [_invent_element(draw) if draw.chance(custom) else draw.choice(_INLINE) for _ in range(inline)]
+    return _replace_forbidden(outer + ladder + inner)
 
 
 # HTML forbids these inside themselves: a browser would close the outer one.
 _ONCE = {"form": "div", "a": "span", "button": "span", "label": "span"}
 
 
-def _allowed(names: list[str]) -> list[str]:
+def _replace_forbidden(names: list[str]) -> list[str]:
+    """Replace elements that stand inside another of their kind where HTML forbids it."""
     return [_ONCE[name] if name in _ONCE and name in names[:at] else name for at, name in enumerate(names)]
 
 
-def pieces(text: str) -> int:
-    """A cautious count of the tokens of an answer: three letters, two marks or one digit each."""
+def _count_tokens(text: str) -> int:
+    """Count the tokens of an answer cautiously: three letters, two marks or one digit each."""
     total = run = 0
     kind = ""
     for char in text:
@@ -203,25 +182,25 @@ def pieces(text: str) -> int:
     return total
 
 
-def _open(draw: Draw, name: str, level: int) -> str:
+def _write_tag(draw: Draw, name: str, level: int) -> str:
     attributes: list[str] = []
     if level > 1 and draw.chance(0.4):
-        attributes.append(draw.choice(_ATTRIBUTES).format(**_props(draw)))
+        attributes.append(draw.choice(_ATTRIBUTES).format(**_draw_props(draw)))
     if level == 4 and draw.chance(0.15):
-        attributes.append(draw.choice(_TRAPS).format(**_props(draw)))
+        attributes.append(draw.choice(_TRAPS).format(**_draw_props(draw)))
     return f"<{' '.join([name, *attributes])}>"
 
 
 # Where text or an inline element must not stand, a stray one would be bad HTML even if it is well nested.
-_NO_TEXT = frozenset(words("ul ol menu dl table tbody thead tr select video"))
+_NO_TEXT = frozenset(w.word_list("ul ol menu dl table tbody thead tr select video"))
 
 
-def _filling(draw: Draw, parent: str, level: int) -> str:
-    """What stands between an opening tag and the next one. All of it is balanced."""
+def _write_content(draw: Draw, parent: str, level: int) -> str:
+    """Write what stands between an opening tag and the next one. All of it is balanced."""
     if parent in _NO_TEXT:
         sibling = {"ul": "li", "ol": "li", "menu": "li", "dl": "dd", "tr": "td", "select": "option"}.get(parent)
         if level >= 3 and sibling and draw.chance(0.6):
-            return f"<{sibling}>{draw.choice(_TEXTS).format(**_props(draw))}</{sibling}>"
+            return f"<{sibling}>{draw.choice(_TEXTS).format(**_draw_props(draw))}</{sibling}>"
         return ""
     kinds = ["text"] * 3 + ["none"] * 3
     if level >= 3:
@@ -231,7 +210,7 @@ def _filling(draw: Draw, parent: str, level: int) -> str:
     if parent == "option":
         kinds = ["text"]
     kind = draw.choice(kinds)
-    props = _props(draw)
+    props = _draw_props(draw)
     if kind == "text":
         return draw.choice(_TEXTS).format(**props)
     if kind == "void":
@@ -250,37 +229,41 @@ _CUSTOM = (0.15, 0.3, 0.3, 0.35)
 _LENGTHS = (140, 200, 330, 430)
 
 
-def _fragment(draw: Draw, level: int) -> tuple[str, list[str]]:
-    names = _nesting(draw, draw.between(*_DEPTHS[level - 1]), _CUSTOM[level - 1])
+def _write_fragment(draw: Draw, level: int) -> tuple[str, list[str]]:
+    names = _draw_nesting(draw, draw.between(*_DEPTHS[level - 1]), _CUSTOM[level - 1])
     markup = []
     for name in names:
-        markup.append(_open(draw, name, level))
+        markup.append(_write_tag(draw, name, level))
         dense = (0.15, 0.35, 0.5, 0.5)[level - 1]
         if draw.chance(dense):
-            markup.append(_filling(draw, name, level))
+            markup.append(_write_content(draw, name, level))
     return "".join(markup), names
 
 
 def _fits(html: str, target: str, level: int) -> bool:
-    return len(html) <= _LENGTHS[level - 1] and len(target) <= LIMIT and pieces(target) <= TOKENS
+    return len(html) <= _LENGTHS[level - 1] and len(target) <= LIMIT and _count_tokens(target) <= TOKENS
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """One example of the given level."""
-    check_level(level)
+    """Make one example of the given level."""
     while True:
-        html, names = _fragment(draw, level)
+        html, names = _write_fragment(draw, level)
         parts = tuple(f"</{name}>" for name in reversed(names))
         target = "".join(parts)
         if _fits(html, target, level):
             break
     at = draw.below(len(_FRAMES))
-    task = _FRAMES[at].format(html=html, name=draw.choice(FIRST), site=draw.choice(SITES))
-    prompt = f"{task}\n{closing(draw, draw.choice(_WHAT))}"
+    task = _FRAMES[at].format(html=html, name=draw.choice(w.FIRST), site=draw.choice(w.SITES))
+    prompt = f"{task}\n{w.answer_line(draw, draw.choice(_WHAT))}"
     return Example(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
 
 
-SCORER = Scorer("exact/partial", scorers.score_closing_tags)
 TASK = constructed(
-    "html-close-tags", "HTML Close Tags", SCORER, generate, max_new_tokens=48, output="closing-tag suffix", version="1"
+    "html-close-tags",
+    "HTML Close Tags",
+    Scorer("exact/partial", scorers.score_closing_tags),
+    generate,
+    max_new_tokens=48,
+    output="closing-tag suffix",
+    version="1",
 )

@@ -7,30 +7,10 @@ that must be compared: the first letter decides at level 1, the fourth or later 
 from collections.abc import Callable, Sequence
 
 from unmask.tasks import scorers
-from unmask.tasks.constructed.common import check_level
+from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
-from unmask.tasks.words import (
-    ADJECTIVES,
-    ANIMALS,
-    CLOTHES,
-    COLOURS,
-    COMMON,
-    EVENTS,
-    FIRST,
-    FOODS,
-    IDEAS,
-    JOBS,
-    MATERIALS,
-    PLANTS,
-    SITES,
-    SURNAMES,
-    THINGS,
-    TOWNS,
-    closing,
-    invented,
-)
 
 POOL = 12
 WANTED = 8
@@ -39,42 +19,42 @@ LIMIT = 72
 LONGEST = 9
 
 _TOPICS: dict[str, Sequence[str]] = {
-    "adjectives": ADJECTIVES,
-    "animals": ANIMALS,
-    "clothes": CLOTHES,
-    "colours": COLOURS,
-    "events": EVENTS,
-    "first names": FIRST,
-    "foods": FOODS,
-    "nouns": IDEAS,
-    "jobs": JOBS,
-    "materials": MATERIALS,
-    "plants": PLANTS,
-    "places": SITES,
-    "surnames": SURNAMES,
-    "things": THINGS,
-    "towns": TOWNS,
+    "adjectives": w.ADJECTIVES,
+    "animals": w.ANIMALS,
+    "clothes": w.CLOTHES,
+    "colours": w.COLOURS,
+    "events": w.EVENTS,
+    "first names": w.FIRST,
+    "foods": w.FOODS,
+    "nouns": w.IDEAS,
+    "jobs": w.JOBS,
+    "materials": w.MATERIALS,
+    "plants": w.PLANTS,
+    "places": w.SITES,
+    "surnames": w.SURNAMES,
+    "things": w.THINGS,
+    "towns": w.TOWNS,
 }
 
 
-def _short(words: Sequence[str]) -> tuple[str, ...]:
+def _select_short(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({word.lower() for word in words if 3 <= len(word) <= LONGEST}))
 
 
-_TOPIC_WORDS = {topic: _short(words) for topic, words in _TOPICS.items()}
-_ALL = _short((*COMMON, *FIRST, *SURNAMES, *TOWNS))
+_TOPIC_WORDS = {topic: _select_short(words) for topic, words in _TOPICS.items()}
+_ALL = _select_short((*w.COMMON, *w.FIRST, *w.SURNAMES, *w.TOWNS))
 
 
-def _grouped(words: Sequence[str], letters: int, least: int) -> tuple[tuple[str, ...], ...]:
-    """Words that share their first letters, in groups of at least `least`."""
+def _group_by_letters(words: Sequence[str], letters: int, least: int) -> tuple[tuple[str, ...], ...]:
+    """Group words that share their first letters; drop groups smaller than `least`."""
     groups: dict[str, list[str]] = {}
     for word in words:
         groups.setdefault(word[:letters], []).append(word)
     return tuple(tuple(group) for _, group in sorted(groups.items()) if len(group) >= least)
 
 
-_BY_LETTER = _grouped(_ALL, 1, 20)
-_BY_THREE = _grouped(_ALL, 3, 3)
+_BY_LETTER = _group_by_letters(_ALL, 1, 20)
+_BY_THREE = _group_by_letters(_ALL, 3, 3)
 
 _FRAMES = (
     "{pool}\nSort these words and give the first eight in alphabetical order, separated by commas.",
@@ -108,65 +88,66 @@ _WHAT = (
 )
 
 
-def _quoted(words: Sequence[str]) -> str:
+def _write_quoted(words: Sequence[str]) -> str:
     return "[" + ", ".join(f"'{word}'" for word in words) + "]"
 
 
-def _grid(words: Sequence[str]) -> str:
+def _write_grid(words: Sequence[str]) -> str:
     return "\n" + "\n".join(" ".join(words[at : at + 4]) for at in range(0, len(words), 4))
 
 
 _JOINTS = (",", ", ", " ", " / ", "|", "; ")
-_STYLES: tuple[Callable[[Sequence[str]], str], ...] = (*(joint.join for joint in _JOINTS), _quoted, _grid)
+_STYLES: tuple[Callable[[Sequence[str]], str], ...] = (*(joint.join for joint in _JOINTS), _write_quoted, _write_grid)
 
 
-def _by_first_letter(draw: Draw) -> tuple[list[str], str]:
-    """Words on one topic that all begin with different letters."""
+def _draw_by_first_letter(draw: Draw) -> tuple[list[str], str]:
+    """Draw words on one topic that all begin with different letters."""
     topic = draw.choice(list(_TOPIC_WORDS))
-    groups = _grouped(_TOPIC_WORDS[topic], 1, 1)
+    groups = _group_by_letters(_TOPIC_WORDS[topic], 1, 1)
     return [draw.choice(group) for group in draw.sample(groups, POOL)], topic
 
 
-def _any(draw: Draw) -> tuple[list[str], str]:
-    """Words on one topic or on any."""
+def _draw_any(draw: Draw) -> tuple[list[str], str]:
+    """Draw words on one topic or on any."""
     if draw.chance(0.5):
         return draw.sample(_ALL, POOL), "words"
     topic = draw.choice(list(_TOPIC_WORDS))
     return draw.sample(_TOPIC_WORDS[topic], POOL), topic
 
 
-def _few_letters(draw: Draw) -> tuple[list[str], str]:
-    """Words that begin with one of three letters, some of them invented."""
+def _draw_few_letters(draw: Draw) -> tuple[list[str], str]:
+    """Draw words that begin with one of three letters, some of them invented."""
     pool: list[str] = []
     for group in draw.sample(_BY_LETTER, 3):
         pool += draw.sample(group, 4)
     if draw.chance(0.3):
-        pool[:4] = [invented(draw)[:LONGEST] for _ in range(4)]
+        pool[:4] = [w.invent_word(draw)[:LONGEST] for _ in range(4)]
     return pool, "words"
 
 
-def _look_alikes(draw: Draw) -> tuple[list[str], str]:
-    """Words of which several share their first three letters or more."""
+def _draw_look_alikes(draw: Draw) -> tuple[list[str], str]:
+    """Draw words of which several share their first three letters or more."""
     if draw.chance(0.25):
         # Words without a meaning: one beginning, many endings.
-        start = invented(draw)[:4]
-        return [start + invented(draw)[-5:] for _ in range(6)] + [invented(draw)[:LONGEST] for _ in range(6)], "words"
+        start = w.invent_word(draw)[:4]
+        return [start + w.invent_word(draw)[-5:] for _ in range(6)] + [
+            w.invent_word(draw)[:LONGEST] for _ in range(6)
+        ], "words"
     pool: list[str] = []
     for group in draw.sample(_BY_THREE, 4):
         pool += draw.sample(group, 3)
     return pool, "words"
 
 
-_POOLS = (_by_first_letter, _any, _few_letters, _look_alikes)
+_POOLS = (_draw_by_first_letter, _draw_any, _draw_few_letters, _draw_look_alikes)
 
 
-def _prefixed(words: Sequence[str]) -> bool:
+def _has_prefix(words: Sequence[str]) -> bool:
     return any(a != b and b.startswith(a) for a in words for b in words)
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """One example of the given level."""
-    check_level(level)
+    """Make one example of the given level."""
     while True:
         pool, topic = _POOLS[level - 1](draw)
         pool = draw.shuffled(pool)
@@ -178,21 +159,20 @@ def generate(draw: Draw, level: int) -> Example:
     shown = draw.choice(_STYLES)(pool)
     task = (
         _FRAMES[at]
-        .format(pool=shown, topic=topic, name=draw.choice(FIRST))
+        .format(pool=shown, topic=topic, name=draw.choice(w.FIRST))
         .replace(": \n", ":\n")
         .replace("\n\n", "\n")
         .strip()
     )
-    hint = [_HINT] if _prefixed(pool) else []
-    prompt = "\n".join([task, *hint, closing(draw, draw.choice(_WHAT))])
+    hint = [_HINT] if _has_prefix(pool) else []
+    prompt = "\n".join([task, *hint, w.answer_line(draw, draw.choice(_WHAT))])
     return Example(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
 
 
-SCORER = Scorer("partial", scorers.score_items)
 TASK = constructed(
     "unique-list-commit",
     "Unique List Commit",
-    SCORER,
+    Scorer("partial", scorers.score_items),
     generate,
     max_new_tokens=48,
     output="ordered list",

@@ -1,0 +1,631 @@
+"""Multi-Span Cloze: two or three blanks that hang together, and a passage that settles them.
+
+A passage is made of clues. A clue states some facts, in sentences that may stand in any order, and asks for one or two
+words that follow from them: who or what something is (entity), a result (arithmetic), a place in a row (ordering), a
+day or an hour (temporal), or a form of a word (lexical). A blank that is repeated is the same word again.
+
+The order of draws and of every list below is part of each prompt, and so of the version.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from unmask.tasks import scorers
+from unmask.tasks import words as w
+from unmask.tasks.draw import Draw
+from unmask.tasks.extract import write_spans
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
+
+
+@dataclass(frozen=True)
+class Clue:
+    """Facts, sentences with blanks (written #0, #1, ...) that follow from them, and what belongs in the blanks."""
+
+    kind: str
+    facts: tuple[str, ...]
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+# Entity identity: who owns what, works where, and is what
+
+_FACTS = {
+    "item": (
+        "{s} owns the {v}.",
+        "the {v} belongs to {s}.",
+        "the owner of the {v} is {s}.",
+        "the {v} is the property of {s}.",
+        "it is {s} who owns the {v}.",
+    ),
+    "site": (
+        "{s} works at the {v}.",
+        "the {v} is where {s} works.",
+        "{s} is on duty at the {v}.",
+        "whoever comes to the {v} meets {s}, who works there.",
+        "the one on duty at the {v} is {s}.",
+    ),
+    "job": (
+        "{s} is the {v}.",
+        "the {v} is called {s}.",
+        "the name of the {v} is {s}.",
+        "everyone knows {s}, the {v}.",
+        "they hired {s} as the {v}.",
+    ),
+}
+
+_REFERENCES = {
+    "item": ("the owner of the {v}", "the one who owns the {v}", "whoever owns the {v}"),
+    "site": ("the one who works at the {v}", "whoever works at the {v}", "the one on duty at the {v}"),
+    "job": ("the {v}",),
+    "name": ("{v}",),
+}
+
+_PREDICATES = {
+    "item": ("owns the {b}", "is the owner of the {b}", "has the {b}"),
+    "site": ("works at the {b}", "is on duty at the {b}"),
+    "job": ("is the {b}", "has the job of {b}", "is hired as the {b}"),
+    "name": ("is called {b}", "goes by the name of {b}", "has the name {b}"),
+}
+
+_AGAIN = {
+    "item": ("The {b} is not for sale.", "Please handle the {b} with care.", "Nobody else may touch the {b}."),
+    "site": ("The {b} is closed on Sundays.", "Deliveries go to the {b}.", "Many visit the {b}."),
+    "job": ("Being {b} is hard work.", "A good {b} is hard to find.", "The title on the door is {b}."),
+    "name": ("Ask {b} for details.", "Everyone trusts {b}.", "All thanks go to {b}.", "{b} will not mind."),
+}
+
+_STATEMENTS = (
+    "{ref} {p}.",
+    "So {ref} {p}.",
+    "As one can work out, {ref} {p}.",
+    "It follows that {ref} {p}.",
+    "Therefore {ref} {p}.",
+)
+
+_PAIRED = (
+    "{ref} {p} and {q}.",
+    "So {ref} {p} and {q}.",
+    "As one can work out, {ref} {p} and {q}.",
+    "{ref} {p}; what is more, {ref} {q}.",
+    "Clearly {ref} {p}, and {ref} also {q}.",
+)
+
+
+def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make facts about people, one of whom is to be recognised by another fact."""
+    k = (2, 2, 3, 3)[level - 1]
+    belongings = draw.choice((w.THINGS, w.THINGS, w.ANIMALS))
+    people = [
+        {"name": name, "job": job, "item": item, "site": site}
+        for name, job, item, site in zip(
+            w.pick_distinct(draw, w.FIRST, k),
+            w.pick_distinct(draw, w.JOBS, k),
+            w.pick_distinct(draw, belongings, k),
+            w.pick_distinct(draw, w.SITES, k),
+            strict=True,
+        )
+    ]
+    # Two attributes besides the name. From level 3 on the job comes between the name and the rest.
+    attributes = draw.sample(("item", "site"), 2) if level < 3 else ["job", draw.choice(("item", "site"))]
+    if level == 2 and draw.chance(0.5):
+        attributes[1] = "job"
+    facts = []
+    for person in people:
+        for attribute in attributes:
+            subject = person["name"] if level < 3 or attribute == "job" else f"the {person['job']}"
+            fact = draw.choice(_FACTS[attribute]).format(s=subject, v=person[attribute])
+            facts.append(w.sentence_case(fact))
+    cue, *wanted = draw.shuffled(["name", *attributes])
+    if level > 2 and cue == "job":  # The middle of the chain would be given away.
+        cue, wanted[0] = wanted[0], cue
+    wanted = wanted[:blanks]
+    if level > 2 and blanks == 1:
+        wanted = ["name" if cue != "name" else attributes[1]]
+    person = draw.choice(people)
+    reference = draw.choice(_REFERENCES[cue]).format(v=person[cue])
+    predicates = [draw.choice(_PREDICATES[a]).format(b=f"#{i}") for i, a in enumerate(wanted)]
+    if blanks == 1:
+        statement = draw.choice(_STATEMENTS).format(ref=reference, p=predicates[0])
+    else:
+        statement = draw.choice(_PAIRED).format(ref=reference, p=predicates[0], q=predicates[1])
+    questions = [w.sentence_case(statement)]
+    if draw.chance(0.7):
+        i = draw.below(blanks)
+        questions.append(draw.choice(_AGAIN[wanted[i]]).format(b=f"#{i}"))
+    return Clue("entity", tuple(facts), tuple(questions), tuple(person[a] for a in wanted))
+
+
+# Arithmetic: stories in two steps
+
+_STORIES: tuple[tuple[str, str, str, str], ...] = (
+    # operations, fact, first question, second question
+    ("*-", "{name} has {b} {boxes} with {a} {things} in each.", "That makes #0 {things}.",
+     "When {c} of the #0 {things} are sold, #1 remain."),
+    ("*+", "{a_site} keeps {b} shelves of {a} {things} each.", "It keeps #0 {things} in all.",
+     "If {c} more join those #0, there will be #1."),
+    ("+-", "{name} found {a} {things} and {other} found {b}.", "Together they have #0 {things}.",
+     "They give {c} of the #0 away and keep #1."),
+    ("+*", "Each {box} holds {a} {things} and {b} {foods}.", "So one {box} holds #0 objects.",
+     "With {c} such {boxes} of #0 there are #1 objects."),
+    ("-+", "Of {a} {animals} at the {site}, {b} ran away.", "That left #0 {animals}.",
+     "With {c} newcomers added to the #0, there are now #1."),
+    ("-*", "A coat of {a} coins is {b} coins cheaper today.", "Today one coat costs #0 coins.",
+     "At #0 coins each, {c} coats cost #1 coins."),
+    ("++", "The {team} scored {a} points in the first half and {b} in the second.", "Their total was #0 points.",
+     "The rivals had {c} points more than #0, which is #1."),
+    ("--", "{name} had {a} coins and spent {b} on {a_thing}.", "Then #0 coins were left.",
+     "After paying {c} of the #0 coins for lunch, {name} had #1."),
+    ("*-", "A train of {b} wagons has {a} seats in every wagon.", "It has #0 seats.",
+     "With {c} of the #0 seats taken, #1 are free."),
+    ("+-", "{a} guests came by bus to the {site} and {b} on foot.", "There were #0 guests.",
+     "{c} of the #0 guests left early, so #1 stayed."),
+    ("*+", "{name} reads {a} pages a day for {b} days.", "That is #0 pages.",
+     "With {c} pages more than those #0, the book would have #1."),
+    ("-+", "{name} is {a} years old; {other} is {b} years younger.", "So {other} is #0.",
+     "In {c} years {other}, now #0, will be #1."),
+    ("+*", "A ticket costs {a} coins and the programme {b}.", "Both together cost #0 coins.",
+     "For {c} people who each pay #0, that is #1 coins."),
+    ("++", "From {town} to {town2} it is {a} km, and from there to {town3} {b} km.", "The way over {town2} is #0 km.",
+     "With a detour of {c} km on top of #0, it is #1 km."),
+    ("*-", "A wall has {b} rows of {a} bricks.", "The mason needs #0 bricks.",
+     "Since {c} of the #0 are there already, #1 must be bought."),
+    ("--", "The {site} has {a} rooms, {b} of them closed.", "So #0 rooms are open.",
+     "When {c} of the #0 are booked, #1 are still free."),
+)  # fmt: skip
+
+_NUMBERS = (((2, 9), (2, 9)), ((3, 12), (3, 19)), ((6, 19), (11, 40)), ((11, 29), (12, 60)))
+
+
+def _operands(draw: Draw, level: int, operations: str) -> tuple[int, int, int]:
+    """Draw three numbers for two operations: nothing becomes negative, nothing grows beyond four digits."""
+    (low, high), (low2, high2) = _NUMBERS[level - 1]
+    wide = (30, 80, 400, 900)[level - 1]
+    first, second = operations[0], operations[1]
+    if first == "*":
+        a, b = draw.between(low2, high2), draw.between(low, high)
+        result = a * b
+    else:
+        b = draw.between(2, wide // 2)
+        a = draw.between(2, wide) if first == "+" else b + draw.between(3, wide)
+        result = a + b if first == "+" else a - b
+    if second == "*":
+        c = draw.between(2, min(9, max(2, 9999 // result)))
+    elif second == "+":
+        c = draw.between(2, wide)
+    else:
+        c = draw.between(2, result - 1)
+    return a, b, c
+
+
+def _apply(operation: str, x: int, y: int) -> int:
+    return {"+": x + y, "-": x - y, "*": x * y}[operation]
+
+
+def _make_arithmetic(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make a story with numbers whose steps are to be computed."""
+    operations, fact, first, second = draw.choice(_STORIES)
+    a, b, c = _operands(draw, level, operations)
+    while "years old" in fact and (a > 80 or c > 15):
+        a, b, c = _operands(draw, 2, operations)
+    in_words = level > 2 and draw.chance(0.4)
+    thing, food, site = draw.choice(w.GOODS), draw.choice(w.FOODS), draw.choice(w.SITES)
+    box, names = draw.choice(w.UNITS), w.pick_distinct(draw, w.FIRST, 2)
+    towns = w.pick_distinct(draw, w.place_name, 3)
+    props = {
+        "a": w.cardinal(a) if in_words else a,
+        "b": w.cardinal(b) if in_words else b,
+        "c": w.cardinal(c) if in_words else c,
+        "name": names[0],
+        "other": names[1],
+        "site": site,
+        "a_site": w.with_article(site),
+        "a_thing": w.with_article(thing),
+        "things": w.plural(thing),
+        "foods": w.plural(food),
+        "animals": w.plural(draw.choice(w.ANIMALS)),
+        "box": box,
+        "boxes": w.plural(box),
+        "team": draw.choice(w.TEAMS),
+        "town": towns[0],
+        "town2": towns[1],
+        "town3": towns[2],
+    }
+    result = _apply(operations[0], a, b)
+    questions = [first, second][:blanks]
+    values = [result, _apply(operations[1], result, c)][:blanks]
+    return Clue(
+        "arithmetic",
+        (w.sentence_case(fact.format(**props)),),
+        tuple(w.sentence_case(text.format(**props)) for text in questions),
+        tuple(str(value) for value in values),
+    )
+
+
+# Ordering: a row of comparisons
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Phrases that say who is ahead of whom in a row, and names for the two ends of the row."""
+
+    ahead: tuple[str, ...]
+    behind: tuple[str, ...]
+    top: str
+    bottom: str
+    things: bool = False
+
+
+_SCALES = (
+    Scale(("{x} is taller than {y}.",), ("{x} is shorter than {y}.",), "tallest", "shortest"),
+    Scale(("{x} is older than {y}.", "{x} was born before {y}."), ("{x} is younger than {y}.",), "oldest", "youngest"),
+    Scale(
+        ("{x} runs faster than {y}.", "{x} beats {y} in every race."),
+        ("{x} runs slower than {y}.",),
+        "fastest",
+        "slowest",
+    ),
+    Scale(
+        ("{x} is richer than {y}.", "{x} has more money than {y}."), ("{x} is poorer than {y}.",), "richest", "poorest"
+    ),
+    Scale(
+        ("{x} arrived before {y}.", "{x} came earlier than {y}."),
+        ("{x} arrived after {y}.",),
+        "first to arrive",
+        "last to arrive",
+    ),
+    Scale(("{x} scored more than {y}.", "{x} finished ahead of {y}."), ("{x} finished behind {y}.",), "best", "worst"),
+    Scale(
+        ("{x} lives above {y}.", "{x} lives on a higher floor than {y}."),
+        ("{x} lives below {y}.",),
+        "one at the top",
+        "one at the bottom",
+    ),
+    Scale(("{x} sits to the left of {y}.",), ("{x} sits to the right of {y}.",), "leftmost", "rightmost"),
+    Scale(("{x} stands in front of {y}.",), ("{x} stands behind {y}.",), "first in the queue", "last in the queue"),
+    Scale(
+        ("{x} costs more than {y}.",),
+        ("{x} costs less than {y}.", "{x} is cheaper than {y}."),
+        "most expensive",
+        "cheapest",
+        True,
+    ),
+    Scale(
+        ("{x} weighs more than {y}.", "{x} is heavier than {y}."),
+        ("{x} is lighter than {y}.",),
+        "heaviest",
+        "lightest",
+        True,
+    ),
+    Scale(("{x} is longer than {y}.",), ("{x} is shorter than {y}.",), "longest", "shortest", True),
+    Scale(("{x} is older than {y}.",), ("{x} is newer than {y}.",), "oldest", "newest", True),
+    Scale(("{x} was sold before {y}.",), ("{x} was sold after {y}.",), "first to be sold", "last to be sold", True),
+)
+
+
+def _name_place(scale: Scale, at: int, n: int) -> str:
+    """Name the one at this place in the row."""
+    if at == 0:
+        return scale.top
+    if at == n - 1:
+        return scale.bottom
+    return f"counting from the {scale.top}, # is {w.ordinal(at + 1)}"
+
+
+def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make comparisons of neighbours in a row, and ask who has which place."""
+    scale = draw.choice(_SCALES)
+    n = (3, 4, 4, 5)[level - 1]
+    row = w.pick_distinct(draw, w.THINGS if scale.things else w.FIRST, n)
+    shown = [f"the {item}" for item in row] if scale.things else row
+    facts = []
+    for x, y in pairwise(shown):
+        if draw.chance(0.5):
+            facts.append(draw.choice(scale.ahead).format(x=x, y=y))
+        else:
+            facts.append(draw.choice(scale.behind).format(x=y, y=x))
+    places = [0, n - 1] if level == 1 else list(range(n))
+    wanted = draw.sample(places, blanks)
+    the = "the " if scale.things else ""
+    statements = []
+    for i, at in enumerate(wanted):
+        place = _name_place(scale, at, n)
+        if "#" in place:
+            statements.append(place.replace("#", f"{the}#{i}") + ".")
+        else:
+            forms = (
+                f"the {place} is {the}#{i}.",
+                f"{the}#{i} is the {place}.",
+                f"of them all, {the}#{i} is the {place}.",
+            )
+            statements.append(draw.choice(forms))
+    if draw.chance(0.6):
+        i = draw.below(blanks)
+        more = (f"Everybody looked at {the}#{i}.", f"No one forgets {the}#{i}.", f"A photo shows {the}#{i}.")
+        statements.append(draw.choice(more))
+    return Clue(
+        "ordering",
+        tuple(w.sentence_case(fact) for fact in draw.shuffled(facts)),
+        tuple(w.sentence_case(statement) for statement in statements),
+        tuple(row[at] for at in wanted),
+    )
+
+
+# Temporal: days, months, years and hours
+
+_BEGINNINGS = ("The {e} was {on} {t}.", "{On} {t} there was the {e}.", "The {unit} of the {e} was {t}.")
+
+_GAPS = (
+    "The {next} came exactly {amount} {word} the {e}.",
+    "Exactly {amount} {word} the {e} came the {next}.",
+    "The {next} was {amount} {word} the {e}.",
+)
+
+_DATES = (
+    "The {e} took place {on} #{i}.",
+    "{On} #{i} people met for the {e}.",
+    "The poster of the {e} says: #{i}.",
+    "So the {e} was {on} #{i}.",
+)
+
+_STARTS = {"day": (0, 6), "month": (0, 11), "year": (1550, 1720), "hour": (500, 900)}
+_ON = {"day": "on", "month": "in", "year": "in", "hour": "at"}
+
+
+def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make events with the time between them, and ask when they were."""
+    kind = draw.choice(list(_STARTS))
+    events = w.pick_distinct(draw, w.EVENTS, 3)
+    gaps = [_draw_gap(draw, kind, level) for _ in range(blanks)]
+    # From level 2 on a step may go back in time.
+    backs = [level > 1 and draw.chance(0.4) for _ in range(blanks)]
+    start = draw.between(*_STARTS[kind])
+    times = [start - start % 5 if kind == "hour" and level < 4 else start]
+    for gap, back in zip(gaps, backs, strict=True):
+        times.append(times[-1] + (-gap if back else gap))
+    dates = [_write_time(kind, time) for time in times]
+    words = {"on": _ON[kind], "On": _ON[kind].capitalize(), "unit": kind}
+    facts = [draw.choice(_BEGINNINGS).format(e=events[0], t=dates[0], **words)]
+    questions = []
+    for i in range(blanks):
+        amount, word = _write_gap(kind, gaps[i]), "before" if backs[i] else "after"
+        facts.append(draw.choice(_GAPS).format(next=events[i + 1], amount=amount, word=word, e=events[i]))
+        questions.append(draw.choice(_DATES).format(e=events[i + 1], i=i, **words))
+    if draw.chance(0.6):
+        i = draw.below(blanks)
+        questions.append(draw.choice((f"Remember #{i}!", f"It was #{i}, no other time.", f"Note down #{i}.")))
+    return Clue("temporal", tuple(facts), tuple(questions), tuple(dates[1:]))
+
+
+def _draw_gap(draw: Draw, kind: str, level: int) -> int:
+    if kind == "day":
+        return draw.between(1, (3, 5, 9, 16)[level - 1])
+    if kind == "month":
+        return draw.between(1, (3, 6, 9, 11)[level - 1])
+    if kind == "year":
+        return draw.between(2, (20, 60, 120, 150)[level - 1])
+    return draw.between(2, (9, 18, 30, 60)[level - 1]) * (5 if level < 4 else 3)
+
+
+def _write_time(kind: str, at: int) -> str:
+    if kind == "day":
+        return w.DAYS[at % 7]
+    if kind == "month":
+        return w.MONTHS[at % 12]
+    return str(at) if kind == "year" else w.clock(at)
+
+
+def _write_gap(kind: str, gap: int) -> str:
+    unit = "minute" if kind == "hour" else kind
+    return f"{gap} {unit}" + ("s" if gap > 1 else "")
+
+
+# Lexical: forms and spellings of words
+
+
+def _ask_for_form(draw: Draw) -> tuple[str, str]:
+    """Make a sentence with one blank that another pair of words explains; return it with the answer."""
+    kind = draw.choice(("plural", "past", "er", "est", "ordinal", "compound", "opposite"))
+    if kind == "compound":
+        first, second = draw.choice(w.COMPOUNDS)
+        joined = ("Put '{x}' in front of '{y}' to get the word '#0'.", "'{x}' and '{y}' in one word make '#0'.")
+        return draw.choice(joined).format(x=first, y=second), first + second
+    if kind == "opposite":
+        given, wanted = draw.shuffled(draw.choice(w.OPPOSITES))
+        return f"The opposite of '{given}' begins with '{wanted[:2]}' and has {len(wanted)} letters: '#0'.", wanted
+    (x, formed), (y, answer) = _draw_same_form(draw, kind)
+    forms = (
+        "As '{x}' is to '{f}', so '{y}' is to '#0'.",
+        "If '{x}' becomes '{f}', then '{y}' becomes '#0'.",
+        "'{x}' : '{f}' = '{y}' : '#0'.",
+        "From '{x}' one forms '{f}', and from '{y}' in the same way '#0'.",
+    )
+    return draw.choice(forms).format(x=x, f=formed, y=y), answer
+
+
+_NOUNS = tuple(filter(w.has_plain_plural, (*w.GOODS, *w.ANIMALS)))
+
+
+def _draw_same_form(draw: Draw, kind: str) -> list[tuple[str, str]]:
+    """Draw two words, each with its form of one kind."""
+    if kind == "plural":
+        return [(noun, w.plural(noun)) for noun in w.pick_distinct(draw, _NOUNS, 2)]
+    if kind == "past":
+        # Only verbs with one form for past and participle: "carry : carried" does not tell which of the two is meant.
+        verbs = [verb for verb in w.VERBS if len(verb) == 2]
+        return [(base, past) for base, past in draw.sample(verbs, 2)]
+    if kind == "ordinal":
+        return [(w.cardinal(n), w.ordinal(n)) for n in draw.sample(range(1, 100), 2)]
+    return [(word, w.compare_adjective(word, kind)) for word in w.pick_distinct(draw, w.GRADABLE, 2)]
+
+
+def _ask_for_spelling(draw: Draw, level: int) -> tuple[str, str]:
+    """Make a sentence whose blank is made of the letters of given words; return it with the answer."""
+    most = (6, 7, 9, 11)[level - 1]
+    word = _draw_word(draw, 4, most)
+    kind = draw.choice(("back", "cut", "tail", "joined", "initials", "first", "last"))
+    if kind == "back":
+        return draw.choice(
+            ("Spelled backwards, '{w}' reads '#0'.", "Written from right to left, '{w}' becomes '#0'.")
+        ).format(w=word), word[::-1]
+    if kind == "cut":
+        return f"Without its first letter, '{word}' is just '#0'.", word[1:]
+    if kind == "tail":
+        return f"'{word}' without its last two letters leaves '#0'.", word[:-2]
+    if kind == "joined":
+        other = _draw_word(draw, 3, 6)
+        return f"Swap the words '{word[:5]}' and '{other}', then join them: '#0'.", other + word[:5]
+    if kind == "initials":
+        club = [w.invent_word(draw), *(draw.choice((*w.SITES, *w.THINGS, *w.JOBS)) for _ in range(3)), "club"]
+        name = " ".join(part.capitalize() for part in club)
+        return f"The {name} is known by its five initials, '#0'.", "".join(part[0] for part in club).upper()
+    words = w.pick_distinct(draw, lambda draw: _draw_word(draw, 3, most), (3, 3, 4, 5)[level - 1])
+    answer = min(words) if kind == "first" else max(words)
+    return f"Of {', '.join(words)}, the {kind} in alphabetical order is '#0'.", answer
+
+
+def _draw_word(draw: Draw, least: int, most: int) -> str:
+    while True:
+        word = draw.choice(w.COMMON) if draw.chance(0.8) else w.invent_word(draw)
+        if least <= len(word) <= most:
+            return word
+
+
+_DERIVED: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("The word '#{i}' begins with the letter '#{j}'.", lambda word: word[0]),
+    ("The last letter of '#{i}' is '#{j}'.", lambda word: word[-1]),
+    ("'#{i}' has #{j} letters.", lambda word: str(len(word))),
+    ("Read '#{i}' backwards and you get '#{j}'.", lambda word: word[::-1]),
+    ("Take the first letter off '#{i}' and '#{j}' remains.", lambda word: word[1:]),
+    ("The first three letters of '#{i}' are '#{j}'.", lambda word: word[:3]),
+)
+
+
+def _derive_blank(draw: Draw, word: str, i: int, j: int) -> tuple[str, str]:
+    """Make a sentence that derives blank j from the word in blank i; return it with the answer."""
+    text, rule = draw.choice([(text, rule) for text, rule in _DERIVED if rule(word) != word])
+    return text.format(i=i, j=j), rule(word)
+
+
+def _make_lexical(draw: Draw, level: int, blanks: int) -> Clue:
+    """Ask for a word that follows from the spelling or the form of others."""
+    while True:
+        text, value = _ask_for_form(draw) if draw.chance(0.5) else _ask_for_spelling(draw, level)
+        if len(value) > 2 and "-" not in value:
+            break
+    if blanks == 1:
+        return Clue("lexical", (), (w.sentence_case(text),), (value,))
+    more, second = _derive_blank(draw, value, 0, 1)
+    return Clue("lexical", (), (w.sentence_case(text), more), (value, second))
+
+
+# The passage
+
+CLUES: dict[str, Callable[[Draw, int, int], Clue]] = {
+    "entity": _make_entity,
+    "arithmetic": _make_arithmetic,
+    "ordering": _make_ordering,
+    "temporal": _make_temporal,
+    "lexical": _make_lexical,
+}
+
+_PLANS: tuple[tuple[tuple[int, ...], ...], ...] = (
+    # How many blanks each clue has, per level; 0 stands for a blank derived from the first one.
+    ((2,),),
+    ((2,), (1, 1), (2, 0)),
+    ((2, 1), (1, 1), (2, 1)),
+    ((2, 1), (1, 1, 1), (1, 1, 0)),
+)
+
+_FRAMES = (
+    "Fill in the blanks.\n{passage}",
+    "{passage}\nWhich words belong in the numbered gaps?",
+    "Complete the text. A number that appears twice stands for the same word.\n{passage}",
+    "Text with gaps: {passage}",
+    "Some words are replaced by numbers in brackets: {passage}\nFind them.",
+    "{passage}\nReplace each bracket by one word or by a number in digits.",
+    "Read carefully and supply what is missing.\n{passage}",
+    "{name} erased some words:\n{passage}\nPut them back.",
+    "Cloze: {passage}\nEqual brackets hold equal words.",
+    "What is hidden behind the brackets?\n{passage}",
+    "A notice from {town}, with gaps: {passage}",
+    "Work out the missing words. {passage}",
+    "{passage}\nEach gap has exactly one solution. Give it.",
+    "Puzzle. {passage}\nSolve for the brackets.",
+)
+
+
+def _number_blanks(passage: str) -> tuple[str, list[int]]:
+    """Number the blanks by their first appearance; return the text and the old number of each new one."""
+    order: list[int] = []
+    for mark in re.findall(r"#(\d)", passage):
+        if int(mark) not in order:
+            order.append(int(mark))
+    return re.sub(r"#(\d)", lambda mark: f"[{order.index(int(mark[1])) + 1}]", passage), order
+
+
+def _shift_blanks(text: str, by: int) -> str:
+    return re.sub(r"#(\d)", lambda mark: f"#{int(mark[1]) + by}", text)
+
+
+def _draw_clues(draw: Draw, level: int) -> tuple[list[Clue], list[str]]:
+    plan = draw.choice(_PLANS[level - 1])
+    real = [blanks for blanks in plan if blanks]
+    kinds = draw.sample(list(CLUES), len(real))
+    hard = level if len(real) == 1 else max(1, level - 1)
+    clues: list[Clue] = []
+    count = 0
+    for kind, blanks in zip(kinds, real, strict=True):
+        clue = CLUES[kind](draw, hard, blanks)
+        questions = tuple(_shift_blanks(text, count) for text in clue.questions)
+        clues.append(Clue(kind, clue.facts, questions, clue.answers))
+        count += blanks
+    values = [value for clue in clues for value in clue.answers]
+    named = [i for i, value in enumerate(values) if value.isalpha()]
+    if 0 in plan and named:
+        at = draw.choice(named)
+        text, value = _derive_blank(draw, values[at], at, count)
+        clues.append(Clue("lexical", (), (text,), (value,)))
+        values.append(value)
+    return clues, values
+
+
+_LENGTHS = (270, 260, 480, 540)
+
+
+def _write_passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
+    facts = draw.shuffled([text for clue in clues for text in clue.facts])
+    questions = [text for clue in clues for text in clue.questions]
+    # From level 2 on the question may come before what settles it.
+    early = level > 1 and bool(facts) and draw.chance(0.3)
+    return " ".join([*questions, *facts] if early else [*facts, *questions])
+
+
+def generate(draw: Draw, level: int) -> Example:
+    """Make one example of the given level."""
+    while True:
+        clues, values = _draw_clues(draw, level)
+        raw = _write_passage(draw, clues, level)
+        if len(raw) <= _LENGTHS[level - 1] and "" not in values:
+            break
+    passage, order = _number_blanks(raw)
+    at = draw.below(len(_FRAMES))
+    task = _FRAMES[at].format(passage=passage, name=draw.choice(w.FIRST), town=w.place_name(draw))
+    parts = tuple(values[i] for i in order)
+    form = "; ".join(f"[{i}]=..." for i in range(1, len(parts) + 1))
+    what = draw.choice(("the words as {form}", "the answers as {form}", "{form}", "only {form}")).format(form=form)
+    prompt = f"{task}\n{w.answer_line(draw, what)}"
+    return Example(prompt, write_spans(parts), parts, {"frame": str(at), "links": [clue.kind for clue in clues]}, level)
+
+
+TASK = constructed(
+    "multi-span-cloze",
+    "Multi-Span Cloze",
+    Scorer("partial", scorers.score_spans),
+    generate,
+    max_new_tokens=64,
+    output="indexed spans",
+    version="1",
+)

@@ -1,0 +1,493 @@
+"""TD07 Sparse Mask: three words missing from one sentence, far apart, and what is needed to find them.
+
+The control task takes the same sentence with the same evidence and the same number of blanks, but the blanks are next
+to each other. Both come from one source, so a pair that is drawn from the same key differs in nothing else.
+
+The evidence settles every word that is hidden: a record of the facts, questions and answers, the pieces of the
+sentence out of order, a list of its words, several records of which the sentence matches one, a record in base forms,
+or a record with corrections. The order of draws and of every list below is part of each prompt, and so of the version.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from unmask.tasks import scorers
+from unmask.tasks import words as w
+from unmask.tasks.draw import Draw, Json
+from unmask.tasks.extract import write_spans
+from unmask.tasks.splits import constructed
+from unmask.tasks.task import Example, Scorer
+
+# Frames of sentences with slots, and the words that fill them
+
+BLANKS = 3
+
+FRAMES = (
+    # | ends a piece of the sentence that may be shown on its own.
+    "{name}|{past}|{num} {adj} {nouns}|at the {site}|on {day}.",
+    "on {day}|the {mood} {job}|{past}|{num} {nouns}|near the {site}|in {town}.",
+    "in {month}|{name} {surname}|{manner} {past}|the {colour} {thing}|near {town}.",
+    "the {job}|from {town}|{manner} {past}|{num} {material} {nouns}|for {name}.",
+    "{num} {adj} {animals}|slept|behind the {site}|until {name} came|on {day}.",
+    "last {day}|{name} {surname}|{manner} {past}|the {material} {thing}|beside the {site}.",
+    "the {mood} {job}|{manner} {past}|the {thing}|while {name} watched|from the {site}.",
+    "near {town}|{name}|{past}|{num} {colour} {nouns}|before {month}.",
+    "{name} {surname}|{past}|the {colour} {thing}|during the {event}|in {town}.",
+    "after the {event},|the {mood} {job}|{past}|the {colour} {thing}|behind the {site}.",
+    "{manner}|the {job}|{past}|{num} {adj} {nouns}|in {town}|last {month}.",
+    "when {name} reached {town},|{num} {colour} {animals}|were waiting|by the {site}.",
+    "the {material} {thing}|that {name} {surname} {past}|in {month}|now stands|by the {site}.",
+    "{town}|sent|{num} {adj} {nouns}|to the {site}|because {name} had asked|on {day}.",
+    "beside the {site},|{name}|and the {mood} {job}|{past}|{num} {nouns}|in {month}.",
+    "only {name} {surname}|knew|why the {mood} {job}|{past}|the {material} {thing}|in {month}.",
+    "{num} {material} {nouns}|lay|in the {site}|until {name} moved|to {town}.",
+    "the letter|from {town}|says|that {name}|{manner} {past}|{num} {nouns}|last {day}.",
+    "at the {event}|the {job}|{name} {surname}|{past}|{num} {foods}|on {day}.",
+    "for the {site}|in {town},|the {mood} {job}|{past}|{num} {colour} {nouns}|by {month}.",
+    "{name} {surname}|{manner} {past}|the {adj} {thing}|before leaving|for {town}|in {month}.",
+    "last {month},|{num} {adj} {animals}|followed|{name}|all the way|to the {site}.",
+    "while {name} slept,|the {mood} {job}|{manner} {past}|the {thing}|from {town}.",
+    "in the {site},|{num} {colour} {animals}|{manner}|watched|{name}|on {day}.",
+    "before the {event},|{name} {surname}|{manner} {past}|{num} {foods}|for the {job}.",
+    "nobody|in {town}|noticed|that {num} {adj} {nouns}|had vanished|from the {site}|by {day}.",
+    "by {month}|{name}|had {manner} painted|{num} {colour} {animals}|on the wall|of the {site}.",
+    "the {site}|in {town}|bought|{num} {adj} {nouns}|from {name} {surname}|on {day}.",
+    "yesterday|the {mood} {job}|{past}|{num} {material} {nouns}|until {name} rang|from {town}.",
+    "each {day}|the {event}|began|when {name} {surname} {past}|the {colour} {thing}|in the {site}.",
+    "under the {site}|{num} {adj} {animals}|{manner}|hid|from {name}|in {month}.",
+    "without {name},|the {mood} {job}|{manner} {past}|{num} {foods}|at the {event}.",
+)
+
+LABELS = {
+    "name": ("who", "person", "first name"),
+    "surname": ("surname", "family name"),
+    "job": ("job", "trade"),
+    "mood": ("character", "temper"),
+    "past": ("action", "deed"),
+    "num": ("number", "how many"),
+    "adj": ("quality", "condition"),
+    "colour": ("colour", "shade"),
+    "material": ("material", "made of"),
+    "nouns": ("things", "goods"),
+    "foods": ("food", "dish"),
+    "animals": ("animals", "species"),
+    "thing": ("object", "thing"),
+    "site": ("place", "site"),
+    "town": ("town", "city"),
+    "day": ("day", "weekday"),
+    "month": ("month",),
+    "manner": ("how", "manner"),
+    "event": ("event", "occasion"),
+}
+
+# A list of words settles a blank only if no other blank could take the same kind of word.
+_CLASSES = {
+    **dict.fromkeys(("name", "surname", "town"), "proper name"),
+    **dict.fromkeys(("mood", "adj", "colour", "material"), "adjective"),
+    **dict.fromkeys(("nouns", "foods", "animals", "thing", "site", "job", "event"), "noun"),
+}
+
+
+def _word_class(slot: str) -> str:
+    """The kind of word that a slot takes."""
+    return _CLASSES.get(slot, slot)
+
+
+WORDS = {
+    "proper name": {*w.FIRST, *w.SURNAMES, *w.TOWNS},
+    "adjective": {*w.MOODS, *w.ADJECTIVES, *w.COLOURS, *w.MATERIALS},
+    "noun": {*w.THINGS, *w.FOODS, *w.ANIMALS, *w.SITES, *w.JOBS, *w.EVENTS},
+    "past": {verb[1] for verb in w.VERBS},
+    "manner": {*w.MANNERS},
+    "month": {*w.MONTHS},
+}
+
+# Words that may have to be put into the plural by the reader.
+_COUNTED = {
+    "nouns": tuple(filter(w.has_plain_plural, w.THINGS)),
+    "foods": tuple(filter(w.has_plain_plural, w.FOODS)),
+    "animals": tuple(filter(w.has_plain_plural, w.ANIMALS)),
+}
+
+_SINGLE = (*range(2, 21), *range(30, 100, 10))
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of the sentence."""
+
+    text: str
+    slot: str
+    """Slot of the frame that it fills; empty for the fixed words of the frame."""
+    piece: int
+    """Number of the piece of the frame that it belongs to."""
+    mark: str
+    """The punctuation after it."""
+
+
+_LISTS: dict[str, Sequence[str]] = {
+    "name": w.FIRST,
+    "surname": w.SURNAMES,
+    "job": w.JOBS,
+    "mood": w.MOODS,
+    "adj": w.ADJECTIVES,
+    "colour": w.COLOURS,
+    "material": w.MATERIALS,
+    "thing": w.THINGS,
+    "site": w.SITES,
+    "day": w.DAYS,
+    "month": w.MONTHS,
+    "manner": w.MANNERS,
+    "event": w.EVENTS,
+}
+
+
+def _fill(draw: Draw, slots: Sequence[str]) -> dict[str, str]:
+    """Draw a word for each slot, and keep under `base ...` the base forms of those that are inflected."""
+    values: dict[str, str] = {}
+    for slot in slots:
+        if slot in _LISTS:
+            values[slot] = draw.choice(_LISTS[slot])
+        elif slot == "town":
+            values[slot] = w.place_name(draw)
+        elif slot == "num":
+            number = draw.choice(_SINGLE)
+            values[slot], values["base num"] = w.cardinal(number), str(number)
+        elif slot == "past":
+            values["base past"], values[slot], *_ = draw.choice(w.VERBS)
+        else:
+            noun = draw.choice(_COUNTED[slot])
+            values[slot], values[f"base {slot}"] = w.plural(noun), noun
+    return values
+
+
+_TOKEN = re.compile(r"(\{(\w+)\}|[\w-]+)([,.]?)")
+
+
+def _parse_frame(frame: str) -> tuple[Word, ...]:
+    """Cut a frame into words; those of its slots are still empty."""
+    words = []
+    for piece, text in enumerate(frame.split("|")):
+        for token in text.split():
+            match = _TOKEN.fullmatch(token)
+            assert match, f"frame has an odd token {token!r}"
+            words.append(Word("" if match[2] else match[1], match[2] or "", piece, match[3]))
+    return tuple(words)
+
+
+PARSED = tuple(map(_parse_frame, FRAMES))
+
+
+def _list_slots(words: Sequence[Word]) -> list[str]:
+    """List the slots that words fill, in their order; fixed words are left out."""
+    return [word.slot for word in words if word.slot]
+
+
+# Evidence that settles the hidden words of a sentence, in seven forms
+
+
+def _write_record(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
+    """Write the facts as fields and values, in any order."""
+    joint = draw.choice(("; ", ", ", " | ", "\n"))
+    sign = draw.choice((": ", " = ", " - "))
+    return joint.join(f"{draw.choice(LABELS[slot])}{sign}{values[slot]}" for slot in draw.shuffled(slots))
+
+
+def _write_questions(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
+    """Write the facts as questions and answers."""
+    return " ".join(
+        f"{w.sentence_case(LABELS[slot][0])}? {w.sentence_case(values[slot])}." for slot in draw.shuffled(slots)
+    )
+
+
+def _write_word_bank(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
+    """List the words of the sentence in alphabetical order."""
+    words = sorted((values[slot] for slot in slots), key=str.lower)
+    intro = draw.choice(("Words of the sentence: ", "Word list: ", "These words occur once each: ", "Word bank: "))
+    return intro + ", ".join(words)
+
+
+def _write_pieces(draw: Draw, words: Sequence[Word]) -> str:
+    """Write the sentence in pieces, out of order."""
+    by_piece: dict[int, list[str]] = {}
+    for word in words:
+        by_piece.setdefault(word.piece, []).append(word.text)
+    joint = draw.choice((" / ", " | ", "; "))
+    intro = draw.choice(("Pieces in no order: ", "The sentence in pieces, out of order: ", "Cut up and mixed: "))
+    return intro + joint.join(" ".join(piece) for piece in draw.shuffled(list(by_piece.values())))
+
+
+def _write_rows(draw: Draw, slots: Sequence[str], values: dict[str, str], others: Sequence[dict[str, str]]) -> str:
+    """Write several records as the rows of a table; the sentence matches one of them."""
+    order = draw.shuffled(slots)
+    records = draw.shuffled([values, *others])
+    joint = draw.choice((" | ", ", ", " / "))
+    header = joint.join(LABELS[slot][0] for slot in order)
+    return "\n".join([header, *(joint.join(row[slot] for slot in order) for row in records)])
+
+
+_BASE_RULES = (
+    "The note has base forms; use the past tense, numbers in words, and plurals after numbers.",
+    "In the sentence, deeds are in the past tense, numbers are written in words, and their nouns are plural.",
+    "Turn verbs into the past tense, digits into words, and counted nouns into the plural.",
+)
+
+
+def _write_base_forms(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
+    """Write a record in base forms, and the rule by which to inflect them."""
+    shown = {slot: values.get(f"base {slot}", values[slot]) for slot in slots}
+    return f"{_write_record(draw, slots, shown)}\n{draw.choice(_BASE_RULES)}"
+
+
+def _write_corrections(
+    draw: Draw, slots: Sequence[str], values: dict[str, str], wrong: dict[str, str], changed: Sequence[str]
+) -> str:
+    """Write a record of which some fields are put right afterwards."""
+    shown = {slot: wrong[slot] if slot in changed else values[slot] for slot in slots}
+    facts = _write_record(draw, slots, shown)
+    form = draw.choice(("not {old} but {new}", "{new} instead of {old}", "read {new} for {old}"))
+    fixes = [form.format(old=wrong[slot], new=values[slot]) for slot in changed]
+    return f"{facts}\nCorrections: {'; '.join(fixes)}."
+
+
+_INFLECTED = ("past", "num", "nouns", "foods", "animals")
+
+
+def _is_settled(kind: str, words: Sequence[Word], mask: Sequence[int], rows: Sequence[dict[str, str]]) -> bool:
+    """Whether the evidence leaves no choice for these blanks, and is needed for them."""
+    hidden = [words[at] for at in mask]
+    if len({word.text for word in hidden}) < BLANKS:
+        return False
+    if kind == "bank":
+        classes = [_word_class(word.slot) for word in hidden]
+        strays = [
+            word.text in WORDS.get(name, ()) for word in hidden for name in classes if name != _word_class(word.slot)
+        ]
+        return len(set(classes)) == len(classes) and not any(strays)
+    if kind == "pieces":
+        return len(_find_fillings(words, mask)) == 1 and any(word.slot for word in hidden)
+    if kind == "base":
+        return any(word.slot in _INFLECTED for word in hidden)
+    seen = {word.slot: word.text for at, word in enumerate(words) if word.slot and at not in mask}
+    return not any(all(row[slot] == text for slot, text in seen.items()) for row in rows)
+
+
+def _find_fillings(words: Sequence[Word], mask: Sequence[int]) -> set[tuple[str, ...]]:
+    """Collect the sentences that the pieces make in some order without contradicting a visible word."""
+    by_piece: dict[int, tuple[str, ...]] = {}
+    for word in words:
+        by_piece[word.piece] = (*by_piece.get(word.piece, ()), word.text)
+    seen = [None if at in mask else word.text for at, word in enumerate(words)]
+    sentences = set()
+
+    def place(left: tuple[int, ...], made: tuple[str, ...]) -> None:
+        if not left:
+            sentences.add(made)
+        for piece in left:
+            text = by_piece[piece]
+            if all(shown in (None, word) for shown, word in zip(seen[len(made) :], text, strict=False)):
+                place(tuple(other for other in left if other != piece), (*made, *text))
+
+    place(tuple(by_piece), ())
+    return sentences
+
+
+def _draw_others(draw: Draw, slots: Sequence[str], values: dict[str, str], level: int) -> list[dict[str, str]]:
+    """Draw more records of the same kind. At level 4 each shares some fields with the true one."""
+    records = []
+    for _ in range(2 if level == 3 else 3):
+        other = _fill(draw, slots)
+        if level == 4:
+            other |= {slot: values[slot] for slot in draw.sample(slots, 2)}
+        records.append(other)
+    return records
+
+
+def _draw_unused_slots(draw: Draw, slots: Sequence[str], hidden: Sequence[str]) -> list[str]:
+    """Draw up to two slots that the sentence does not have, of a kind that fits none of its blanks."""
+    taken = {_word_class(slot) for slot in hidden}
+    unused = [slot for slot in LABELS if slot not in slots and _word_class(slot) not in taken]
+    return draw.sample(unused, min(2, len(unused)))
+
+
+def _draw_corrected(
+    draw: Draw, slots: Sequence[str], sparse: Sequence[str], clustered: Sequence[str], k: int
+) -> list[str]:
+    """Draw k slots to correct, among them a hidden one in either mask."""
+    changed = list(dict.fromkeys((draw.choice(sparse), draw.choice(clustered))))
+    rest = [slot for slot in slots if slot not in changed]
+    return changed + draw.sample(rest, k - len(changed))
+
+
+# From a sentence and two masks to an example
+
+
+@dataclass(frozen=True)
+class SparseSource:
+    """A sentence, its evidence, and both ways to mask it."""
+
+    words: tuple[Word, ...]
+    evidence: str
+    kind: str
+    frame: int
+    sparse: tuple[int, ...]
+    clustered: tuple[int, ...]
+
+
+def _draw_sparse_mask(draw: Draw, n: int, open_: Sequence[int]) -> tuple[int, ...] | None:
+    """Draw one blank each near the beginning, the middle and the end, at least two words between them."""
+    parts = [[at for at in open_ if k * n <= 3 * at < (k + 1) * n] for k in range(BLANKS)]
+    if not all(parts):
+        return None
+    first, middle, last = (draw.choice(part) for part in parts)
+    return (first, middle, last) if middle - first > 2 and last - middle > 2 else None
+
+
+def _draw_clustered_mask(draw: Draw, words: Sequence[Word], open_: Sequence[int]) -> tuple[int, ...] | None:
+    """Draw three blanks in a row whose order is settled."""
+    starts = [at for at in open_ if at + 1 in open_ and at + 2 in open_ and _has_fixed_order(words[at : at + BLANKS])]
+    if not starts:
+        return None
+    at = draw.choice(starts)
+    return at, at + 1, at + 2
+
+
+def _has_fixed_order(window: Sequence[Word]) -> bool:
+    """Whether words side by side can only stand in this order: 'Liam gladly' might as well be 'gladly Liam'."""
+    kinds = {word.slot if word.slot == "name" else _word_class(word.slot) for word in window}
+    return "manner" not in kinds or not kinds & {"adjective", "name"}
+
+
+_KINDS = (
+    ("record", "questions", "bank"),
+    ("record", "bank", "pieces", "questions"),
+    ("rows", "base", "pieces", "corrected"),
+    ("rows", "base", "corrected"),
+)
+
+_LENGTHS = (220, 220, 320, 380)
+
+
+def _draw_source(draw: Draw, level: int) -> SparseSource:
+    """Draw a sentence with evidence that settles both its sparse and its clustered blanks."""
+    kind = draw.choice(_KINDS[level - 1])
+    while True:
+        frame = draw.below(len(PARSED))
+        # Many tries with one frame before the next, or frames that seldom succeed would hardly appear.
+        for _ in range(60):
+            attempt = _attempt(draw, level, kind, frame)
+            if attempt and len(attempt.evidence) <= _LENGTHS[level - 1]:
+                return attempt
+
+
+def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | None:
+    blank = PARSED[frame]
+    slots = _list_slots(blank)
+    # Pieces show every word; the other kinds show only those that vary.
+    open_ = [at for at, word in enumerate(blank) if word.slot or kind == "pieces"]
+    sparse, clustered = _draw_sparse_mask(draw, len(blank), open_), _draw_clustered_mask(draw, blank, open_)
+    if sparse is None or clustered is None:
+        return None
+    values, wrong = _fill(draw, slots), _fill(draw, slots)
+    if len({row[slot].lower() for row in (values, wrong) for slot in slots}) < 2 * len(slots):
+        return None
+    words = tuple(replace(word, text=values[word.slot]) if word.slot else word for word in blank)
+    rows = _draw_others(draw, slots, values, level) if kind == "rows" else []
+    if not all(_is_settled(kind, words, mask, rows) for mask in (sparse, clustered)):
+        return None
+    far, near = ([words[at].slot for at in mask] for mask in (sparse, clustered))
+    if kind == "pieces":
+        text = _write_pieces(draw, words)
+    elif kind == "bank":
+        text = _write_word_bank(draw, slots, values)
+    elif kind == "rows":
+        text = _write_rows(draw, slots, values, rows)
+    elif kind == "base":
+        text = _write_base_forms(draw, slots, values)
+    elif kind == "corrected":
+        changed = _draw_corrected(draw, slots, far, near, level - 1)
+        text = _write_corrections(draw, slots, values, wrong, changed)
+    else:
+        more = _draw_unused_slots(draw, slots, [*far, *near]) if level > 1 else []
+        shown, values = [*slots, *more], values | _fill(draw, more)
+        written = _write_record if kind == "record" else _write_questions
+        text = written(draw, shown, values)
+    return SparseSource(words, text, kind, frame, sparse, clustered)
+
+
+_ASKS = (
+    "{evidence}\nFill in the sentence: {sentence}",
+    "Note: {evidence}\nSentence: {sentence}\nWhich words are missing?",
+    "{sentence}\nThe missing words follow from this:\n{evidence}",
+    "Three words are hidden. {sentence}\nHelp: {evidence}",
+    "Complete the sentence with one word per gap.\n{sentence}\n{evidence}",
+    "From the notes\n{evidence}\nsomeone wrote: {sentence}\nRestore the gaps.",
+    "Gaps: {sentence}\nFacts: {evidence}",
+    "{evidence}\nA sentence made from this, with three gaps: {sentence}",
+    "Reconstruct the sentence. {sentence}\nSource: {evidence}",
+    "Fill gaps [1], [2] and [3] using the information given.\n{evidence}\n{sentence}",
+    "Masked: {sentence}\nEvidence: {evidence}",
+    "Read the facts first.\n{evidence}\nThen complete: {sentence}",
+)
+
+_WHAT = (
+    "the words as [1]=...; [2]=...; [3]=...",
+    "[1]=...; [2]=...; [3]=...",
+    "only [1]=...; [2]=...; [3]=...",
+    "the three words as [1]=...; [2]=...; [3]=...",
+)
+
+
+def _mask_words(words: Sequence[Word], mask: Sequence[int]) -> str:
+    """Write the sentence with numbered blanks."""
+    index = {at: f"[{i}]" for i, at in enumerate(mask, start=1)}
+    return w.sentence_case(" ".join(index.get(at, word.text) + word.mark for at, word in enumerate(words)))
+
+
+def _make_example(draw: Draw, level: int, clustered: bool) -> Example:
+    drawn = _draw_source(draw, level)
+    at = draw.below(len(_ASKS))
+    mask = drawn.clustered if clustered else drawn.sparse
+    task = _ASKS[at].format(evidence=drawn.evidence, sentence=_mask_words(drawn.words, mask))
+    parts = tuple(drawn.words[i].text for i in mask)
+    prompt = f"{task}\n{w.answer_line(draw, draw.choice(_WHAT))}"
+    constraints: dict[str, Json] = {
+        "kind": drawn.kind,
+        "frame": str(drawn.frame),
+        "sentence": _mask_words(drawn.words, ()),
+        "positions": list(mask),
+    }
+    return Example(prompt, write_spans(parts), parts, constraints, level)
+
+
+def generate(draw: Draw, level: int) -> Example:
+    """Make one example of the given level, with blanks far apart."""
+    return _make_example(draw, level, clustered=False)
+
+
+def generate_clustered(draw: Draw, level: int) -> Example:
+    """Make one example of the given level, with blanks side by side."""
+    return _make_example(draw, level, clustered=True)
+
+
+TASK = constructed(
+    "td07-sparse-mask",
+    "TD07 Sparse Mask",
+    Scorer("partial", scorers.score_spans),
+    generate,
+    max_new_tokens=48,
+    output="three spans",
+    version="1",
+)
+CLUSTERED = constructed(
+    "td07-clustered-mask",
+    "TD07 Clustered Mask",
+    TASK.scorer,
+    generate_clustered,
+    max_new_tokens=TASK.max_new_tokens,
+    output=TASK.output,
+    version=TASK.version,
+    paired_with=TASK.name,
+)
+"""The control, not in the suite. Drawn from the keys of the task: example i has the same sentence and evidence."""
