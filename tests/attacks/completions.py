@@ -126,7 +126,7 @@ RAISED = {
     raise E
 """,
     "an assertion": "    assert False, 'mine'\n",
-    "the sandbox's own": "    import sys\n    raise sys.modules['jail.candidate'].Unsendable\n",
+    "the sandbox's own": "    import sys\n    raise sys.modules['sandbox.child'].CheckEnded\n",
 }
 _STOPS = "    raise StopIteration\n"
 _ASKED = {

@@ -125,6 +125,17 @@ def test_number_in_every_spelling(value, spelling):
     [
         ("<answer>5</answer>\n#### 6", "answer tag", "5"),
         ("5 and 6\n#### 7 \nBye 8", "#### line", "7"),
+        ("so\n  ####7\n9", "#### line", "7"),
+        ("#### $1,234.50.\nBye 8", "#### line", "$1,234.50."),
+        ("#### -3%\nBye 8", "#### line", "-3%"),
+        ("#### 1\n#### 2\nBye 8", "#### line", "2"),
+        ("#### Final Answer\n42", "last line", "42"),
+        ("#### Step 2\nmore\nThe answer is 42.", "last line", "The answer is 42."),
+        ("#### 2. Add them\nThis gives 42", "last line", "This gives 42"),
+        ("#### 5\n#### Step 3\nso it is", "#### line", "5"),
+        ("See item #### 3 of the list\nand 42", "last line", "and 42"),
+        ("##### 3\n42", "last line", "42"),
+        ("####\n42", "last line", "42"),
         ("the total is 5\nThank you.", "last line", "the total is 5"),
         ("none", "last line", "none"),
     ],
@@ -263,14 +274,14 @@ def test_hostile_texts_take_linear_time():
     code = (
         "import sys\n"
         "from unmask.tasks.extract import *\n"
-        "from unmask.tasks.scoring.code import CODE_LIMIT, completion\n"
+        "from unmask.tasks.code_answers import CODE_LIMIT, find_completion\n"
         "from unmask.tasks.task import TEXT_LIMIT\n"
         "for unit in eval(sys.stdin.read()):\n"
         "    text = unit * (TEXT_LIMIT // len(unit)) + 'x'\n"
         "    for read in (find_answer, find_number, parse_number, parse_spans, parse_items, parse_closing_tags, "
         "parse_object):\n"
         "        read(text), read(text + '</answer>')\n"
-        '    completion(text[:CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
+        '    find_completion(text[:CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
     )
     subprocess.run([sys.executable, "-c", code], input=repr(HOSTILE), text=True, check=True, timeout=300)
 

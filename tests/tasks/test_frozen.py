@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, example_line, explain, find_task, own_task, score, words
+from unmask.tasks.code_answers import find_completion
 from unmask.tasks.draw import Draw, canonical, digest
-from unmask.tasks.scoring.code import completion
 from unmask.train.texts import write_arithmetic, write_code, write_english
 
 FILE = Path(__file__).with_name("frozen.json")
@@ -139,7 +139,7 @@ def official_hashes(name: str, data: Path) -> Hashes:
         found = []
         for row in rows:
             head = str(row.constraints["prompt"])
-            extraction = completion(write(head, row.target), head, str(row.constraints["entry_point"]))
+            extraction = find_completion(write(head, row.target), head, str(row.constraints["entry_point"]))
             found.append(json.dumps(asdict(extraction), sort_keys=True))
         yield f"code/{kind}", hash_of(found)
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.tasks import SPLITS, TASKS, ChangedData, MissingData, find_task, official, score, score_all
+from unmask.tasks.code_answers import CODE_LIMIT, find_completion
 from unmask.tasks.extract import squeeze
 from unmask.tasks.official import (
     DATA_VARIABLE,
@@ -24,7 +25,6 @@ from unmask.tasks.official import (
     intended_schema,
     read_rows,
 )
-from unmask.tasks.scoring.code import CODE_LIMIT, completion
 from unmask.tasks.task import TEXT_LIMIT
 
 FILES = {"gsm8k": GSM8K_TEST, "humaneval": HUMANEVAL_FILE, "json-mode-eval": JSON_MODE_EVAL_FILE}
@@ -225,8 +225,8 @@ def test_every_canonical_solution_is_extracted(data):
         solution = example.target
         want = squeeze(solution)
         for text in (solution, solution.strip(), f"Sure:\n```python\n{solution}```\nThat is it."):
-            assert squeeze(completion(text, head, entry).normalised) == want, example.id
-        whole = completion(f"Here:\n```python\n{head}{solution}```", head, entry).normalised
+            assert squeeze(find_completion(text, head, entry).normalised) == want, example.id
+        whole = find_completion(f"Here:\n```python\n{head}{solution}```", head, entry).normalised
         assert want in squeeze(whole)
         compile(head + whole, "whole", "exec")
 
@@ -256,7 +256,7 @@ def completions(data, wrapping, written):
     for example in problems(data):
         head, entry = (str(example.constraints[key]) for key in ("prompt", "entry_point"))
         text = wrapping.replace("{}", written(head, example.target, entry))
-        yield example.id, head, example.target, completion(text, head, entry).normalised
+        yield example.id, head, example.target, find_completion(text, head, entry).normalised
 
 
 @pytest.mark.parametrize("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)

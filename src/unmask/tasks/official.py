@@ -17,10 +17,9 @@ from typing import Any, NoReturn
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.files import format_path, open_file, os_error_text
 from unmask.base.json_files import parse_json
-from unmask.tasks import scorers
+from unmask.tasks import code_answers, scorers
 from unmask.tasks.draw import Json, canonical
 from unmask.tasks.extract import spell_json
-from unmask.tasks.scoring import programs
 from unmask.tasks.splits import cut_ids
 from unmask.tasks.task import TRAINING, DataDir, Example, Scorer, Task, split_counts
 
@@ -329,13 +328,14 @@ GSM8K = _official(
     source="official",
     output="numeric answer",
     counts=split_counts(100, 200, 1019),
-    version="1",
+    version="2",
+    prompts_version="1",
     training_file=GSM8K_TRAIN,
 )
 HUMANEVAL = _official(
     "humaneval",
     "HumanEval",
-    Scorer("test pass", programs.judge, programs.judge_all),
+    Scorer("test pass", code_answers.score_program, code_answers.score_programs),
     HUMANEVAL_FILE,
     humaneval_example,
     max_new_tokens=256,

@@ -128,21 +128,20 @@ PROBLEMS = {
 
 
 def _checked(case: Case, folder: Path, made: Made) -> Failure | None:
-    """Whatever a completion does once it was called counts as failed, in every kind of sandbox there is."""
-    from unmask.tasks.sandbox import available_modes, check_completion
+    """Whatever a completion does once it was called counts as failed."""
+    from unmask.tasks.sandbox import check_completion
 
-    kinds = [mode.split(":")[0].split()[0] for mode in available_modes()]
     forged = {name: ("assert candidate(2) == 4", body) for name, body in FORGED.items()}
-    tries = [(name, kind) for name in (*PROBLEMS, *forged) for kind in dict.fromkeys(kinds)]
+    tries = PROBLEMS | forged
     turns, now = divmod(case.number, len(KINDS))
     before = [at for at, kind in enumerate(KINDS) if kind is _checked]
-    name, kind = tries[(turns * len(before) + before.index(now)) % len(tries)]
-    check, body = (PROBLEMS | forged)[name]
+    name = list(tries)[(turns * len(before) + before.index(now)) % len(tries)]
+    check, body = tries[name]
     problem = {"prompt": "def f(x):\n", "entry_point": "f", "test": f"def check(candidate):\n    {check}\n"}
-    verdict = check_completion(problem, body, mode=kind)
-    if verdict.status in ("fail", "error", "timeout"):
+    result = check_completion(problem, body)
+    if result.status in ("fail", "error", "timeout"):
         return None
-    return Failure(f"{name}, {kind}: {verdict.status} ({verdict.detail})")
+    return Failure(f"{name}: {result.status} ({result.detail})")
 
 
 SAYS = """

@@ -1,4 +1,4 @@
-"""Programs and completions that attack the sandbox, in every mode that this machine has."""
+"""Programs and completions that attack the sandbox, in every isolation that this machine has."""
 
 import random
 from collections.abc import Sequence
@@ -12,20 +12,22 @@ ONCE_OUT = ("fcntl F_SETOWN", "dnotify", "socketpair, then sendto", "frame by ha
 
 
 def not_run() -> Sequence[str]:
-    """Modes that the kernel or the user's rights do not allow."""
-    return [f"sandbox mode {mode}: {why}" for mode, why in sandbox.missing().items()]
+    """Isolations that this machine does not have."""
+    return [f"sandbox: no {name} here" for name in sandbox.OPEN if name not in sandbox.isolations()]
 
 
 def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
-    """An attack and a mode; each pair comes once before any comes again, those that once got out first."""
-    pairs = [(attack, mode) for attack in sandbox.ATTACKS for mode in sandbox.modes()]
+    """An attack and an isolation; each pair comes once before any comes again, those that once got out first."""
+    pairs = [(attack, isolation) for attack in sandbox.ATTACKS for isolation in sandbox.isolations()]
+    if not pairs:
+        return None
     random.Random(case.seed).shuffle(pairs)
     pairs.sort(key=lambda pair: pair[0].name not in ONCE_OUT)
-    attack, mode = pairs[case.number % len(pairs)]
-    outcome = sandbox.run(attack, mode)
+    attack, isolation = pairs[case.number % len(pairs)]
+    outcome = sandbox.run(attack, isolation)
     if outcome.result != "escaped":
         return None
-    return Failure(f"{attack.goal}: {attack.name!r} got out of {mode!r}: {outcome.detail}")
+    return Failure(f"{attack.goal}: {attack.name!r} got out of {isolation!r}: {outcome.detail}")
 
 
-GOAL = Goal("sandbox", "hostile programs in every mode", try_case, sample=32, not_run=not_run)
+GOAL = Goal("sandbox", "hostile programs in every isolation", try_case, sample=32, not_run=not_run)

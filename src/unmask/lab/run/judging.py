@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from unmask.base.errors import ConfigError
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.base.files import storable
 from unmask.tasks import Example, Verdict, score_all
 
@@ -92,6 +92,9 @@ def scores(pairs: Sequence[tuple[str, Example]], jobs: int | None, scoring: str 
     """Utility and reason of each answer; NaN where the evaluator is not there."""
     try:
         verdicts = score_all(pairs, jobs)
+    except UnknownName:
+        # A misspelt setting of the sandbox: no answer was judged, and none could be.
+        raise
     except ConfigError as error:
         # Something that scoring needs is not installed. Answers it does not take to judge get their verdict.
         return [_score(pair, error, scoring) for pair in pairs]

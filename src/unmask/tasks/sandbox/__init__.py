@@ -1,34 +1,338 @@
 """Run the Python that a model wrote, and find out whether it passes its tests.
 
-A completion is hostile until shown otherwise. It runs in an interpreter of its own behind the strongest walls this
-machine offers, and every result names them (`mode`). What decides is never in reach of the completion: the tests run
-in another process, which asks it for values. `docs/sandbox.md` says what each mode guarantees and what none does.
+A completion is hostile until shown otherwise. It runs in an interpreter of its own that can read the standard library
+and nothing else, write nothing, start nothing and reach nobody. What decides is never in reach of the completion: the
+tests run in another process, which asks it for values. `docs/sandbox.md` says what is promised and what is not.
 
-    verdict = check_completion(problem, completion)     # problem: prompt, test, entry_point
-    verdict.status                                      # pass, fail, error, timeout or unavailable
+    result = check_completion(problem, completion)     # problem: prompt, test, entry_point
+    result.status                                      # pass, fail, error, timeout or unavailable
 
 `unavailable` is trouble of the evaluator, not of the completion, and must not be scored.
 """
 
-from unmask.tasks.sandbox.checks import (
-    ProgramResult,
-    SandboxVerdict,
-    Status,
-    available_modes,
-    check_completion,
-    check_many,
-    run_program,
-)
-from unmask.tasks.sandbox.limits import DEFAULT, Limits
+import contextlib
+import functools
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from unmask.base.errors import UnknownName, require
+from unmask.base.files import storable
+from unmask.tasks.sandbox import confine
 
 __all__ = [
     "DEFAULT",
+    "ISOLATIONS",
+    "Isolation",
     "Limits",
-    "ProgramResult",
-    "SandboxVerdict",
+    "SandboxResult",
     "Status",
-    "available_modes",
+    "Unavailable",
     "check_completion",
     "check_many",
-    "run_program",
+    "choose_isolation",
 ]
+
+Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
+SETUP_S = 60.0
+"""Starting an interpreter is not the completion's time; longer is trouble."""
+TICK_S = 0.1
+"""How soon a cancelled run notices."""
+VARIABLE = "UNMASK_SANDBOX"
+"""Environment variable: name of the isolation to use where a call names none."""
+
+
+class Unavailable(Exception):
+    """Trouble of the evaluator. Becomes the status `unavailable`."""
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What keeps a completion in."""
+
+    name: str
+    opt_in: bool = False
+    """Whether it is used only by name."""
+
+
+ISOLATIONS = {
+    "landlock": Isolation("landlock"),
+    "bubblewrap": Isolation("bubblewrap"),
+    "off": Isolation("off", opt_in=True),
+}
+"""`landlock` and `bubblewrap` hold files back; system calls are filtered in both. `off`: a process and limits alone."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may use."""
+
+    wall_s: float = 10.0
+    """Seconds on the clock, from the moment the completion starts."""
+    cpu_s: float = 5.0
+    """Seconds of processor time, in whole seconds, rounded up."""
+    memory_mb: int = 512
+    """Address space."""
+
+    def __post_init__(self) -> None:
+        for name in ("wall_s", "cpu_s"):
+            value = getattr(self, name)
+            ok = isinstance(value, int | float) and 0 < value < math.inf
+            require(ok, name, value, "a number of seconds above 0", "10 is plenty for HumanEval")
+        most = (1 << 20) - 1
+        ok = isinstance(self.memory_mb, int) and not isinstance(self.memory_mb, bool) and 64 <= self.memory_mb <= most
+        require(ok, "memory_mb", self.memory_mb, f"a whole number from 64 to {most}", "the default is 512")
+
+
+DEFAULT = Limits()
+
+
+@dataclass(frozen=True)
+class SandboxResult:
+    """What came of one completion."""
+
+    status: Status
+    """`fail`: a test said no. `error`: the completion broke. `unavailable`: the evaluator did; do not score it."""
+    detail: str
+    isolation: str
+    """Name of the isolation, for the report; `none` where there is none to use."""
+    wall_s: float
+    """Seconds from the start of the completion to the decision."""
+
+
+def choose_isolation(name: str | None = None) -> Isolation:
+    """Return the isolation of that name, or of `UNMASK_SANDBOX`, or else the first that this machine has.
+
+    A misspelt name is refused. Nothing weaker is taken where there is none: that is `Unavailable`.
+    """
+    name = name or os.environ.get(VARIABLE) or None
+    if name is not None:
+        if name not in ISOLATIONS:
+            raise UnknownName(f"isolation of the sandbox ({VARIABLE})", name, ISOLATIONS)
+        return ISOLATIONS[name]
+    try:
+        confine.landlock_version()
+    except OSError as error:
+        if shutil.which("bwrap"):
+            return ISOLATIONS["bubblewrap"]
+        raise Unavailable(
+            f"no sandbox works here (landlock: {error}; bubblewrap: bwrap is not installed); {VARIABLE}=off runs "
+            "completions without one"
+        ) from None
+    return ISOLATIONS["landlock"]
+
+
+def check_completion(
+    problem: Mapping[str, Any], completion: str, limits: Limits = DEFAULT, *, isolation: str | None = None
+) -> SandboxResult:
+    """Find out whether `prompt + completion` passes `test`, which defines `check(candidate)`."""
+    return check_many([(problem, completion)], 1, limits=limits, isolation=isolation)[0]
+
+
+def check_many(
+    items: Iterable[tuple[Mapping[str, Any], str]],
+    workers: int = 2,
+    on_done: Callable[[int, SandboxResult], None] | None = None,
+    limits: Limits = DEFAULT,
+    *,
+    isolation: str | None = None,
+) -> list[SandboxResult]:
+    """Check pairs of problem and completion, several at a time; the results come in the order of the pairs.
+
+    `on_done(index, result)` is called in this thread as each one ends. If anything is raised meanwhile, a
+    `KeyboardInterrupt` for instance, all that still runs is killed before it goes on.
+    """
+    require(isinstance(workers, int) and workers >= 1, "workers", workers, "1 or more", "try the number of cores")
+    pairs = list(items)
+    for problem, completion in pairs:
+        row = isinstance(problem, Mapping)
+        require(row, "problem", problem, "a mapping of prompt, test and entry_point", "pass a problem of HumanEval")
+        require(isinstance(completion, str), "completion", completion, "a text", "pass what completes the prompt")
+    cancel, results = threading.Event(), dict[int, SandboxResult]()
+    try:
+        chosen: Isolation | None = choose_isolation(isolation)
+    except Unavailable as trouble:
+        chosen, reason = None, str(trouble)
+
+    def check(problem: Mapping[str, Any], completion: str) -> SandboxResult:
+        if chosen is None:
+            return SandboxResult("unavailable", reason, "none", 0.0)
+        return run(problem, completion, limits, chosen, cancel)
+
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            futures = {pool.submit(check, *pair): index for index, pair in enumerate(pairs)}
+            for future in as_completed(futures):
+                index = futures[future]
+                results[index] = future.result()
+                if on_done:
+                    on_done(index, results[index])
+        except BaseException:
+            cancel.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return [results[index] for index in range(len(pairs))]
+
+
+def run(
+    problem: Mapping[str, Any],
+    completion: str,
+    limits: Limits,
+    isolation: Isolation,
+    cancel: threading.Event,
+    output: int = subprocess.DEVNULL,
+) -> SandboxResult:
+    """Check one completion; what it prints goes to `output`. Never raises for what goes wrong in there."""
+    for key in ("prompt", "test", "entry_point"):
+        if not isinstance(problem.get(key), str):
+            return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation.name, 0.0)
+    tests = {key: problem[key] for key in ("prompt", "test", "entry_point")}
+    try:
+        with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as work:
+            job = {
+                "program": problem["prompt"] + completion,
+                "entry_point": problem["entry_point"],
+                "isolation": isolation.name,
+                "work": work,
+                "readable": readable_paths() if isolation.name == "landlock" else (),
+                "cpu_s": limits.cpu_s,
+                "memory_mb": limits.memory_mb,
+            }
+            # The tests are a frame of their own, which is read after the process of the completion was forked.
+            frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
+            status, detail, wall_s = _run_child(_command(isolation, work), frames, limits, isolation, cancel, output)
+    except OSError as error:
+        status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
+    return SandboxResult(status, storable(detail), isolation.name, wall_s)
+
+
+def _run_child(
+    command: list[str],
+    frames: Iterable[bytes],
+    limits: Limits,
+    isolation: Isolation,
+    cancel: threading.Event,
+    output: int,
+) -> tuple[Status, str, float]:
+    """Start the interpreter, send it the job, await the outcome, and end all of it."""
+    # Sockets, because a pipe of ours can be opened by any process of the same user, through /proc.
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=subprocess.PIPE,
+                env=_ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
+        try:
+            ours.settimeout(SETUP_S)
+            with contextlib.suppress(ConnectionError):
+                ours.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+            status, detail, wall_s = _await_outcome(ours, limits, isolation, cancel)
+        finally:
+            # Whatever is raised on the way, nothing goes on running: the filter keeps all of it in this group.
+            os.killpg(process.pid, signal.SIGKILL)
+            _, errors = process.communicate()
+    if detail == _NOT_STARTED:
+        detail += errors.decode("utf-8", "replace").strip()[-500:] or f"exit code {process.returncode}"
+    return status, detail, wall_s
+
+
+def _await_outcome(
+    ours: socket.socket, limits: Limits, isolation: Isolation, cancel: threading.Event
+) -> tuple[Status, str, float]:
+    """Read events until there is a decision or time is up; return status, detail and seconds."""
+    started_at, deadline, pending = 0.0, time.monotonic() + SETUP_S, b""
+
+    def outcome(status: Status, detail: str) -> tuple[Status, str, float]:
+        return status, detail, time.monotonic() - started_at if started_at else 0.0
+
+    while not cancel.is_set():
+        left = deadline - time.monotonic()
+        if left <= 0 and started_at:
+            return outcome("timeout", f"no answer within {limits.wall_s:g} s")
+        if left <= 0:
+            return outcome("unavailable", f"sandbox: not ready after {SETUP_S:g} s")
+        ours.settimeout(min(TICK_S, left))
+        try:
+            data = ours.recv(1 << 16)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            data = b""
+        if not data:
+            break
+        *lines, pending = (pending + data).split(b"\n")
+        for event in map(json.loads, lines):
+            if "ready" in event:
+                started_at = time.monotonic()
+                deadline = started_at + limits.wall_s
+            elif "trouble" in event:
+                return outcome("unavailable", event["trouble"])
+            else:
+                return outcome(event["status"], event["detail"])
+    if cancel.is_set():
+        return outcome("unavailable", "cancelled")
+    if not started_at:
+        return outcome("unavailable", _NOT_STARTED)
+    if isolation.opt_in:
+        return outcome("error", "the process that checks was ended; without isolation a completion can do that")
+    return outcome("unavailable", "sandbox: the process that checks ended without a verdict")
+
+
+_NOT_STARTED = "sandbox: the interpreter did not start: "
+# `-P -s -S` and an empty environment isolate like `-I`, which would not let the hash seed be fixed. It is fixed so that
+# a completion that depends on the order of a set gets the same verdict every time. One arena: glibc would reserve 64 MB
+# of the limited address space for each more, and how many depends on contention.
+_FLAGS = ("-P", "-s", "-S", "-B", "-X", "utf8")
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
+_FOLDER = str(Path(__file__).parent)
+# A package of the same modules without this file, which would import the library.
+_START = f"""
+import sys
+sys.modules["sandbox"] = package = type(sys)("sandbox")
+package.__path__ = [{_FOLDER!r}]
+from sandbox.child import main
+main()
+"""
+
+
+def _command(isolation: Isolation, work: str) -> list[str]:
+    """Return how to start the interpreter that runs us, without anything that was installed for it."""
+    python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
+    command = [python, *_FLAGS, "-c", _START]
+    if isolation.name != "bubblewrap":
+        return command
+    bwrap = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"]
+    bwrap += ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
+    for path, files in readable_paths():
+        bwrap += ["--ro-bind", path, path] if files else ["--dir", path]
+    for path in (python, _FOLDER):
+        bwrap += ["--ro-bind", path, path]
+    for name in ("null", "zero", "full", "random", "urandom"):
+        bwrap += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    # A folder in memory in place of the one on disk.
+    return [*bwrap, "--size", str(confine.FILE_BYTES), "--tmpfs", work, "--remount-ro", "/", "--chdir", "/", *command]
+
+
+@functools.cache
+def readable_paths() -> list[tuple[str, bool]]:
+    """List what a completion may read, once per process."""
+    return confine.readable_paths()

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.cases import each_case
-from unmask.tasks.scoring import code
+from unmask.tasks.code_answers import CODE_LIMIT, code_stretches, find_completion, is_prose
+from unmask.tasks.task import TEXT_LIMIT
 
 HEAD = 'import math\n\n\ndef double_all(xs):\n    """Double every number."""\n'
 BODY = "    ys = []\n    for x in xs:\n        ys.append(2 * x)\n\n    return ys\n"
@@ -17,7 +18,7 @@ PROSE = "This doubles every number: it's simple.\n"
 
 def result(text: str) -> list[int]:
     """What the completed function makes of [1, 2]."""
-    completion = code.completion(text, HEAD, "double_all")
+    completion = find_completion(text, HEAD, "double_all")
     namespace: dict = {}
     exec(HEAD + completion.normalised, namespace)
     return namespace["double_all"]([1, 2])
@@ -115,7 +116,7 @@ WRAPPINGS = {
 @each_case("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
 @each_case("text", BROKEN.values(), ids=BROKEN)
 def test_broken_code_is_not_repaired(text, wrapping):
-    completion = code.completion(wrapping.replace("{}", text), HEAD, "double_all")
+    completion = find_completion(wrapping.replace("{}", text), HEAD, "double_all")
     assert completion.normalised
     with pytest.raises(SyntaxError):
         compile(HEAD + completion.normalised, "completed", "exec")
@@ -126,21 +127,21 @@ def test_broken_code_is_not_repaired(text, wrapping):
 def test_every_line_of_the_code_stays(text, wrapping):
     """Nothing inside the stretch that is taken for code is left out or changed, but for its indentation."""
     whole = wrapping.replace("{}", text)
-    completion = code.completion(whole, HEAD, "double_all")
+    completion = find_completion(whole, HEAD, "double_all")
     kept = [line.strip() for line in completion.normalised.split("\n") if line.strip()]
     assert kept == [line.strip() for line in completion.extracted.split("\n") if line.strip()]
     assert all(line in whole for line in kept)
 
 
 def test_a_closed_block_is_code_from_end_to_end():
-    completion = code.completion(f"```python\n{HEAD}{BODY}This is prose.\n```", HEAD, "double_all")
+    completion = find_completion(f"```python\n{HEAD}{BODY}This is prose.\n```", HEAD, "double_all")
     with pytest.raises(SyntaxError):
         compile(HEAD + completion.normalised, "completed", "exec")
 
 
 @pytest.mark.parametrize("text", ["I cannot do that.", "Sure!\n\nHere it is:", "- first\n- second", ">>> 3\nDone"])
 def test_prose_alone_is_no_code(text):
-    completion = code.completion(text, HEAD, "double_all")
+    completion = find_completion(text, HEAD, "double_all")
     assert (completion.how, completion.normalised) == ("nothing", "")
 
 
@@ -159,12 +160,12 @@ def test_of_several_stretches_the_last_that_defines_the_function_counts():
         ("", "nothing"),
         (" \n ", "nothing"),
         ("```\n```", "nothing"),
-        ("x" * (code.CODE_LIMIT + 1), "too long"),
-        ("x" * (code.TEXT_LIMIT + 1), "too long"),
+        ("x" * (CODE_LIMIT + 1), "too long"),
+        ("x" * (TEXT_LIMIT + 1), "too long"),
     ],
 )
 def test_how(text, how):
-    assert code.completion(text, HEAD, "double_all").how == how
+    assert find_completion(text, HEAD, "double_all").how == how
 
 
 @pytest.mark.parametrize(
@@ -178,17 +179,124 @@ def test_how(text, how):
     ],
 )
 def test_mistakes_stay_mistakes(mistake):
-    completion = code.completion(mistake, HEAD, "double_all")
+    completion = find_completion(mistake, HEAD, "double_all")
     with pytest.raises(SyntaxError):
         ast.parse(HEAD + completion.normalised)
 
 
 def test_a_nul_character_is_no_python():
-    assert code.completion("    return '\x00'\n", HEAD, "double_all").normalised
+    assert find_completion("    return '\x00'\n", HEAD, "double_all").normalised
 
 
 @given(
     st.text(max_size=200) | st.lists(st.sampled_from(["    ", "\n", "def ", "f", "(", ":", "```", "x"])).map("".join)
 )
 def test_nothing_raises(text):
-    assert isinstance(code.completion(text, HEAD, "f").normalised, str)
+    assert isinstance(find_completion(text, HEAD, "f").normalised, str)
+
+
+# Prose told from code by its looks
+
+PROSE_LINES = [
+    "Here is the code:",
+    "This doubles every number: it's simple.",
+    "Note: doubled",
+    "Done",
+    "Sure!",
+    "I cannot do that.",
+    "I'm sure, it works",
+    "Example: f(2) = 4",
+    "Time complexity: O(n)",
+    "For example, the list [1, 2] gives 3.",
+    "If you call it with 3, it returns 4.",
+    "From here on it is easy.",
+    "Import the module first.",
+    "Class names are free",
+    "Explanation - in short",
+    "- first, it sorts",
+    "* then it adds",
+    "1. Sort the list.",
+    "2) Add.",
+    "> quoted",
+    ">>> f(3)",
+    "`f` returns 3",
+    "**Explanation**",
+    "---",
+    "\u8fd9\u4e2a\u51fd\u6570\u8fd4\u56de\u4e09\u3002",
+    "\u00dcbrigens: das stimmt",
+]
+CODE_LINES = [
+    "",
+    "    Indented text is never prose.",
+    "\tTabs too",
+    "import math",
+    "imprt math",
+    "Import math",
+    "Import numpy as np",
+    "From math import sqrt",
+    "def f(x)",
+    "Def f(x):",
+    "Class Foo:",
+    "class Foo:",
+    ")",
+    "else:",
+    "@cache",
+    "# This is a comment.",
+    "FACTOR = 2",
+    "FACTOR += 2",
+    "A, B = 1, 2",
+    "A, *B = xs",
+    "N: int = 3",
+    "CACHE: dict[str, int] = {}",
+    "TABLE = [",
+    "Foo()",
+    "Foo.bar()",
+    "Foo[0] = 1",
+    "x = 5 and so on",
+    "this is lower case",
+    "retrun ys",
+    "print(3)",
+    "\u00e9 = 3",
+]
+
+
+@each_case("line", PROSE_LINES)
+def test_prose(line):
+    assert is_prose(line)
+
+
+@each_case("line", CODE_LINES)
+def test_code(line):
+    assert not is_prose(line)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'x = """\nThis is a string.\n"""',
+        'x = """It is \\"""\nThis is still one.\n"""',
+        "x = [\nTrue, False,\n]",
+        "x = {  # A bracket (in a comment\nNone: 1\n}",
+        "x = '('\n# Not open",
+    ],
+)
+def test_inside_strings_and_brackets_there_is_no_prose(code):
+    lines = code.split("\n")
+    assert code_stretches([*lines, "This is prose.", "and so on"]) == [lines, ["and so on"]]
+
+
+def test_stretches_are_what_is_between_prose():
+    assert code_stretches(["Sure:", "", "a = 1", "Then:", "", "", "b = 2", "Done"]) == [
+        ["", "a = 1"],
+        ["", "", "b = 2"],
+    ]
+    assert code_stretches(["Sure:", "", "Done"]) == []
+    assert code_stretches([]) == []
+
+
+@given(st.lists(st.text(alphabet="Aa \\\"'()[]#\u00e9=:.-`>", max_size=12), max_size=12))
+def test_every_line_is_prose_or_kept(lines):
+    kept = [line for stretch in code_stretches(lines) for line in stretch]
+    left = iter(lines)
+    assert all(line in left for line in kept)
+    assert all(is_prose(line) or not line.strip() for line in set(lines) - set(kept))

@@ -1,0 +1,338 @@
+"""The interpreter that runs a completion: a process that checks, and a worker forked from it that runs the code.
+
+The worker loads the completion and answers calls. The process that checks runs the tests, whose candidate sends its
+arguments to the worker and gets values back, and decides. It reads the tests after the fork, so the worker's memory
+never held them, and only it holds the socket for the outcome, a line of JSON:
+
+    {"ready": true}                     the isolation stands and the clock starts
+    {"status": ..., "detail": ...}      of the completion
+    {"trouble": ...}                    the evaluator's fault, never the completion's
+
+Nothing of the library is imported here but `confine` and `values`, which need the standard library alone.
+"""
+
+import _thread
+import builtins
+import json
+import os
+import signal
+import sys
+import time
+import types
+from typing import Any
+
+from . import confine, values
+
+ANSWER_BYTES, FRAME_BYTES = 4 << 20, 256 << 20
+"""Longest answer to one call, and longest frame of all."""
+PATIENCE_S = 0.5
+"""How long a worker whose pipe is closed has to end."""
+SWALLOWED = (StopIteration, StopAsyncIteration, AttributeError)
+"""Exceptions that Python takes for an answer: `list(map(candidate, ...))` for the end of the list, `hasattr` for no.
+
+They end the check at once, as does all that is no `Exception`; a completion could pass by raising them otherwise.
+"""
+
+
+class CheckEnded(BaseException):
+    """The outcome stands. Not an `Exception`: tests that expect one must not swallow it."""
+
+
+def main() -> None:
+    """Read the job from the socket at standard input, and report what came of the completion through it."""
+    fd = os.dup(0)
+    try:
+        check(fd)
+    except BaseException as error:
+        emit(fd, trouble=f"sandbox: {describe(error)}")
+
+
+def emit(fd: int, **event: object) -> None:
+    """Send one event. Nobody may be listening any more."""
+    os.write(fd, json.dumps(event).encode("ascii") + b"\n")
+
+
+def check(fd: int) -> None:
+    """Be the process that checks."""
+    linux = sys.platform == "linux"
+    if linux:
+        confine.die_with_parent()
+    job = json.loads(read_frame(fd, FRAME_BYTES))
+    null = os.open(os.devnull, os.O_RDWR)
+    if linux:
+        confine.lower_limits(job["memory_mb"])
+    os.chdir(job["work"])
+    if job["isolation"] == "landlock":
+        confine.restrict_files(job["readable"], job["work"])
+    calls_out, calls_in = os.pipe()
+    answers_out, answers_in = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        try:
+            work(job, calls_out, answers_in, null)
+        finally:
+            os._exit(70)
+    os.close(calls_out)
+    os.close(answers_in)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    tests = json.loads(read_frame(fd, FRAME_BYTES))
+    hello = json.loads(read_frame(answers_out, ANSWER_BYTES) or b'{"trouble": "the worker died"}')
+    if "trouble" in hello:
+        emit(fd, trouble=f"sandbox: {hello['trouble']}")
+        return
+    shut_in(job, worker)
+    emit(fd, ready=True)
+    candidate = Candidate(worker, calls_in, answers_out, job["cpu_s"])
+    try:
+        outcome = judge(tests, candidate)
+    except BaseException as error:
+        # Whatever went wrong from here on, the completion had a part in it.
+        outcome = {"status": "error", "detail": f"the process that checks failed: {describe(error)}"}
+    emit(fd, **outcome)
+    if not candidate.is_reaped:
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
+
+
+def shut_in(job: dict[str, Any], *others: int) -> None:
+    """Take away what this process does not need from here on; it may send signals to `others`."""
+    if sys.platform == "linux":
+        confine.drop_privileges()
+        confine.die_with_parent()
+        confine.hide_memory()
+    if job["isolation"] != "off":
+        confine.refuse_calls(*others)
+        confine.check_isolation(landlock=job["isolation"] == "landlock")
+
+
+# The process that checks
+
+
+class Candidate:
+    """The function under test as the tests see it: each call is a question to the worker."""
+
+    def __init__(self, worker: int, calls_in: int, answers_out: int, cpu_s: float):
+        self.worker, self.calls_in, self.answers_out, self.cpu_s = worker, calls_in, answers_out, cpu_s
+        self.called = self.is_reaped = False
+        self.raised: dict[int, tuple[BaseException, str]] = {}
+        self.outcome: dict[str, object] = {}
+        """What ended the check; nothing that the tests do afterwards changes it."""
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        try:
+            question = values.dumps([list(args), kwargs], strict=True)
+        except values.BadValue as error:
+            # Before the first call the value is the tests' own; afterwards it may be made of what the completion said.
+            wrong = f"the tests pass {error}, which the sandbox cannot hand to the completion"
+            self.end(**({"status": "fail", "detail": wrong} if self.called else {"trouble": wrong}))
+        self.called = True
+        return self.ask(question)
+
+    def ask(self, question: bytes | None = None) -> Any:
+        """Send a question, if there is one, and return the answer or raise what the completion raised."""
+        if self.outcome:
+            raise CheckEnded
+        try:
+            if question is not None:
+                send_frame(self.calls_in, question)
+            data = read_frame(self.answers_out, ANSWER_BYTES)
+            if not data:
+                raise BrokenPipeError
+            outcome, content = values.loads(data)
+            if outcome == "return":
+                return content
+            built_in, name, args, message = content
+            if outcome != "raise" or not all(isinstance(text, str) for text in (built_in, name, message)):
+                raise values.BadValue("neither returned nor raised")
+            error = rebuild(built_in, args, message)
+        except BrokenPipeError:
+            self.end(**self.ending())
+        except Exception as wrong:
+            detail = f"the completion's process sent an answer that is no answer: {describe(wrong)}"
+            self.end(status="error", detail=detail)
+        detail = f"{name}: {message}".rstrip(": ")[:500]
+        if isinstance(error, SWALLOWED) or not isinstance(error, Exception):
+            self.end(status="error", detail=f"{'the completion raised' if self.called else LOADS_NOT} {detail}")
+        self.raised[id(error)] = error, detail
+        raise error
+
+    def end(self, **outcome: object) -> None:
+        """End the check."""
+        self.outcome = outcome
+        raise CheckEnded
+
+    def ending(self) -> dict[str, object]:
+        """Say how a worker ended that does not answer: it may also be alive, with its pipe closed."""
+        stop = time.monotonic() + PATIENCE_S
+        pid = 0
+        while not pid and time.monotonic() < stop:
+            pid, status, usage = os.wait4(self.worker, os.WNOHANG)
+            time.sleep(0 if pid else 0.005)
+        if not pid:
+            return {"status": "error", "detail": "the completion's process ended or closed its files"}
+        self.is_reaped = True
+        code, used_s = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        if code == -signal.SIGXCPU or (code == -signal.SIGKILL and used_s >= self.cpu_s):
+            how = f"used up {self.cpu_s:g} s of processor time"
+            return {"status": "timeout", "detail": f"{how} before the checks were through"}
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return {"status": "error", "detail": f"the completion's process {how} before the checks were through"}
+
+
+LOADS_NOT = "the completion does not load:"
+
+
+def rebuild(built_in: str, args: Any, message: str) -> BaseException:
+    """Make an exception like the one that the completion raised, of the nearest built-in class."""
+    kind = getattr(builtins, built_in)
+    if not issubclass(kind, BaseException):
+        raise values.BadValue("an exception of no class")
+    try:
+        error: BaseException = kind(*args)
+    except Exception:
+        # It takes other arguments than it keeps.
+        error = Exception(message)
+    return error
+
+
+def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
+    """Run the tests on the candidate, and say what came of it."""
+    try:
+        run_check = prepare(tests, candidate)
+    except BaseException as error:
+        return {"trouble": f"the problem itself is broken: {describe(error)}"}
+    try:
+        candidate.ask()
+    except CheckEnded:
+        return candidate.outcome
+    except Exception as error:
+        return {"status": "error", "detail": f"{LOADS_NOT} {candidate.raised[id(error)][1]}"}
+    try:
+        run_check(candidate)
+    except BaseException as error:
+        if candidate.outcome:
+            return candidate.outcome
+        if id(error) in candidate.raised:
+            return {"status": "error", "detail": f"the completion raised {candidate.raised[id(error)][1]}"}
+        if not candidate.called:
+            return {"trouble": f"the tests failed before they called the completion: {describe(error)}"}
+        return {"status": "fail", "detail": f"{describe(error)}{place(error, tests['test'])}"}
+    return candidate.outcome or {"status": "pass", "detail": "all checks passed"}
+
+
+def prepare(tests: dict[str, str], candidate: Candidate) -> Any:
+    """Define what the tests need: helpers from the prompt, the entry point under its own name, and `check`."""
+    names: dict[str, Any] = {"__name__": "checks"}
+    try:
+        prompt = compile(tests["prompt"], "<prompt>", "exec")
+    except SyntaxError:
+        # A signature without a docstring is not yet a function.
+        prompt = compile(tests["prompt"] + "\n    pass\n", "<prompt>", "exec")
+    exec(prompt, names)
+    names[tests["entry_point"]] = candidate
+    exec(compile(tests["test"], "<test>", "exec"), names)
+    return names["check"]
+
+
+def place(error: BaseException, source: str) -> str:
+    """Return the line of the tests at which an exception came up."""
+    line, step = 0, error.__traceback__
+    while step:
+        if step.tb_frame.f_code.co_filename == "<test>":
+            line = step.tb_lineno
+        step = step.tb_next
+    text = source.split("\n")[line - 1].strip()
+    return f" (line {line} of the tests: {text[:200]})" if line else ""
+
+
+# The worker
+
+
+def work(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> None:
+    """Be the worker: shut this process in, then load the completion and answer one call after the other."""
+    try:
+        # Every file is closed but the two pipes, which become 3 and 4; output goes where it went before. The pipes'
+        # own numbers are higher: what was opened first took the lower ones.
+        os.dup2(null, 0)
+        os.dup2(1, 2)
+        calls_out, answers_in = os.dup2(calls_out, 3), os.dup2(answers_in, 4)
+        os.closerange(5, confine.OPEN_FILES)
+        if sys.platform == "linux":
+            confine.lower_worker_limits(job["cpu_s"])
+            _thread.stack_size(confine.STACK_BYTES)
+        shut_in(job)
+        os.environ.clear()
+        sys.argv = [""]
+    except BaseException as error:
+        send_frame(answers_in, json.dumps({"trouble": describe(error)}).encode())
+        return
+    send_frame(answers_in, b"{}")
+    sys.modules["completion"] = module = types.ModuleType("completion")
+    entry_point = job["entry_point"]
+
+    def load() -> None:
+        exec(compile(job["program"], "<completion>", "exec"), module.__dict__)
+        if not callable(module.__dict__.get(entry_point)):
+            raise NameError(f"there is no function {entry_point!r} after the completion has run")
+
+    send_frame(answers_in, attempt(load))
+    while question := read_frame(calls_out, FRAME_BYTES):
+        args, kwargs = values.loads(question)
+        send_frame(answers_in, attempt(lambda a, k: getattr(module, entry_point)(*a, **k), args, kwargs))
+
+
+def attempt(action: Any, *arguments: object) -> bytes:
+    """Return the answer to one call: what it returned, or what it raised."""
+    try:
+        return values.dumps(["return", action(*arguments)], strict=False)
+    except BaseException as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
+        name, words = type(error).__name__, message(error)
+        try:
+            answer = values.dumps(["raise", [kinds[0], name, list(error.args), words]], strict=False)
+            if len(answer) <= ANSWER_BYTES:
+                return answer
+        except BaseException:
+            pass
+        return values.dumps(["raise", [kinds[0], name[:100], [words[:400]], words[:400]]], strict=False)
+
+
+# Frames, and errors in words
+
+
+def send_frame(fd: int, data: bytes) -> None:
+    """Write a length and a content."""
+    rest = memoryview(len(data).to_bytes(4, "big") + data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def read_frame(fd: int, most: int) -> bytes:
+    """Read the next frame; empty at the end of the stream."""
+    size = int.from_bytes(read_exactly(fd, 4), "big")
+    if size > most:
+        raise values.BadValue(f"{size} bytes where {most} are allowed")
+    return read_exactly(fd, size)
+
+
+def read_exactly(fd: int, size: int) -> bytes:
+    """Read so many bytes; none if the stream ends before."""
+    parts: list[bytes] = []
+    while size and (part := os.read(fd, min(size, 1 << 16))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts) if not size else b""
+
+
+def message(error: BaseException) -> str:
+    """Return the beginning of what an exception says; its class may be the completion's own, and fail at that."""
+    try:
+        return str(error)[:10_000]
+    except BaseException:
+        return "(no message)"
+
+
+def describe(error: BaseException) -> str:
+    """Return the class of an exception and the beginning of its message."""
+    return f"{type(error).__name__}: {message(error)}".rstrip(": ")[:500]

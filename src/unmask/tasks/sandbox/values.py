@@ -1,0 +1,106 @@
+"""Plain values as JSON, so that an answer can leave the worker without taking behaviour along.
+
+Types survive where `==` or a test can tell them apart: a tuple is not a list. A value of another class arrives as the
+built-in it derives from or, failing that, as an `Opaque`, which equals nothing but itself: an `__eq__` that always says
+yes stays behind. Imported by the interpreter that runs a completion: it needs the standard library alone.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+DEPTH = 100
+"""Levels of nesting that cross the pipe."""
+ITEMS = 100_000
+"""Values that an iterator is asked for. It is run out, so that `list(answer)` in a test works as on the original."""
+
+
+class BadValue(Exception):
+    """A value that cannot cross the pipe, or that came across it damaged."""
+
+
+class Opaque:
+    """Stand-in for a value of a type that does not cross the pipe."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name} object>"
+
+
+def dumps(value: object, *, strict: bool) -> bytes:
+    """Encode a value. A type that does not cross is an error if `strict`, else it becomes opaque."""
+    return json.dumps(_encode(value, strict, 0), separators=(",", ":")).encode("ascii")
+
+
+def loads(data: bytes) -> Any:
+    """Decode what a process we do not trust has sent; anything odd is a `BadValue`."""
+    try:
+        return _decode(json.loads(data), 0)
+    except Exception as error:
+        raise BadValue(f"unreadable value ({type(error).__name__})") from None
+
+
+def _encode(value: Any, strict: bool, depth: int) -> Any:
+    """Return the JSON form: scalars as they are, everything else as `[kind, content]`."""
+    if depth > DEPTH:
+        raise BadValue(f"a value nested more than {DEPTH} levels deep")
+    if value is None or isinstance(value, bool):
+        return value
+    # Methods of the base classes throughout, because a subclass may have changed its own.
+    if isinstance(value, int):
+        number = int.__int__(value)
+        # Many digits are slow to read in decimal, and Python refuses to beyond a point.
+        return number if number.bit_length() <= 64 else ["integer", hex(number)]
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes):
+        return ["bytes", bytes.hex(value)]
+    for kind, (base, parts, _) in _NESTED.items():
+        if isinstance(value, base):
+            return [kind, [_encode(part, strict, depth + 1) for part in parts(value)]]
+    if isinstance(value, Iterator):
+        items = list(islice(value, ITEMS + 1))
+        if len(items) > ITEMS:
+            raise BadValue(f"an iterator of more than {ITEMS} values")
+        return ["iterator", [_encode(item, strict, depth + 1) for item in items]]
+    name = str(type(value).__name__)[:100]
+    if strict:
+        raise BadValue(f"a value of type {name}")
+    return ["opaque", name]
+
+
+def _decode(data: Any, depth: int) -> Any:
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    kind, content = data
+    if depth > DEPTH:
+        raise BadValue("too deep")
+    if kind in _SCALARS and isinstance(content, str):
+        return _SCALARS[kind](content)
+    parts = [_decode(part, depth + 1) for part in content]
+    return iter(parts) if kind == "iterator" else _NESTED[kind][2](parts)
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "integer": lambda text: int(text, 16),
+    "bytes": bytes.fromhex,
+    "opaque": Opaque,
+}
+_NESTED: dict[str, tuple[type, Callable[[Any], Iterable[Any]], Callable[[list[Any]], Any]]] = {
+    "list": (list, list.__iter__, list),
+    "tuple": (tuple, tuple.__iter__, tuple),
+    "dict": (dict, lambda value: [part for pair in dict.items(value) for part in pair], lambda flat: _pair_up(flat)),
+    "set": (set, set.__iter__, set),
+    "frozenset": (frozenset, frozenset.__iter__, frozenset),
+    "range": (range, lambda value: (value.start, value.stop, value.step), lambda parts: range(*parts)),
+    "complex": (complex, lambda value: (value.real, value.imag), lambda parts: complex(*parts)),
+}
+
+
+def _pair_up(flat: list[Any]) -> dict[Any, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
