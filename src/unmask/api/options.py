@@ -144,13 +144,13 @@ class LikelihoodOptions(MethodOptions):
         "best order of the text's tokens.",
     )
     tokens_per_step: int = Field(
-        1, ge=1, le=100_000, description="Of the method's schedule; 1 is the usual perplexity."
+        1, ge=1, le=100_000, description="Tokens in a step of the method's schedule; 1 is the usual perplexity."
     )
     temperature: float = Field(
         1.0,
         gt=0,
         lt=float("inf"),
-        description="At which tokens are drawn; 1 is the model itself.",
+        description="Temperature at which tokens are drawn; 1 is the model itself.",
         json_schema_extra={"allowed": "above 0, finite", "hint": "1 is the model itself"},
     )
     samples: int | None = Field(
