@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -248,10 +249,10 @@ def test_the_least_recently_used_shape_goes_and_is_recorded_again_at_once(transf
     graphs = PassGraphs(transformer("llada"), limit=2)
     for rows in (1, 2, 1, 2, 3, 1, 3):
         graphs(*batch(rows, 4))
-    assert [key[0][0] for key in graphs.kept] == [1, 3]
+    assert [key[1][0][0] for key in graphs.kept] == [1, 3]
     assert len(events) == 3
     graphs(*batch(2, 4))
-    assert [key[0][0] for key in graphs.kept] == [3, 2]
+    assert [key[1][0][0] for key in graphs.kept] == [3, 2]
     assert len(events) == 4
 
 
@@ -280,7 +281,7 @@ def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transform
         assert torch.equal(graphs(*refused).x_BNH, expected.x_BNH)
         graphs(*batch(3, 4))
         graphs(*batch(3, 4))
-    assert [key[0][0] for key in graphs.kept] == [3]
+    assert [key[1][0][0] for key in graphs.kept] == [3]
 
 
 def twice(graphs, values):
@@ -316,6 +317,10 @@ def test_too_little_memory_for_a_capture(transformer, events, monkeypatch):
     assert said[0].endswith("not as a recorded graph: CUDA out of memory. Tried to allocate 1.00 GiB.")
 
 
+class Working(PlainOps):
+    """Kernels that run."""
+
+
 class Failing(PlainOps):
     """Kernels that cannot be compiled for some width."""
 
@@ -338,6 +343,22 @@ def test_kernels_that_fail_on_a_shape_are_given_up(transformer, events):
         warnings.simplefilter("error")
         for _ in range(2):
             assert torch.equal(graphs(*values).x_BNH, expected)
+
+
+@torch.inference_mode()
+def test_graphs_of_kernels_that_were_given_up_are_never_replayed(transformer, network, events):
+    """Several caches share a model: steps, passes and block caches. One that fails turns it plain for all."""
+    net = replace(network("llada"), model=transformer("llada"))
+    others, values = PassGraphs(net.model), batch(2, 4)
+    net.model.use(Working())
+    for _ in range(2):
+        others(*values)
+    (recorded,), before = others.kept.values(), net.variant
+    net.model.use(PLAIN)
+    for _ in range(3):
+        others(*values)
+    assert recorded.graph.replays == 1
+    assert net.variant != before, "or whole steps would replay them"
 
 
 @torch.inference_mode()
