@@ -52,7 +52,7 @@ class StepDenoiser(Denoiser, Protocol):
     """
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Find out, before a step is started, what decides about the shapes of its pass: part of the graph's key."""
+        """Find out, before a step is started, what decides the shapes of its pass: a part of the key of its graph."""
         ...
 
 
@@ -144,15 +144,17 @@ class LogitSlots:
 
     @classmethod
     def of(cls, policy: Policy, state: State, record: bool) -> "LogitSlots":
-        """The slots that somebody reads. Under a policy that fills block after block that is the open block alone,
-        unless steps are recorded."""
+        """Count the slots whose logits are used: all answer positions, or one block of them.
+
+        One block is enough where the policy fills block after block, reads no other predictions, and no steps are kept.
+        """
         counts, needs = state.answer_BL.sum(-1).tolist(), policy.needs
         elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or not policy.block_cache
         block = None if record or elsewhere else getattr(policy, "block_length", None)
         return cls(sum(counts) if block is None else sum(min(block, count) for count in counts), block)
 
     def pack(self, inputs: ModelInput, state: State) -> ModelInput:
-        """The input with as many slots to answer as there always are."""
+        """Pack the wanted slots of an input into this number of slots."""
         wanted_BN = inputs.wanted_BN
         if self.block is not None:
             wanted_BN = wanted_BN & first_open_block(state, self.block)
@@ -178,7 +180,7 @@ class GraphedRows:
         self._pending = PendingFlags(self.flags)
 
     def load(self, traj: Trajectory, going_B: Tensor) -> None:
-        """Take up other rows, of which some may be done."""
+        """Copy other rows into the buffers; some of them may be done."""
         self.base = _without_past(traj)
         copy_in(list(tensors(self.rows).values()), list(tensors(self.base).values()))
         self.going_B.copy_(going_B)
@@ -209,8 +211,11 @@ class GraphedRows:
                         return
 
     def unload(self, *, fill: bool = True) -> tuple[Trajectory, Tensor, Trajectory, list[Step]]:
-        """The rows that still run, filled up with done ones to a power of two, and which of them run; the rows that
-        have ended; and the steps that were taken."""
+        """Copy the rows out of the buffers.
+
+        Returns the rows of the next batch, which are those that still run, filled up with done ones to a power of two
+        if `fill`; flags of those that run; the rows that have ended; and the steps that were taken.
+        """
         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
         taken = self.log.steps(self.history) if self.log is not None else []
         going = self.going_B.tolist()
@@ -273,7 +278,7 @@ def _changing_parts(traj: Trajectory) -> list[Tensor]:
 
 
 class PendingFlags:
-    """The flags of the last steps on their way to the host, which reads them while the next step runs."""
+    """Flags of the last steps on their way from the device to the host, which reads them while the next step runs."""
 
     def __init__(self, flags: Tensor):
         self.flags = flags
@@ -343,7 +348,7 @@ class HistoryBuffer:
         copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
 
     def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
-        """Take up the past of other rows; their posterior is packed anew into so many slots."""
+        """Take over the past of other rows; its posterior is packed anew into `slots` rows of logits."""
         if not steps:
             return
         *older, last = steps
@@ -381,7 +386,7 @@ class HistoryBuffer:
 
 
 class StepLog:
-    """Every step of a run, copied out of its history step by step."""
+    """All steps of a run, each copied from the history buffer after it was taken."""
 
     def __init__(self) -> None:
         self._pieces: list[Tensor] = []
@@ -397,7 +402,7 @@ class StepLog:
         self._count += 1
 
     def steps(self, history: HistoryBuffer) -> list[Step]:
-        """All steps, each with the rows that took it, as the plain loop has them."""
+        """Read all steps back; each holds only the rows that took it, as in the plain loop."""
         if history.layout is None or not self._count:
             return []
         lines = [line for piece in self._pieces for line in piece][: self._count]

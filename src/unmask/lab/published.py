@@ -66,8 +66,9 @@ class PublishedModel:
 
 _BARRED = "the mask token is barred as an output; the authors do not bar it"
 _NUMBER = (
-    "an answer is the number in <answer> or a box, after ####, or the last of the last line with a digit, before any "
-    "next 'Question:'; the authors' OpenCompass takes the last run of digits before 'Question:', and knows no commas"
+    "an answer is the number in <answer> or a box, alone after ####, or the last of the last line with a digit, before "
+    "any next 'Question:'; the authors' OpenCompass takes the last run of digits before 'Question:', and knows no "
+    "commas"
 )
 _PROGRAM = (
     "code is found and run as for the task humaneval, in the sandbox; the authors' OpenCompass takes the first fenced "

@@ -83,7 +83,7 @@ class BlockCache:
     def step_denoiser(self, rows: int, slots: int) -> "CachedStep | None":
         """The cache as a part of graphed steps; None where its memory is too large to be kept with graphs."""
         padded = _pad_to_bucket(slots)
-        in_pieces = self.network.floors is not None and self.network.bounds(padded).most is not None
+        in_pieces = self.network.row_bounds is not None and self.network.bounds(padded).most is not None
         return None if in_pieces or seat_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
 
     @torch.inference_mode()
@@ -131,14 +131,14 @@ class BlockCache:
         width = 0
         if widths or not fresh:
             width = max(widths, default=1)
-            if self.network.forward is not None or self.network.floors is not None:
+            if self.network.forward is not None or self.network.row_bounds is not None:
                 # Few different widths, where each has its own graph, or its own bits.
                 width = min(_pad_to_bucket(width), seats.memory.slots)
         wanted = sum(span.inside if age else span.wanted for span, age in zip(spans, ages, strict=True))
         return seats, PassShape(len(spans), width, len(fresh)), wanted
 
     def _take_seats(self, inputs: ModelInput) -> "Seats":
-        """Take the seats of the last pass; others where there is no room in them, with what its rows remember."""
+        """Take the seats of the last pass. Where they are too few or too short, move its rows to larger ones."""
         rows, slots = inputs.tokens_BN.shape
         old = self._seats.pop() if self._seats else None
         if old is not None and rows <= old.memory.rows and slots == old.memory.slots:
@@ -148,7 +148,7 @@ class BlockCache:
             # Another run. Its memory is given back first, because the new one may need the room.
             old = None
         # The narrowest passes need most rows.
-        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
+        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.row_bounds else 1
         rows = max(rows, least, 0 if old is None else old.memory.rows)
         seats = Seats(SeatMemory.find_free(self.network, rows, slots))
         if old is not None:
@@ -249,7 +249,9 @@ def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block:
     kept_B = ((old_BN == canvas_BN) | ((old_BN == mask_id) & span_BN)).all(-1)
     wanted_BN = inputs.wanted_BN & span_BN
     numbers = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
-    return BlockSpan(start_B, stop_B, wanted_BN, network.source(inputs) % slots, canvas_BN, torch.stack(numbers, -1))
+    return BlockSpan(
+        start_B, stop_B, wanted_BN, network.source_slots(inputs) % slots, canvas_BN, torch.stack(numbers, -1)
+    )
 
 
 class SeatMemory:
@@ -358,7 +360,7 @@ class SeatMemory:
             self.fresh_U.copy_(both[rows:])
 
     def answered(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
-        """Slots that get an answer, and how many were computed for it, by row."""
+        """Return the wanted slots that get logits, and the number of slots that were computed of each row."""
         rows, slots = inputs.tokens_BN.shape
         fresh_B, span = self.place_B[:rows] >= 0, BlockSpan(*(held[:rows] for held in self.span))
         wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | span.inside_BN[:, :slots])
@@ -396,9 +398,10 @@ class Seats:
         """Passes since each row's last complete one; 0 asks for one."""
 
     def seat(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
-        """Seat the rows of a pass, by one read of the host, or by two where rows move; what is to be recomputed.
+        """Give the rows of a pass the first seats in their order, and return the part of each to be recomputed.
 
-        A row that was here keeps what it remembers. A new one has no span yet, so that it begins anew, and nobody else.
+        A row that was here before keeps its keys, values and age. A new row has no span yet, so only it begins anew.
+        The host reads the device once, or twice where rows move.
         """
         for _ in range(2):
             spans = self.memory.find_spans(inputs, block, to_end)
@@ -413,8 +416,11 @@ class Seats:
         return spans
 
     def advance(self, spans: Sequence[RowSpan], refresh: int) -> list[int]:
-        """The age of each row at this pass. It is 0 at a new block, and after any change of the canvas since the last
-        pass but masks of the span that were filled: re-masked tokens, or another run."""
+        """Return the age of each row at this pass, and count on.
+
+        It is 0 where a new block begins, and where anything changed since the last pass but masks of the span that
+        were filled: tokens were masked again, or another run has begun.
+        """
         bounds = [(span.start, span.stop) for span in spans]
         kept = (span.kept and now == old for span, now, old in zip(spans, bounds, self.bounds, strict=True))
         ages = [age if same else 0 for age, same in zip(self.ages, kept, strict=True)]
@@ -432,11 +438,11 @@ class CachedPass:
     graphs: GraphCache | None
 
     def start(self) -> Tensor:
-        """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
+        """Run the layers over the spans, or over whole rows where all begin anew; returns hidden states."""
         return self._reuse() if self.shape.width else self._fill(everyone=self.shape.fresh == self.shape.rows)
 
     def finish(self, started: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
-        """The answer for packed slots: from the pass that was started, and of rows that begin anew beside it."""
+        """Turn hidden states into the output for packed slots; rows that begin anew may need a pass of their own."""
         memory, slots = self.memory, packed.wanted_BN.shape[1]
         row_R = packed.index_R // slots
         source_R = memory.span.source_BN[row_R, packed.index_R % slots]
@@ -450,12 +456,12 @@ class CachedPass:
             if self.shape.fresh:
                 whole_RH = self._fill(everyone=False).flatten(0, 1)[whole_R]
                 x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
-        normed_RH, logits_RV = self.network.answers(x_RH)
+        normed_RH, logits_RV = self.network.compute_logits(x_RH)
         hidden_RH = normed_RH if needs.hidden else None
         return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
 
     def _fill(self, everyone: bool) -> Tensor:
-        """Complete passes over rows that begin anew, which leave their keys and values behind: hidden states."""
+        """Run complete passes over rows that begin anew, which leave their keys and values in the seats."""
         fresh, bounds = self.shape.fresh, self.network.bounds(self.memory.slots)
         size = bounds.most or fresh
         parts = []
@@ -469,9 +475,9 @@ class CachedPass:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _reuse(self) -> Tensor:
-        """Passes over each row's span, padded to one width, that read the remembered rest: hidden states."""
+        """Run passes over each row's span, padded to one width, that read all other keys and values from the seats."""
         memory, (rows, width, _) = self.memory, self.shape
-        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.floors else Bounds()
+        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.row_bounds else Bounds()
         size = bounds.most or max(self._round(rows), bounds.least)
         parts: list[Tensor] = []
         done = 0

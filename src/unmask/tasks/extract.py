@@ -168,7 +168,7 @@ def parse_closing_tags(text: str) -> tuple[str, ...] | None:
 
 # Numbers: $1,234.50, 25%, -3, 1/2
 
-_HASHES = re.compile(r"####([^\n]*)")
+_HASHES = re.compile(r"^[ \t]*+####([^\n]*)", re.MULTILINE)
 _FRAC = re.compile(r"\\[dt]?frac\s*+\{\s*+([0-9]{1,100})\s*+\}\s*+\{\s*+([0-9]{1,100})\s*+\}")
 # A minus belongs to the number unless something it could be subtracted from touches it on the left.
 _NUMBER = re.compile(
@@ -218,12 +218,15 @@ def _to_fraction(match: "re.Match[str]") -> Fraction | None:
 
 
 def find_number(text: str) -> RawAnswer:
-    """Find the final number: inside tags, in a box, behind the last ####, or on the last line with a digit."""
+    """Find the final number: inside tags, in a box, on the last line `#### NUMBER`, or on the last line with a digit.
+
+    A line that begins with #### and holds more than a number is a heading of Markdown, such as "#### Step 2".
+    """
     if answer := find_tagged(text) or _find_boxed(text):
         return answer
-    marks = _HASHES.findall(text)
-    if marks:
-        return RawAnswer(HASHES, marks[-1].strip())
+    for mark in reversed(_HASHES.findall(text)):
+        if _NUMBER.fullmatch(_without_tex(mark).strip().rstrip(".% ")):
+            return RawAnswer(HASHES, mark.strip())
     for line in reversed(text.splitlines()):
         if _DIGIT.search(line):
             return RawAnswer(LAST_LINE, line.strip())

@@ -328,7 +328,8 @@ GSM8K = _official(
     source="official",
     output="numeric answer",
     counts=split_counts(100, 200, 1019),
-    version="1",
+    version="2",
+    prompts_version="1",
     training_file=GSM8K_TRAIN,
 )
 HUMANEVAL = _official(
