@@ -349,7 +349,7 @@ class TestApproximateCaches:
         ("options", "words"),
         [
             ({"cache": "triple"}, "prefix or dual"),
-            ({"cache": "dual", "policy": "dream"}, "block by block"),
+            ({"cache": "dual", "policy": "dream"}, "one block after the other"),
             ({"cache": "dual", "policy": "info-gain"}, "looks ahead"),
             ({"cache": "dual", "cfg_scale": 1.0}, "cfg_scale"),
             ({"cache": "dual", "cache_refresh": -1}, "refresh"),

@@ -137,8 +137,11 @@ class TestRefusedBeforeTheFirstForward:
     @pytest.mark.parametrize(
         ("rules", "why"),
         [
-            ({"region": "block:4", "commitment": "remdm-conf"}, "commitment=remdm-conf re-masks anywhere"),
-            ({"region": "sliding:4"}, "region=sliding:4 does not fill block after block"),
+            (
+                {"region": "block:4", "commitment": "remdm-conf"},
+                "for good .region=block:4, commitment=remdm-conf",
+            ),
+            ({"region": "sliding:4"}, "one block after the other, for good .region=sliding:4"),
             ({"score": "dependency", "region": "block:4"}, "it reads attention"),
         ],
     )

@@ -249,21 +249,13 @@ def _cached_block(policy: Policy | Search, cache: str) -> int:
     reads = {"attention": needs.attention, "shadow slots": needs.shadows, "revealed positions": needs.revealed}
     why = next((f"it reads {part}" for part, needed in reads.items() if needed), "")
     if not why and not (policy.block_cache and hasattr(policy, "block_length")):
+        why = "it does not fill one block after the other, for good"
         if isinstance(policy, Composed) and policy.name == "composed":
-            by_blocks = str(policy.region).partition(":")[0] in ("full", "block")
-            why = (
-                f"commitment={policy.commitment} re-masks anywhere in the answer"
-                if by_blocks
-                else f"region={policy.region} does not fill block after block"
-            )
-        elif hasattr(policy, "block_length"):
-            why = "it does not declare `block_cache = True`"
-        else:
-            why = "it does not decode block by block"
+            why += f" (region={policy.region}, commitment={policy.commitment})"
     if why:
         raise ConfigError(
-            f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a block_length, "
-            "such as llada; choose one, or leave the cache out"
+            f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a "
+            "block_length and declare `block_cache = True`, such as llada; choose one, or leave the cache out"
         )
     length: int | None = policy.block_length  # type: ignore[attr-defined]
     return length or 2**31
