@@ -78,7 +78,7 @@ class TestGeneration:
 
     def test_accounts(self, model):
         out = model.generate(["a", "bc"], steps=3)
-        assert (out.row_forwards, out.forwards, out.processed) == ((3, 3), 6, 6 * 8)
+        assert (out.row_forwards, out.forwards, out.cost.processed_tokens) == ((3, 3), 6, 6 * 8)
         assert out.tokens_per_forward == 13 / 6
         with pytest.raises(ConfigError, match=r"use \.texts"):
             _ = out.text
