@@ -15,7 +15,7 @@ from unmask.api.options import OPTIONS
 from unmask.base.errors import ConfigError, UnmaskError
 from unmask.core import ModelInput, Needs, Policy, row_key
 from unmask.engine import decode
-from unmask.methods import METHODS, Dream, Fixed, LLaDA
+from unmask.methods import METHODS, Dream, LLaDA, fixed_action
 
 FITTING = {"wino": {"block_length": 4}}
 """Settings without which a method cannot show itself on a small canvas."""
@@ -188,7 +188,7 @@ class TestPolicies:
             name: ClassVar[str] = "left-to-right"
 
             def act(self, traj, look_ahead):
-                return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
+                return fixed_action(region="block:1", cardinality=1.0).act(traj, look_ahead)
 
         out = model.generate("ab", policy=LeftToRight(), steps=6)
         assert out.config["policy"]["name"] == "left-to-right"

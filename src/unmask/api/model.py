@@ -379,5 +379,5 @@ def _one_step_policy(action: Any, denoiser: Denoiser) -> Policy:
     if isinstance(action, Action):
         return GivenAction(map_tensors(action, lambda tensor: tensor.to(denoiser.device)))
     if not isinstance(action, Policy):
-        require(False, "action", action, "an Action or a policy object", "e.g. action=Fixed(kappa=1.0)")
+        require(False, "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
     return action

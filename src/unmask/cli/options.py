@@ -236,6 +236,6 @@ def policy_of(
     `more` are settings from elsewhere, `also` names that the caller knows besides. `preset=TASK` among the settings is
     one of the method's presets, for models of this family.
     """
-    from unmask.methods.own import policy_from
+    from unmask.methods import parse_policy
 
-    return policy_from(text, more, also, family=family)
+    return parse_policy(text, more, also, family=family)

@@ -14,7 +14,7 @@ from unmask.api.load import load
 from unmask.base.errors import ConfigError
 from unmask.lab.cluster import Ray
 from unmask.lab.cluster.remote_model import in_batches, merged
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 
 PROMPTS = [f"What is {n} plus {37 * n}?{' Say it.' * (n % 3)}" for n in range(12)]
 SHORT = {"max_new_tokens": 8, "steps": 4}
@@ -102,7 +102,7 @@ class TestOnWorkers:
         assert out.to_json() == one.to_json()
 
     def test_a_policy_object(self, mini, remote):
-        policy = Fixed(kappa="count:2")
+        policy = fixed_action(cardinality="count:2")
         assert remote.generate(PROMPTS[:2], policy=policy, **SHORT).tokens == (
             mini.generate(PROMPTS[:2], policy=policy, **SHORT).tokens
         )

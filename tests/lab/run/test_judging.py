@@ -15,7 +15,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 from unmask.report import compare as report
 from unmask.tasks import find_task
 
@@ -123,7 +123,7 @@ def raising(tiny_model, shared):
 
 @pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n", "x\0y"])
 def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
-    policies = {"reference": Fixed(), "in order": Fixed(region="window:1", kappa="count:1")}
+    policies = {"reference": fixed_action(), "in order": fixed_action(region="window:1", cardinality="count:1")}
     evaluation = evaluate(
         raising(text),
         ["humaneval"],
