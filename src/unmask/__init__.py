@@ -23,13 +23,22 @@ from unmask.base.environment import configure_threads as _configure_threads
 from unmask.base.errors import explain_import
 
 if TYPE_CHECKING:
-    from unmask.api.load import MODELS, load  # noqa: F401
-    from unmask.api.model import Generation, Model  # noqa: F401
-    from unmask.base.errors import ConfigError, UnmaskError  # noqa: F401
-    from unmask.core import Action, Noise, Policy, SamplingParams, State, Trajectory  # noqa: F401
-    from unmask.engine import decode as decode
-    from unmask.lab.calibrate_named import calibrate  # noqa: F401
-    from unmask.methods import METHODS, compose  # noqa: F401
+    from unmask.api.load import MODELS as MODELS
+    from unmask.api.load import load as load
+    from unmask.api.model import Generation as Generation
+    from unmask.api.model import Model as Model
+    from unmask.base.errors import ConfigError as ConfigError
+    from unmask.base.errors import UnmaskError as UnmaskError
+    from unmask.core import Action as Action
+    from unmask.core import Noise as Noise
+    from unmask.core import Policy as Policy
+    from unmask.core import SamplingParams as SamplingParams
+    from unmask.core import State as State
+    from unmask.core import Trajectory as Trajectory
+    from unmask.engine.decode import decode as decode
+    from unmask.lab.calibrate_named import calibrate as calibrate
+    from unmask.methods import METHODS as METHODS
+    from unmask.methods import compose as compose
 
 _NAMES = {
     "api.load": ("MODELS", "load"),
