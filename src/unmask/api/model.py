@@ -100,11 +100,6 @@ class Generation(Displayable):
         return total_cost(self.trajectory)
 
     @property
-    def processed(self) -> int:
-        """Number of tokens that the denoiser read in those passes."""
-        return int(self.trajectory.processed_B.sum())
-
-    @property
     def tokens_per_forward(self) -> float:
         """Tokens of the answers, without filler, per denoiser pass."""
         return sum(self.answer_tokens) / self.forwards
