@@ -21,7 +21,7 @@ from tests.helpers.recordable import four
 from tests.helpers.tape import HostFree, Tape, TapeRecorder, regions_as_on_a_gpu
 from unmask.core import Action, LookAhead, Trajectory
 from unmask.engine import decode
-from unmask.methods import Fixed, make_policy
+from unmask.methods import Composed, make_policy
 
 CYCLES = 50_000_000
 """Of the device's clock: about 30 ms."""
@@ -106,7 +106,7 @@ def test_flags_of_two_steps_on_their_way_are_read_in_order():
 
 
 @dataclass(frozen=True)
-class HandsOn(Fixed):
+class HandsOn(Composed):
     """Hands notes of earlier steps on as they are: a step keeps tensors that lie where its past does."""
 
     name: ClassVar[str] = "hands-on"

@@ -50,7 +50,7 @@ def run_layers(
 
 @dataclass(frozen=True)
 class Network:
-    """A denoiser with one forward pass over a padded batch. The head sees only hidden states of wanted slots."""
+    """A transformer as a denoiser: one forward pass over a padded batch, and the head on wanted slots only."""
 
     model: Transformer
     vocabulary: Vocabulary
