@@ -7,7 +7,7 @@ import pytest
 from unmask.cli.app import main
 from unmask.methods import METHODS, OURS
 
-METHOD_NAMES = [name for name, method in METHODS.items() if method.card.label != OURS]
+METHOD_NAMES = [name for name, method in METHODS.items() if method.label != OURS]
 MODELS = {"exact": "ab", "mini": "Add 2 and 3.", "mini-dream": "Add 2 and 3."}
 CANNOT = {("mini-dream", "vsb"), ("mini-dream", "wino")}
 """They verify tokens through slots that may not see them; Dream's predictions are read one slot early."""

@@ -13,7 +13,7 @@ from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic, Reading
 from unmask.axes import ReMDM
 from unmask.core import Needs, Noise, State, row_key
 from unmask.engine import decode
-from unmask.methods.candidates import candidates
+from unmask.methods import candidates
 from unmask.methods.check import Problem
 from unmask.models import ExactDenoiser, JointDistribution
 

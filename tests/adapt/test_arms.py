@@ -5,12 +5,11 @@ import pytest
 from tests.helpers.cases import each_case
 from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
 from unmask.adapt.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.methods import Dream, Fixed, Revised
-from unmask.methods.candidates import AXES, Instead, candidate, candidates, combined
+from unmask.methods import Composed, Dream, candidate, candidates, combine_candidates, fixed_action, with_remasking
 
-KINDS = {"llada": Fixed(), "dream": Dream()}
+KINDS = {"llada": fixed_action(), "dream": Dream()}
 
 
 class TestCandidates:
@@ -19,16 +18,22 @@ class TestCandidates:
     def test_by_name_and_combined_are_those_of_the_sets(self, kind, axis):
         for name, policy in candidates(kind)[axis].items():
             assert candidate(kind, axis, name) == policy
-            inner = policy.base if isinstance(policy, Revised) else policy
-            assert combined(kind, {axis: name}) == inner
+            inner = policy.base if getattr(policy, "operator", None) else policy
+            assert combine_candidates(kind, {axis: name}) == inner
 
     def test_others_by_name(self):
         operator = ReMDM("cap", 0.5)
-        assert candidate("llada", "region", "block:4") == Fixed(region="block:4")
-        assert candidate("llada", "commitment", "margin:0.1", operator) == Revised(Fixed(commit="margin:0.1"), operator)
-        assert candidate("dream", "cardinality", "count:3") == Instead(Dream(), alpha="certainty", kappa="count:3")
-        assert candidate("dream", "commitment", "none", operator) == Revised(Instead(Dream(), commit="none"), operator)
-        assert candidate("llada", "commitment", "all", operator) == Fixed()
+        assert candidate("llada", "region", "block:4") == fixed_action(region="block:4")
+        assert candidate("llada", "commitment", "margin:0.1", operator) == with_remasking(
+            fixed_action(commitment="margin:0.1"), operator
+        )
+        assert candidate("dream", "cardinality", "count:3") == Composed(
+            Dream(), score="certainty", cardinality="count:3"
+        )
+        assert candidate("dream", "commitment", "none", operator) == with_remasking(
+            Composed(Dream(), commitment="none"), operator
+        )
+        assert candidate("llada", "commitment", "all", operator) == fixed_action()
         with pytest.raises(UnknownName, match="axis"):
             candidate("llada", "planning", "x")
         with pytest.raises(UnknownName, match="region"):
@@ -43,21 +48,21 @@ class TestArms:
         assert arms.reference == KINDS[kind]
         assert arms.fixed == named[2]
         assert arms.stage == Staged(tuple(named[:4]))
-        base = Fixed() if kind == "llada" else Instead(Dream(), alpha="certainty")
+        base = fixed_action() if kind == "llada" else Composed(Dream(), score="certainty")
         assert arms.always == Proposed(named[2], RegionDiagnostic(), base=base)
         assert arms.selective == Selective(named[2], RegionDiagnostic(), Lookup((0.0,), (0.0, 0.1), 0.05), base=base)
         assert arms.random_gate(0.2) == RandomGate(named[2], RegionDiagnostic(), 0.2, base=base)
 
     def test_the_score_signal_is_against_the_fixed_mixture(self, kit):
-        assert kit.arms_of("score", fixed=3).selective.base == Fixed(alpha="stability")
-        assert kit.arms_of("score", "dream", fixed=2).always.base == Instead(Dream(), alpha="margin")
-        assert kit.arms_of("score", "dream").always.base == Instead(Dream(), alpha="certainty")
+        assert kit.arms_of("score", fixed=3).selective.base == fixed_action(score="stability")
+        assert kit.arms_of("score", "dream", fixed=2).always.base == Composed(Dream(), score="margin")
+        assert kit.arms_of("score", "dream").always.base == Composed(Dream(), score="certainty")
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_of_commitment_revision_is_around_every_arm(self, kind, kit):
         arms = kit.arms_of("commitment", kind, fixed=1, stages=[0, 1, 2, 3])
-        inner = Fixed(commit="none") if kind == "llada" else Instead(Dream(), commit="none")
-        assert arms.fixed == Revised(inner, arms.operator)
+        inner = fixed_action(commitment="none") if kind == "llada" else Composed(Dream(), commitment="none")
+        assert arms.fixed == with_remasking(inner, arms.operator)
         assert arms.selective.operator == arms.operator
         assert arms.selective.base.fixed == inner
         assert arms.stage.base.policies[1] == inner

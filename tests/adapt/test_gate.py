@@ -15,13 +15,12 @@ from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.adapt.gate import FORMAT
 from unmask.api.load import load
 from unmask.api.request import steps_of
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
 from unmask.base.json_files import hash_body
 from unmask.cli import app as cli
 from unmask.core import Trajectory
-from unmask.methods import Dream, Fixed, Revised
-from unmask.methods.candidates import AXES, Instead
+from unmask.methods import Composed, Dream, fixed_action
 
 INF = float("inf")
 OPEN = {"starts": (), "g": (0.1,), "tau": -INF}
@@ -393,7 +392,7 @@ class TestGenerate:
         with pytest.raises(ConfigError, match="drop the policy or the gate"):
             model.generate("ab", policy="llada", gate=gate_of())
         with pytest.raises(ConfigError, match="drop the policy or the gate"):
-            model.generate("ab", policy=Fixed(), gate=gate_of())
+            model.generate("ab", policy=fixed_action(), gate=gate_of())
         with pytest.raises(ConfigError, match="in its file"):
             model.generate("ab", gate=gate_of(), block_length=4)
         assert issubclass(UnknownName, ConfigError)
@@ -412,7 +411,7 @@ class TestNetworks:
         own = {"of": network, "kind": network.reference, "fixed": 1}
         how = {"max_new_tokens": 12}
         shut, wide = gate_of(axis, tau=None, **own), gate_of(axis, **own, **OPEN)
-        assert shut.arms.reference == {"llada": Fixed(), "dream": Dream()}[network.reference]
+        assert shut.arms.reference == {"llada": fixed_action(), "dream": Dream()}[network.reference]
         ran = network.generate(["Hi", "What is this?"], gate=shut, **how)
         assert steps(ran) == steps(network.generate(["Hi", "What is this?"], policy=shut.arms.fixed, **how))
         assert coverage(ran.trajectory)[axis].share == 0
@@ -423,9 +422,11 @@ class TestNetworks:
 
     def test_policies(self, network, gate_of):
         policy = gate_of("commitment", network.reference, of=network, fixed=1).policy()
-        assert isinstance(policy, Revised)
+        assert policy.operator is not None
         assert isinstance(policy.base, Selective)
-        inner = {"llada": Fixed(commit="none"), "dream": Instead(Dream(), commit="none")}[network.reference]
+        inner = {"llada": fixed_action(commitment="none"), "dream": Composed(Dream(), commitment="none")}[
+            network.reference
+        ]
         assert policy.base.fixed == inner
         assert policy.base.diagnostic == DIAGNOSTICS["commitment"]()
 

@@ -20,14 +20,13 @@ from unmask.adapt.notes import without_record
 from unmask.axes import ReMDM, score
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, Action, Needs, Noise, SamplingParams, Trajectory
-from unmask.methods import WINO, Dream, Fixed, LLaDA, Revised
-from unmask.methods.candidates import Instead
+from unmask.methods import WINO, Composed, Dream, LLaDA, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 
 NAN, INF = float("nan"), float("inf")
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), -INF)
 AXES = [name for name, kind in DIAGNOSTICS.items() if name == kind.axis]
-BASES = {"llada": Fixed(), "dream": Dream()}
+BASES = {"llada": fixed_action(), "dream": Dream()}
 
 
 def arms(policy, diagnostic):
@@ -58,7 +57,7 @@ class TestNoHostReads:
     @pytest.mark.parametrize("axis", ["score", "cardinality", "commitment"])
     @pytest.mark.parametrize("kind", BASES)
     def test_in_a_step(self, axis, kind, kit):
-        policies = [*arms(BASES[kind], DIAGNOSTICS[axis]()), Staged((BASES[kind], Fixed(alpha="margin")))]
+        policies = [*arms(BASES[kind], DIAGNOSTICS[axis]()), Staged((BASES[kind], fixed_action(score="margin")))]
         for policy in policies:
             seen = []
 
@@ -88,16 +87,16 @@ class TestContract:
 
     @pytest.mark.parametrize("kind", BASES)
     def test_is_kept_with_revision_around_it(self, kind, kit):
-        policy = Revised(
-            Selective(Instead(BASES[kind], commit="none"), CommitmentDiagnostic(), WHEREVER), ReMDM("rescale", 0.5)
+        policy = with_remasking(
+            Selective(Composed(BASES[kind], commitment="none"), CommitmentDiagnostic(), WHEREVER), ReMDM("rescale", 0.5)
         )
         assert check_policy(policy, kit.small()) is None
 
     def test_whole_rows_have_nothing_to_diagnose(self, kit):
         """Under revision a canvas may be full before its last step."""
         for axis in AXES:
-            arm = Proposed(Fixed(kappa="share:1.0", commit="none"), DIAGNOSTICS[axis]())
-            end = kit.run(Revised(arm, ReMDM("cap", 0.5)))
+            arm = Proposed(fixed_action(cardinality="share:1.0", commitment="none"), DIAGNOSTICS[axis]())
+            end = kit.run(with_remasking(arm, ReMDM("cap", 0.5)))
             assert not end.state.masked_BL.any()
 
 
@@ -106,7 +105,7 @@ class TestSelective:
         """Row by row: signals of steps 0 to 3, and the proposal reveals all that is left."""
         problem = kit.small(steps=(5, 3, 5))
         told = kit.Told((NAN, -0.5, 0.0, 9.0))
-        found = kit.run(Selective(Fixed(), told, Lookup((0.0, 1.0), (0.0, 0.2, 0.1), 0.2)), problem)
+        found = kit.run(Selective(fixed_action(), told, Lookup((0.0, 1.0), (0.0, 0.2, 0.1), 0.2)), problem)
         # Signal 0 starts the bin of 0.2: open at step 2, and nothing is left after it.
         assert [step.revealed_BL.sum(-1).tolist() for step in found.steps] == [[1, 1, 2], [1, 1, 1], [3, 1, 3]]
         deviated = [step.action.notes["cardinality/deviated_B"].tolist() for step in found.steps]
@@ -146,21 +145,23 @@ class TestSelective:
     def test_the_first_step_is_the_fixed_action(self, kit):
         """Algorithm 1: without history nothing is diagnosed."""
         for axis in AXES:
-            first = kit.run(Proposed(Fixed(), DIAGNOSTICS[axis]())).steps[0]
+            first = kit.run(Proposed(fixed_action(), DIAGNOSTICS[axis]())).steps[0]
             assert not first.action.notes[f"{axis}/evaluated_B"].any()
-            assert torch.equal(first.action.kappa_B, kit.run(Fixed()).steps[0].action.kappa_B)
+            assert torch.equal(first.action.kappa_B, kit.run(fixed_action()).steps[0].action.kappa_B)
 
     def test_the_base_is_what_the_diagnostic_changes(self, kit):
         """The fixed action reveals one position at a time, the reference k_min; the proposal holds the latter."""
-        fixed, told = Fixed(kappa="count:1:below"), RegionDiagnostic(budget=1.0)
+        fixed, told = fixed_action(cardinality="count:1:below"), RegionDiagnostic(budget=1.0)
         problem = kit.small(steps=(2, 2, 2))
         own = kit.run(Proposed(fixed, told), problem)
-        reference = kit.run(Proposed(fixed, told, base=Fixed(kappa="share:1.0")), problem)
+        reference = kit.run(Proposed(fixed, told, base=fixed_action(cardinality="share:1.0")), problem)
         assert [step.revealed_BL.sum(-1).tolist() for step in own.steps] == [[1, 1, 1], [4, 2, 5]]
         assert coverage(reference)["region"].deviated_B.tolist() == [1, 1, 1]
         slow = kit.small(steps=(4, 3, 4))
         counts = [s.revealed_BL.sum(-1).tolist() for s in kit.run(Proposed(fixed, told), slow).steps]
-        faster = [s.revealed_BL.sum(-1).tolist() for s in kit.run(Proposed(fixed, told, base=Fixed()), slow).steps]
+        faster = [
+            s.revealed_BL.sum(-1).tolist() for s in kit.run(Proposed(fixed, told, base=fixed_action()), slow).steps
+        ]
         assert counts != faster
 
     def test_the_score_signal_compares_with_the_base_mixture(self, kit):
@@ -171,7 +172,7 @@ class TestSelective:
                     for s in kit.run(Selective(f, ScoreDiagnostic(), NEVER, base=b)).steps
                 ]
             )
-            for f, b in ((Fixed(), None), (Fixed(), Fixed(alpha="stability")))
+            for f, b in ((fixed_action(), None), (fixed_action(), fixed_action(score="stability")))
         ]
         assert not torch.equal(signals[0].nan_to_num(), signals[1].nan_to_num())
 
@@ -194,25 +195,25 @@ class TestRandomGate:
         problem = kit.small(steps=(5, 3, 6))
         order = torch.zeros(400, dtype=torch.long) + 2
         many = replace(problem, state=problem.state.select(order), noise=Noise.of(list(range(400))))
-        found = coverage(kit.run(RandomGate(Fixed(), RegionDiagnostic(), 0.3), many))["region"]
+        found = coverage(kit.run(RandomGate(fixed_action(), RegionDiagnostic(), 0.3), many))["region"]
         assert found.share == pytest.approx(0.3, abs=0.03)
         # Steps of a row decide apart from each other: by hand, the variance of a binomial.
         n = found.evaluated_B.double().mean()
         assert float(found.deviated_B.double().var()) == pytest.approx(float(n * 0.3 * 0.7), rel=0.3)
 
     def test_ends(self, kit):
-        fixed, region = Fixed(), RegionDiagnostic()
+        fixed, region = fixed_action(), RegionDiagnostic()
         assert kit.record(kit.run(RandomGate(fixed, region, 0.0))) == kit.record(kit.run(fixed))
         assert kit.record(kit.run(RandomGate(fixed, region, 1.0))) == kit.record(kit.run(Proposed(fixed, region)))
 
     def test_deviates_on_steps_with_a_signal_only(self, kit):
-        found = coverage(kit.run(RandomGate(Fixed(), kit.Told((NAN, 1.0, NAN, NAN, NAN)), 1.0)))["cardinality"]
+        found = coverage(kit.run(RandomGate(fixed_action(), kit.Told((NAN, 1.0, NAN, NAN, NAN)), 1.0)))["cardinality"]
         assert found.deviated_B.tolist() == found.evaluated_B.tolist() == [1, 1, 1]
 
     @pytest.mark.parametrize("share", [-0.1, 1.1, NAN])
     def test_impossible_coverage_is_refused(self, share):
         with pytest.raises(ConfigError, match="coverage"):
-            RandomGate(Fixed(), RegionDiagnostic(), share)
+            RandomGate(fixed_action(), RegionDiagnostic(), share)
 
 
 class TestCoverage:
@@ -220,7 +221,9 @@ class TestCoverage:
         """Signals at steps 1 and 2 of which one opens; the second row has two steps only."""
         told = kit.Told((NAN, -1.0, 1.0, NAN, NAN))
         problem = kit.small(steps=(4, 2, 5))
-        found = coverage(kit.run(Selective(Fixed(), told, Lookup((0.0,), (0.0, 1.0), 0.5)), problem))["cardinality"]
+        found = coverage(kit.run(Selective(fixed_action(), told, Lookup((0.0,), (0.0, 1.0), 0.5)), problem))[
+            "cardinality"
+        ]
         assert found.steps_B.tolist() == [3, 2, 3]
         assert found.evaluated_B.tolist() == [2, 1, 2]
         assert found.deviated_B.tolist() == [1, 0, 1]
@@ -231,39 +234,41 @@ class TestCoverage:
         assert Coverage(zero + 3, zero, zero).share != Coverage(zero + 3, zero, zero).share
 
     def test_of_other_policies_and_of_unrecorded_runs(self, kit):
-        assert coverage(kit.run(Fixed())) == {}
+        assert coverage(kit.run(fixed_action())) == {}
         with pytest.raises(ConfigError, match="record=True"):
-            coverage(kit.run(Fixed(), record=False))
+            coverage(kit.run(fixed_action(), record=False))
 
     def test_the_record_alone_is_taken_out_of_the_notes(self, kit):
-        ran = kit.run(Revised(Proposed(Fixed(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
+        ran = kit.run(with_remasking(Proposed(fixed_action(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
         notes = ran.steps[-1].action.notes
         assert set(notes) == {"psi_BL", *(f"commitment/{name}_B" for name in ("signal", "evaluated", "deviated"))}
         assert list(without_record(notes)) == ["psi_BL"]
         assert without_record({"psi_BL": notes["psi_BL"]}).keys() == {"psi_BL"}
 
     def test_survives_revision_around_it_and_a_file(self, kit):
-        found = kit.run(Revised(Proposed(Fixed(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
+        found = kit.run(with_remasking(Proposed(fixed_action(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
         again = Trajectory.from_bytes(found.to_bytes())
         assert coverage(again)["commitment"].deviated_B.tolist() == coverage(found)["commitment"].deviated_B.tolist()
 
 
 class TestParts:
     def test_needs_memory_and_noise_are_unions(self):
-        policy = Selective(Dream(alg_temp=0.5), CommitmentDiagnostic(window=6), NEVER, base=Fixed(alpha="stability"))
+        policy = Selective(
+            Dream(alg_temp=0.5), CommitmentDiagnostic(window=6), NEVER, base=fixed_action(score="stability")
+        )
         assert policy.needs == Needs(filtered=True, divergence=True, attention=True)
         assert (policy.past_steps, policy.random) == (6, True)
-        assert Selective(Fixed(), RegionDiagnostic(), NEVER).needs == Needs()
-        assert not Proposed(Fixed(), RegionDiagnostic()).random
-        assert RandomGate(Fixed(), RegionDiagnostic(), 0.0).random
+        assert Selective(fixed_action(), RegionDiagnostic(), NEVER).needs == Needs()
+        assert not Proposed(fixed_action(), RegionDiagnostic()).random
+        assert RandomGate(fixed_action(), RegionDiagnostic(), 0.0).random
 
     def test_all_of_the_past_is_more_than_any_number(self):
-        class Reader(Fixed):
+        class Reader(Composed):
             past_steps = ALL
 
-        assert memory_of([Fixed(), Reader()], [CommitmentDiagnostic()]) == ALL
+        assert memory_of([fixed_action(), Reader()], [CommitmentDiagnostic()]) == ALL
 
-    @pytest.mark.parametrize(("policy", "what"), [(Revised(), "view"), (WINO(), "view")])
+    @pytest.mark.parametrize(("policy", "what"), [(with_remasking(), "done"), (WINO(), "view")])
     def test_who_has_a_view_or_an_end_of_its_own_is_refused(self, policy, what):
         with pytest.raises(ConfigError, match=f"a {what} of its own.*put revised around"):
             Proposed(policy, RegionDiagnostic())
@@ -297,7 +302,7 @@ class TestParts:
         assert both.notes["b_B"].tolist() == [1, 0, 1]
 
 
-class WholePast(Revised):
+class WholePast(Composed):
     """The same with all of its past."""
 
     past_steps = ALL
@@ -305,11 +310,9 @@ class WholePast(Revised):
 
 def test_an_operator_around_it_leaves_the_diagnostic_its_past(kit):
     """The posterior's movement over four transitions, not over the last one alone."""
-    adaptive = Proposed(Instead(Fixed(), commit="none"), CommitmentDiagnostic(window=4))
+    adaptive = Proposed(Composed(fixed_action(), commitment="none"), CommitmentDiagnostic(window=4))
     problem = kit.small(seed=0, steps=(5, 3, 6))
-    kept, whole = (
-        kit.run(kind(adaptive, ReMDM("cap", 0.3)), problem).to_bytes().replace(b"WholePast", b"Revised")
-        for kind in (Revised, WholePast)
-    )
+    runs = (kit.run(kind(adaptive, operator=ReMDM("cap", 0.3)), problem).to_bytes() for kind in (Composed, WholePast))
+    kept, whole = (run.replace(b"WholePast", b"Composed") for run in runs)
     assert kept == whole
-    assert Revised(adaptive).past_steps == 4
+    assert with_remasking(adaptive).past_steps == 4

@@ -14,13 +14,12 @@ from unmask.adapt.diagnostics import (
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD
-from unmask.methods import Dream, Fixed, Revised
-from unmask.methods.candidates import Instead
+from unmask.methods import Composed, Dream, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
 ALL = tuple(DIAGNOSTICS[axis]() for axis in AXES)
-BASES = {"llada": Fixed(), "dream": Dream()}
+BASES = {"llada": fixed_action(), "dream": Dream()}
 
 
 def gates(*open_axes):
@@ -33,7 +32,8 @@ class TestJoint:
         half = tuple(Lookup((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
         assert check_policy(JointPolicy(BASES[kind], ALL, half), kit.small()) is None
         assert (
-            check_policy(Revised(JointPolicy(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small()) is None
+            check_policy(with_remasking(JointPolicy(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small())
+            is None
         )
 
     def test_with_all_gates_shut_is_the_fixed_action(self, kind, kit):
@@ -59,21 +59,21 @@ class TestTogether:
                 seen.append(traj)
                 return super().act(traj, look_ahead)
 
-        kit.run(Watch(Fixed(), ALL, gates("score", "region")), kit.small(steps=(5, 3, 6)))
+        kit.run(Watch(fixed_action(), ALL, gates("score", "region")), kit.small(steps=(5, 3, 6)))
         mattered = False
         for traj in seen:
-            mixture = ScoreDiagnostic().read(traj, Fixed().act(traj, NO_LOOK_AHEAD)).action
+            mixture = ScoreDiagnostic().read(traj, fixed_action().act(traj, NO_LOOK_AHEAD)).action
             region = RegionDiagnostic().read(traj, mixture)
             count = CardinalityDiagnostic().read(traj, region.action)
-            notes = JointPolicy(Fixed(), ALL, gates("score", "region")).act(traj, NO_LOOK_AHEAD).notes
+            notes = JointPolicy(fixed_action(), ALL, gates("score", "region")).act(traj, NO_LOOK_AHEAD).notes
             torch.testing.assert_close(notes["region/signal_B"], region.signal_B, rtol=0, atol=0, equal_nan=True)
             torch.testing.assert_close(notes["cardinality/signal_B"], count.signal_B, rtol=0, atol=0, equal_nan=True)
-            apart = RegionDiagnostic().read(traj, Fixed().act(traj, NO_LOOK_AHEAD)).signal_B
+            apart = RegionDiagnostic().read(traj, fixed_action().act(traj, NO_LOOK_AHEAD)).signal_B
             mattered |= bool((apart.nan_to_num() != region.signal_B.nan_to_num()).any())
         assert mattered
 
     def test_axes_whose_gates_open_are_replaced_together(self, kit):
-        found = kit.run(JointPolicy(Fixed(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
+        found = kit.run(JointPolicy(fixed_action(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
         counts = {axis: int(one.deviated_B.sum()) for axis, one in coverage(found).items()}
         assert list(counts) == list(AXES)
         assert counts["score"] > 0
@@ -86,29 +86,29 @@ class TestTogether:
 
     def test_axes_must_be_in_order_and_have_a_detector_each(self):
         with pytest.raises(ConfigError, match="in this order"):
-            JointPolicy(Fixed(), (RegionDiagnostic(), ScoreDiagnostic()), (NEVER, NEVER))
+            JointPolicy(fixed_action(), (RegionDiagnostic(), ScoreDiagnostic()), (NEVER, NEVER))
         with pytest.raises(ConfigError, match="in this order"):
-            JointPolicy(Fixed(), (), ())
+            JointPolicy(fixed_action(), (), ())
         with pytest.raises(ConfigError, match="one per diagnostic"):
-            JointPolicy(Fixed(), (RegionDiagnostic(),), ())
+            JointPolicy(fixed_action(), (RegionDiagnostic(),), ())
 
 
 class TestArm:
     def test_combines_the_fixed_actions(self, kit):
         policy = joint_arm([kit.arms_of("cardinality", fixed=2), kit.arms_of("score", fixed=1)])
-        assert policy.fixed == Fixed(alpha="margin", kappa="count:2")
+        assert policy.fixed == fixed_action(score="margin", cardinality="count:2")
         assert [one.axis for one in policy.diagnostics] == ["score", "cardinality"]
         assert policy.detectors[0].tau == 0.05
 
     def test_of_dream(self, kit):
         policy = joint_arm([kit.arms_of("region", "dream", fixed=1), kit.arms_of("score", "dream")])
-        assert policy.fixed == Instead(Dream(), alpha="certainty", region="block:8")
+        assert policy.fixed == Composed(Dream(), score="certainty", region="block:8")
         assert joint_arm([kit.arms_of("region", "dream")]).fixed == Dream()
 
     def test_commitment_brings_its_operator(self, kit):
         policy = joint_arm([kit.arms_of("commitment", fixed=1), kit.arms_of("region")])
-        assert isinstance(policy, Revised)
-        assert policy.base.fixed == Fixed(commit="none")
+        assert policy.operator is not None
+        assert policy.base.fixed == fixed_action(commitment="none")
         assert isinstance(policy.base.diagnostics[1], CommitmentDiagnostic)
 
     def test_refused(self, kit):

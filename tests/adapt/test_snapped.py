@@ -11,12 +11,11 @@ from unmask.adapt.snapped import RandomSnapped, nearest
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import NO_LOOK_AHEAD, Action, State
 from unmask.engine import apply
-from unmask.methods import Dream, Fixed
-from unmask.methods.candidates import candidates, written_out
+from unmask.methods import Dream, candidates, fixed_action, with_explicit_order
 from unmask.methods.check import check_policy
 
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
-BASES = {"llada": Fixed(), "dream": Dream()}
+BASES = {"llada": fixed_action(), "dream": Dream()}
 AXES = ("score", "region", "cardinality")
 
 
@@ -73,18 +72,20 @@ class TestSnapped:
 def test_it_is_the_candidate_itself_where_the_proposal_is_one(kit):
     """The told diagnostic reveals everything: of these the last."""
     told = kit.Told((0.1, 0.1, 0.1))
-    snapped = Snapped(Fixed(), told, WHEREVER, tuple(Fixed(kappa=k) for k in ("schedule", "count:2", "share:1.0")))
-    assert kit.record(kit.run(snapped)) == kit.record(kit.run(Selective(Fixed(), told, WHEREVER)))
-    without = Snapped(Fixed(), told, WHEREVER, (Fixed(), Fixed(kappa="count:2")))
-    assert kit.record(kit.run(without)) == kit.record(kit.run(Fixed(kappa="count:2")))
+    snapped = Snapped(
+        fixed_action(), told, WHEREVER, tuple(fixed_action(cardinality=k) for k in ("schedule", "count:2", "share:1.0"))
+    )
+    assert kit.record(kit.run(snapped)) == kit.record(kit.run(Selective(fixed_action(), told, WHEREVER)))
+    without = Snapped(fixed_action(), told, WHEREVER, (fixed_action(), fixed_action(cardinality="count:2")))
+    assert kit.record(kit.run(without)) == kit.record(kit.run(fixed_action(cardinality="count:2")))
 
 
 def test_needs_candidates():
     with pytest.raises(ConfigError, match="candidates is"):
-        Snapped(Fixed(), CardinalityDiagnostic(), WHEREVER, ())
-    dependent = Snapped(Fixed(), RegionDiagnostic(), WHEREVER, (Fixed(alpha="dependency"),))
+        Snapped(fixed_action(), CardinalityDiagnostic(), WHEREVER, ())
+    dependent = Snapped(fixed_action(), RegionDiagnostic(), WHEREVER, (fixed_action(score="dependency"),))
     assert dependent.needs.attention
-    assert not Selective(Fixed(), RegionDiagnostic(), WHEREVER).needs.attention
+    assert not Selective(fixed_action(), RegionDiagnostic(), WHEREVER).needs.attention
 
 
 class TestArms:
@@ -95,8 +96,8 @@ class TestArms:
         snapped = arms.under(gate, names)
         made_of = (members("llada", "cardinality")[1], CardinalityDiagnostic())
         near = members("llada", "cardinality")
-        assert snapped.selective == Snapped(*made_of, Lookup.of(gate), near, base=written_out(Fixed()))
-        assert snapped.random_gate(0.3) == RandomSnapped(*made_of, 0.3, near, base=written_out(Fixed()))
+        assert snapped.selective == Snapped(*made_of, Lookup.of(gate), near, base=with_explicit_order(fixed_action()))
+        assert snapped.random_gate(0.3) == RandomSnapped(*made_of, 0.3, near, base=with_explicit_order(fixed_action()))
         assert arms.under(arms.calibration, names).selective == arms.selective
 
     def test_a_calibration_for_candidates_is_for_them_alone(self, kit):

@@ -8,7 +8,7 @@ from unmask.adapt import Staged
 from unmask.adapt.staged import stage
 from unmask.base.errors import ConfigError
 from unmask.core import State
-from unmask.methods import Dream, Fixed, Revised
+from unmask.methods import Dream, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 from unmask.stats import stages
 
@@ -39,11 +39,16 @@ class TestStage:
 
 
 class TestStaged:
-    POLICIES = (Fixed(kappa="count:1"), Fixed(kappa="count:2"), Fixed(alpha="margin"), Fixed(kappa="share:1.0"))
+    POLICIES = (
+        fixed_action(cardinality="count:1"),
+        fixed_action(cardinality="count:2"),
+        fixed_action(score="margin"),
+        fixed_action(cardinality="share:1.0"),
+    )
 
     def test_keeps_the_contract(self, kit):
         assert check_policy(Staged(self.POLICIES), kit.small()) is None
-        assert check_policy(Staged((Dream(), Fixed(region="block:2"))), kit.small()) is None
+        assert check_policy(Staged((Dream(), fixed_action(region="block:2"))), kit.small()) is None
 
     def test_acts_by_stage(self, kit):
         """Row 2 has 6 answer positions: 6 and 5 masked are stage 0, 4 is 1, 2 is 2 (one step left: all)."""
@@ -54,20 +59,22 @@ class TestStaged:
         assert [alpha[1] for alpha in alphas] == [0, 0, 0, 1, 0]
 
     def test_of_one_policy_is_that_policy(self, kit):
-        for policy in (Fixed(), Dream(), Fixed(alpha="stability")):
+        for policy in (fixed_action(), Dream(), fixed_action(score="stability")):
             assert kit.record(kit.run(Staged((policy,) * 4))) == kit.record(kit.run(policy))
 
     def test_unions(self):
-        policy = Staged((Fixed(), Fixed(alpha="dependency"), Dream(alg="origin"), Fixed(alpha="stability")))
+        policy = Staged(
+            (fixed_action(), fixed_action(score="dependency"), Dream(alg="origin"), fixed_action(score="stability"))
+        )
         assert (policy.needs.attention, policy.needs.divergence, policy.needs.filtered) == (True, True, True)
         assert (policy.past_steps, policy.random) == (1, True)
-        assert not Staged((Fixed(),)).random
+        assert not Staged((fixed_action(),)).random
 
     def test_refused(self):
         with pytest.raises(ConfigError, match="policies"):
             Staged(())
         with pytest.raises(ConfigError, match="revised around"):
-            Staged((Fixed(), Revised()))
+            Staged((fixed_action(), with_remasking()))
 
     def test_rows_of_a_batch_have_their_own_stage(self, kit):
         ran = kit.run(Staged(self.POLICIES), kit.small(steps=(5, 3, 6)))

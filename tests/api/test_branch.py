@@ -13,9 +13,9 @@ from tests.helpers.cases import each_case
 from unmask.api.resolve import json_values, policy_from_config
 from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.core import Action, Policy, SamplingParams, Trajectory, row_key
-from unmask.methods import METHODS, Fixed, LLaDA, Revised, describe_policy, make_policy
+from unmask.methods import METHODS, LLaDA, describe_policy, fixed_action, make_policy, with_remasking
 
-POLICIES = [name for name, method in METHODS.items() if issubclass(method, Policy)]
+POLICIES = [name for name, method in METHODS.items() if issubclass(method.kind, Policy)]
 SEARCHES = [name for name in METHODS if name not in POLICIES]
 FITTING = {"wino": {"block_length": 4}}
 
@@ -112,7 +112,7 @@ class TestInheritance:
 
     def test_record_top_goes_on(self, model, tmp_path):
         out = model.generate("ab", policy="llada", record_top=3)
-        again = model.branch(saved(out, tmp_path), step=2, action=Fixed(kappa="count:2"))
+        again = model.branch(saved(out, tmp_path), step=2, action=fixed_action(cardinality="count:2"))
         assert {s.prediction.clean.top_BNK.shape[-1] for s in again.trajectory.steps} == {3}
         less = model.branch(out, step=1, record_top=0)
         assert [s.prediction.clean.top_BNK.shape[-1] for s in less.trajectory.steps] == [3, 2, 2]
@@ -152,7 +152,7 @@ class LeftToRight(Policy):
     name: ClassVar[str] = "left-to-right"
 
     def act(self, traj, look_ahead):
-        return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
+        return fixed_action(region="block:1", cardinality=1.0).act(traj, look_ahead)
 
 
 class TestPoliciesOfOnesOwn:
@@ -174,7 +174,7 @@ class TestPoliciesOfOnesOwn:
         ) == make_policy(name)
 
     def test_nested_ones_too(self):
-        policy = Revised(base=LLaDA(4, "random"))
+        policy = with_remasking(base=LLaDA(4, "random"))
         assert policy_from_config(json.loads(json.dumps(json_values(describe_policy(policy))))) == policy
 
     @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ class TestAction:
 
     def test_a_policy_may_decide_one_step(self, model):
         whole = model.generate("a", steps=7, temperature=1.0)
-        other = model.branch(whole, step=3, action=Fixed(kappa=1.0))
+        other = model.branch(whole, step=3, action=fixed_action(cardinality=1.0))
         assert [s.policy for s in other.trajectory.steps] == ["llada"] * 3 + ["fixed"]
         assert "_" not in other.text
         assert other.trajectory.sampling == SamplingParams(temperature=1.0)
 
     def test_a_branch_of_a_branch_takes_its_action_no_second_time(self, model):
         whole = model.generate("a", steps=7)
-        once = model.branch(whole, step=2, action=Fixed(region="last-block:1", kappa=1.0))
+        once = model.branch(whole, step=2, action=fixed_action(region="last-block:1", cardinality=1.0))
         beyond, at = model.branch(once, step=3), model.branch(once, step=2)
         revealed = [[s.revealed_BL.tolist() for s in run.trajectory.row(0).steps] for run in (whole, once, beyond, at)]
         assert revealed[2] == revealed[1] != revealed[0]

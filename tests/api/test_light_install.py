@@ -14,7 +14,7 @@ from tests.helpers.fresh_python import environment, fresh_python
 from tests.helpers.paths import ROOT, SRC
 from unmask.adapt import Arms, Gate, Lift
 from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.methods.candidates import candidates
+from unmask.methods import candidates
 
 ABOVE = ("tasks", "train", "lab", "report", "viewer", "view", "look", "cli")
 BASE = ("torch", "numpy", "safetensors", "tokenizers", "huggingface-hub", "jinja2", "pydantic", "filelock", "typer")

@@ -140,7 +140,7 @@ class TestOptions:
     def test_invariant(self, folders, llada):
         sure = load(str(folders["llada"]), invariant=True)
         assert sure.options["invariant"] is True
-        assert sure.denoiser.floors is not None
+        assert sure.denoiser.row_bounds is not None
         assert "invariant" not in llada.options, "stored configurations are those from before there was the option"
         assert drawn(sure.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
 
@@ -342,14 +342,14 @@ class TestApproximateCaches:
         ways = [{}, {"cache": "prefix"}, {"cache": "dual"}, {"cache": "dual", "cache_refresh": 3}]
         runs = [self.run(llada, **way) for way in ways]
         assert len({run.tokens for run in runs}) == 4
-        assert len({run.processed for run in runs}) == 4
-        assert runs[0].processed > runs[1].processed > runs[2].processed
+        assert len({run.cost.processed_tokens for run in runs}) == 4
+        assert runs[0].cost.processed_tokens > runs[1].cost.processed_tokens > runs[2].cost.processed_tokens
 
     @pytest.mark.parametrize(
         ("options", "words"),
         [
             ({"cache": "triple"}, "prefix or dual"),
-            ({"cache": "dual", "policy": "dream"}, "block by block"),
+            ({"cache": "dual", "policy": "dream"}, "one block after the other"),
             ({"cache": "dual", "policy": "info-gain"}, "looks ahead"),
             ({"cache": "dual", "cfg_scale": 1.0}, "cfg_scale"),
             ({"cache": "dual", "cache_refresh": -1}, "refresh"),

@@ -31,11 +31,12 @@ def test_sampling_options_have_the_defaults_of_sampling_params():
 
 
 @pytest.mark.parametrize("function", ["generate", "infill", "branch", "log_likelihood"])
-def test_signatures_show_every_option(function):
+def test_signatures_and_docstrings_show_every_option(function):
     """Editors and `help` read them, although every option is spelled once, as a field."""
     shown = inspect.signature(getattr(unmask.Model, function)).parameters
     options = FUNCTION_OPTIONS[function]
     assert tuple(name for name in shown if name in options) == options
+    assert all(f"\n    {name}: " in getattr(unmask.Model, function).__doc__ for name in options)
 
 
 def test_other_keywords_are_settings_of_the_policy():

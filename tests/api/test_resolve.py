@@ -10,7 +10,7 @@ import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.engine import decode
-from unmask.methods import METHODS, P2, Composed, Fixed, compose, describe_policy, make_policy
+from unmask.methods import METHODS, P2, Composed, compose, describe_policy, fixed_action, make_policy
 from unmask.methods.check import Problem
 
 FITTING = {"wino": {"block_length": 4}}
@@ -38,7 +38,7 @@ class TestComposition:
 
     def test_a_policy_keeps_a_setting_of_that_name(self, model):
         assert model.generate("a", policy="dcd", score="margin").policy == make_policy("dcd", score="margin")
-        assert model.generate("a", policy="fixed", region="block:2").policy == Fixed(region="block:2")
+        assert model.generate("a", policy="fixed", region="block:2").policy == fixed_action(region="block:2")
 
 
 class TestPresets:
@@ -47,7 +47,7 @@ class TestPresets:
         assert done.policy == make_policy("klass", block_length=64, threshold=0.6, epsilon=0.5)
         assert done.config["preset"] == "llada/gsm8k"
         dream = replace(model, reference="dream").generate("a", policy="klass", preset="gsm8k")
-        assert dream.policy == make_policy("klass", **METHODS["klass"].card.presets["dream/gsm8k"])
+        assert dream.policy == make_policy("klass", **METHODS["klass"].presets["dream/gsm8k"])
         named = model.generate("a", policy="dsb", preset="greedy")
         assert named.policy == make_policy("dsb", max_block=None)
         assert model.branch(done, step=0).texts == done.texts
@@ -121,7 +121,7 @@ class TestRefusedBeforeTheFirstForward:
     @each_case("value", [0, -1, 2_000_000])
     @each_case("name", [name for name in METHODS if "block_length" in describe_policy(make_policy(name))])
     def test_block_lengths(self, name, value):
-        with pytest.raises(ConfigError, match=rf"block_length is {value}; allowed: 1 to 1000000"):
+        with pytest.raises(ConfigError, match=rf"block_length of {name} is {value}; allowed: 1 to 1000000"):
             make_policy(name, block_length=value)
 
     @pytest.mark.parametrize("name", ["llada", "core", "dos", "remdm-llada"])
@@ -137,8 +137,11 @@ class TestRefusedBeforeTheFirstForward:
     @pytest.mark.parametrize(
         ("rules", "why"),
         [
-            ({"region": "block:4", "commitment": "remdm-conf"}, "commitment=remdm-conf re-masks anywhere"),
-            ({"region": "sliding:4"}, "region=sliding:4 does not fill block after block"),
+            (
+                {"region": "block:4", "commitment": "remdm-conf"},
+                "for good .region=block:4, commitment=remdm-conf",
+            ),
+            ({"region": "sliding:4"}, "one block after the other, for good .region=sliding:4"),
             ({"score": "dependency", "region": "block:4"}, "it reads attention"),
         ],
     )
@@ -165,7 +168,7 @@ def test_who_goes_beyond_the_steps_says_so(name):
     problem = Problem.default()
     # Where one position at a time is ready, KLASS falls behind its schedule.
     one_ready = {"klass": {"strategy": "max_conf", "threshold": 0.0, "epsilon": 10.0, "window": 1}}
-    learned = {name: {"head": make_policy(name).without} for name in METHODS if METHODS[name].card.learned}
+    learned = {name: {"head": make_policy(name).headless} for name in METHODS if METHODS[name].learned}
     policy = make_policy(name, **(FITTING | one_ready | learned).get(name, {}))
     state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
     end = decode(problem.denoiser, policy, state, noise=problem.noise)

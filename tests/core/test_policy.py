@@ -8,16 +8,16 @@ import pytest
 from unmask.base.errors import ContractError
 from unmask.core import Policy
 from unmask.core.policy import STEPS, TRAITS, DecodingMethod
-from unmask.methods import METHODS, Fixed, describe_policy, make_policy
+from unmask.methods import METHODS, Composed, describe_policy, fixed_action, make_policy
 
 
-class Eager(Fixed):
+class Eager(Composed):
     random = True
     steps = "pace"
 
 
 @dataclass(frozen=True)
-class Switched(Fixed):
+class Switched(Composed):
     draws: bool = False
 
     @property
@@ -26,7 +26,7 @@ class Switched(Fixed):
 
 
 def test_a_trait_is_a_class_attribute_or_a_property():
-    assert (Eager().random, Eager().steps, Fixed().random, Fixed().steps) == (True, "pace", False, "end")
+    assert (Eager().random, Eager().steps, fixed_action().random, fixed_action().steps) == (True, "pace", False, "end")
     assert (Switched().random, Switched(draws=True).random) == (False, True)
 
 
@@ -35,11 +35,11 @@ def test_a_field_named_like_a_trait_is_refused(trait):
     with pytest.raises(
         ContractError, match=f"Sloppy has a field '{trait}', which is a trait; allowed: a class attribute"
     ):
-        type("Sloppy", (Fixed,), {"__annotations__": {trait: bool}, trait: True})
+        type("Sloppy", (Composed,), {"__annotations__": {trait: bool}, trait: True})
 
 
 def test_an_annotated_class_variable_is_no_field():
-    class Careful(Fixed):
+    class Careful(Composed):
         random: ClassVar[bool] = True
 
     assert Careful().random
@@ -47,7 +47,7 @@ def test_an_annotated_class_variable_is_no_field():
 
 def test_unknown_meanings_of_steps_are_refused():
     with pytest.raises(ContractError, match="steps of Endless is 'never'; allowed: end, pace, ignore"):
-        type("Endless", (Fixed,), {"steps": "never"})
+        type("Endless", (Composed,), {"steps": "never"})
 
 
 @pytest.mark.parametrize("name", METHODS)

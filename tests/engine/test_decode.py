@@ -11,7 +11,7 @@ from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import ModelOutput, Needs, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
 from unmask.engine import LookCache, StepSettings, decode, predict
-from unmask.methods import Fixed, InfoGain, LLaDA, Revised, make_policy
+from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(8, 4, dependence=1.5, seed=3)
@@ -111,8 +111,9 @@ def test_the_record_says_what_was_revealed_by_whom_with_what_confidence():
 
 
 def test_the_record_says_what_was_remasked():
-    policy = Revised(
-        Fixed(commit="none"), make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator
+    policy = with_remasking(
+        fixed_action(commitment="none"),
+        make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator,
     )
     traj = run(policy, steps=6)
     assert any(bool(s.remasked_BL.any()) for s in traj.steps)
@@ -124,11 +125,11 @@ def test_the_record_says_what_was_remasked():
 
 
 def test_a_record_keeps_nothing_that_was_derived_for_the_step():
-    assert not any("landscapes" in vars(step.prediction) for step in run(Fixed(alpha="margin")).steps)
+    assert not any("landscapes" in vars(step.prediction) for step in run(fixed_action(score="margin")).steps)
 
 
 def test_without_a_record_the_tokens_are_the_same():
-    for policy in (LLaDA(), Fixed(alpha="stability"), Revised()):
+    for policy in (LLaDA(), fixed_action(score="stability"), with_remasking()):
         full, bare = run(policy), run(policy, record=False)
         assert torch.equal(full.state.tokens_BL, bare.state.tokens_BL)
         assert torch.equal(full.forwards_B, bare.forwards_B)
@@ -161,7 +162,10 @@ def test_temperature_one_and_one_token_per_step_samples_the_joint():
     rows = 4000
     state = State.from_prompts([[0]] * rows, new_tokens=2, steps=2, mask_id=denoiser.mask_id)
     noise = Noise.of([row_key(11, b"x", stream) for stream in range(rows)])
-    for policy in (Fixed(alpha="margin", kappa="count:1"), Fixed(kappa="count:1", region="last-block:1")):
+    for policy in (
+        fixed_action(score="margin", cardinality="count:1"),
+        fixed_action(cardinality="count:1", region="last-block:1"),
+    ):
         end = decode(denoiser, policy, state, noise=noise, sampling=SamplingParams(temperature=1.0), record=False)
         counts = torch.zeros(2, 2, dtype=torch.float64)
         for a, b in end.state.tokens_BL[:, 1:].tolist():
@@ -322,7 +326,7 @@ def test_the_start_is_never_modified():
 
 def test_a_resumed_run_gets_its_previous_posterior_back():
     """Stability reads the step before; a recording does not keep posteriors, so resuming runs that forward again."""
-    policy = Fixed(alpha="stability", kappa="count:1")
+    policy = fixed_action(score="stability", cardinality="count:1")
     traj = run(policy, prompts=((0,), (3,)), steps=6)
     for step in range(1, 6):
         resumed = decode(EXACT, policy, traj.resume(1, step))
@@ -359,7 +363,7 @@ def test_guided_look_ahead_does_not_mix_rows_that_share_a_canvas():
 
 
 def test_resuming_keeps_the_recorded_divergences():
-    policy = Fixed(alpha="stability", kappa="count:1")
+    policy = fixed_action(score="stability", cardinality="count:1")
     traj = run(policy, prompts=((0,),), steps=6)
     resumed = decode(EXACT, policy, traj.resume(0, 3))
     recorded = [s.prediction.drift_BN for s in traj.steps]
@@ -385,7 +389,7 @@ def test_a_fault_names_the_row_of_the_run_after_others_have_left():
 def test_a_tail_behind_an_end_of_text_that_may_be_reopened_is_not_final():
     prompts = [(a, b) for a in range(4) for b in range(4)]
     for commit, final in (("all", True), ("none", False)):
-        traj = run(Fixed(commit=commit), prompts=prompts, steps=6, eos_fill=True)
+        traj = run(fixed_action(commitment=commit), prompts=prompts, steps=6, eos_fill=True)
         filled = [(s.confidence_BL.isnan(), s) for s in traj.steps if s.confidence_BL.isnan().any()]
         assert filled
         assert bool(traj.state.committed_BL[traj.state.answer_BL].any()) is final
@@ -410,7 +414,7 @@ def test_other_noise_may_be_given_to_a_resumed_run():
     assert len({order[:2] for order in ends}) == 1
 
 
-@pytest.mark.parametrize(("proposal", "most"), [(SamplingParams(), 205), (SamplingParams(temperature=0.7), 275)])
+@pytest.mark.parametrize(("proposal", "most"), [(SamplingParams(), 207), (SamplingParams(temperature=0.7), 275)])
 def test_a_step_takes_few_tensor_operations_beside_its_forward(proposal, most):
     """Of a short row nearly all of a step's time is their number, on a GPU of a small batch too."""
     counted = Counted()

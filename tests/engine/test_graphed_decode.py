@@ -28,7 +28,7 @@ from unmask.core import (
 )
 from unmask.engine import decode
 from unmask.engine.graphed_decode import GraphedRows, PendingFlags
-from unmask.methods import METHODS, Fixed, LLaDA, make_policy
+from unmask.methods import METHODS, LLaDA, fixed_action, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, Network, Transformer, TransformerSpec
 
 EXACT = ExactDenoiser(JointDistribution.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
@@ -325,7 +325,7 @@ class Wrong(Policy):
     cuda_graph = True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        action = Fixed().act(traj, look_ahead)
+        action = fixed_action().act(traj, look_ahead)
         here_B = (traj.state.step_B >= self.step) & (traj.rows_B == self.row)
         return replace(action, kappa_B=torch.where(here_B, self.kappa, action.kappa_B))
 
@@ -384,7 +384,7 @@ class Forgetful(Policy):
     cuda_graph = True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        action = Fixed().act(traj, look_ahead)
+        action = fixed_action().act(traj, look_ahead)
         return replace(action, notes={} if traj.steps else {"first_B": traj.state.step_B})
 
 
@@ -396,7 +396,7 @@ class Nameless(Policy):
     cuda_graph = True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        return replace(Fixed().act(traj, look_ahead), notes={"seen": traj.current_prediction.confidence_BN})
+        return replace(fixed_action().act(traj, look_ahead), notes={"seen": traj.current_prediction.confidence_BN})
 
 
 def test_a_note_without_axes_in_its_name_is_not_recorded():

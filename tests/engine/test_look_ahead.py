@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unmask.api.load import load
+from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, ContractError
 from unmask.core import (
     NO_LOOK_AHEAD,
@@ -22,7 +23,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.engine import LookCache, StepSettings, decode, join_rows, predict
-from unmask.methods import Fixed, LLaDA, Revised
+from unmask.methods import Composed, LLaDA, fixed_action, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(7, 4, dependence=1.5, seed=3)
@@ -117,7 +118,7 @@ class TestLook:
 
             def act(self, traj, look_ahead):
                 look_ahead.predict(traj.state, torch.arange(traj.state.batch))
-                return Fixed().act(traj, NO_LOOK_AHEAD)
+                return fixed_action().act(traj, NO_LOOK_AHEAD)
 
         traj = begun()
         with pytest.raises(ContractError, match="without saying so"):
@@ -240,7 +241,7 @@ class TestSearch:
 class TestClock:
     def test_more_steps_than_positions_are_for_those_who_say_so(self):
         @dataclass(frozen=True)
-        class Long(Revised):
+        class Long(Composed):
             extra_steps = True
 
         canvas = [[0, *[EXACT.mask_id] * 4]]
@@ -248,11 +249,16 @@ class TestClock:
             State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id)
         state = State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id, extra_steps=True)
         with pytest.raises(ConfigError, match=r"steps of row 0 is 9; allowed: 1 to 4 .* with revised"):
-            decode(EXACT, Revised(Fixed(commit="none")), state, noise=Noise.of([1]))
+            decode(EXACT, with_remasking(fixed_action(commitment="none")), state, noise=Noise.of([1]))
         model = load("exact", n=5)
-        assert model.generate("a", policy=Long(Fixed(commit="none")), max_new_tokens=4, steps=9).forwards == 9
+        assert (
+            model.generate(
+                "a", policy=Long(fixed_action(commitment="none"), operator=ReMDM("conf")), max_new_tokens=4, steps=9
+            ).forwards
+            == 9
+        )
         with pytest.raises(ConfigError, match="1 to 4"):
-            model.generate("a", policy=Revised(Fixed(commit="none")), max_new_tokens=4, steps=9)
-        end = decode(EXACT, Long(Fixed(commit="none")), state, noise=Noise.of([1]))
+            model.generate("a", policy=with_remasking(fixed_action(commitment="none")), max_new_tokens=4, steps=9)
+        end = decode(EXACT, Long(fixed_action(commitment="none"), operator=ReMDM("conf")), state, noise=Noise.of([1]))
         assert end.forwards_B.tolist() == [9]
         assert not end.state.masked_BL.any()

@@ -21,7 +21,7 @@ from tests.helpers.recordable import four
 from tests.helpers.tape import HostFree, Tape, TapeRecorder, regions_as_on_a_gpu
 from unmask.core import Action, LookAhead, Trajectory
 from unmask.engine import decode
-from unmask.methods import Fixed, make_policy
+from unmask.methods import Composed, make_policy
 
 CYCLES = 50_000_000
 """Of the device's clock: about 30 ms."""
@@ -106,7 +106,7 @@ def test_flags_of_two_steps_on_their_way_are_read_in_order():
 
 
 @dataclass(frozen=True)
-class HandsOn(Fixed):
+class HandsOn(Composed):
     """Hands notes of earlier steps on as they are: a step keeps tensors that lie where its past does."""
 
     name: ClassVar[str] = "hands-on"
@@ -199,8 +199,8 @@ def check_pieces(fast, cache, sizes):
     piece lies where the next one's replay writes.
     """
     bounds = ManyRows(1, None)
-    fast = replace(fast, floors=bounds)
-    slow = replace(plain(fast), floors=bounds)
+    fast = replace(fast, row_bounds=bounds)
+    slow = replace(plain(fast), row_bounds=bounds)
     for turn, most in enumerate(sizes):
         bounds.most = most
         view = inputs(fast, (9, 20, 14, 3, 11, 6), 16, seed=turn)
@@ -226,8 +226,8 @@ def test_pieces_of_a_cached_pass_outlive_the_next_replay_on_a_gpu(cache, replays
 
 def check_filled_up(fast):
     """Six rows go through the layers four at a time, the last two with copies of the first: one recording for both."""
-    fast = replace(fast, floors=ManyRows(4, 4))
-    slow = replace(plain(fast), floors=fast.floors)
+    fast = replace(fast, row_bounds=ManyRows(4, 4))
+    slow = replace(plain(fast), row_bounds=fast.row_bounds)
     needs = get("Needs")(attention=True, hidden=True)
     for seed in range(4):
         view = inputs(fast, (9, 20, 14, 3, 11, 6), 16, seed=seed)

@@ -3,9 +3,8 @@
 import json
 
 from unmask.api.model import Model
-from unmask.methods.examples import HOME
+from unmask.methods.examples import HOME, ScriptedDenoiser
 from unmask.models import LetterCodec
-from unmask.models.scripted import ScriptedDenoiser
 
 SHEET = json.loads((HOME / "likelihood" / "duel.json").read_text(encoding="utf-8"))
 

@@ -11,7 +11,7 @@ def table() -> str:
     """One line per method."""
     lines = [f"| method | {' | '.join(TAXONOMY)} | label | source |", f"|{'---|' * (len(TAXONOMY) + 3)}"]
     for name, method in METHODS.items():
-        card = method.card
+        card = method
         assert card is not None, name
         row = " | ".join(getattr(card, axis) for axis in TAXONOMY)
         lines.append(f"| `{name}` | {row} | {card.label} | {card.citation} |")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from unmask.core import Policy
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 """
 
 GOOD = (
@@ -23,7 +23,7 @@ class Counted(Policy):
 
     def act(self, traj, look_ahead):
         region = "full" if self.order == "any" else f"window:{self.count}"
-        return Fixed(region=region, kappa=f"count:{self.count}").act(traj, look_ahead)
+        return fixed_action(region=region, cardinality=f"count:{self.count}").act(traj, look_ahead)
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Abstract(Policy):
 @dataclass(frozen=True)
 class Nameless(Policy):
     def act(self, traj, look_ahead):
-        return Fixed().act(traj, look_ahead)
+        return fixed_action().act(traj, look_ahead)
 
 
 class Plain(Policy):
     name = "plain"
 
     def act(self, traj, look_ahead):
-        return Fixed().act(traj, look_ahead)
+        return fixed_action().act(traj, look_ahead)
 
 
 class Other:

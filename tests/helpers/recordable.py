@@ -8,8 +8,7 @@ from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.adapt.staged import Staged
 from unmask.core import Policy
-from unmask.methods import METHODS, Composed, Fixed, LLaDA, Revised, make_policy
-from unmask.methods.candidates import Instead, candidates
+from unmask.methods import METHODS, Composed, LLaDA, candidates, fixed_action, make_policy, with_remasking
 
 OPEN = Lookup((0.0, 0.05), (0.2, None, 0.1), 0.1)
 """Deviates at some signals and not at others."""
@@ -35,7 +34,7 @@ SETTINGS = {
 
 def four() -> JointPolicy:
     """Selective adaptation with all four diagnostics."""
-    return JointPolicy(Fixed(), tuple(kind() for kind in PAPER_DIAGNOSTICS), (OPEN,) * len(PAPER_DIAGNOSTICS))
+    return JointPolicy(fixed_action(), tuple(kind() for kind in PAPER_DIAGNOSTICS), (OPEN,) * len(PAPER_DIAGNOSTICS))
 
 
 def recordable() -> dict[str, Policy]:
@@ -45,19 +44,23 @@ def recordable() -> dict[str, Policy]:
         for options in SETTINGS.get(name, [{}]):
             found[f"{name} {options}"] = make_policy(name, **options)
     regions = ("block:2", "last-block:2", "window:2", "dilated:2", "near:1", "groups:2", "sliding:2:3", "masks:2:3")
-    found |= {f"region {rule}": Fixed(region=rule) for rule in regions}
+    found |= {f"region {rule}": fixed_action(region=rule) for rule in regions}
     counts = ("quota", "count:2", "share:0.5", "above:0.5", "factor:1", "eb:0.1", "all", 0.3)
     found |= {f"cardinality {rule}": Composed(cardinality=rule) for rule in counts}
     found |= {f"score {rule}": Composed(score=rule) for rule in ("entropy", "random", "confidence+stability")}
     found |= {f"commit {rule}": Composed(commitment=rule) for rule in ("margin:0.5", "confidence:0.9+remdm-conf")}
     found |= {f"dream's {axis}": next(reversed(named.values())) for axis, named in candidates("dream").items()}
-    found |= {f"selective {n}": Selective(Fixed(), kind(), OPEN) for n, kind in DIAGNOSTICS.items()}
-    found |= {"four": four(), "revised four": Revised(four()), "staged": Staged((LLaDA(), Fixed(region="block:2")))}
+    found |= {f"selective {n}": Selective(fixed_action(), kind(), OPEN) for n, kind in DIAGNOSTICS.items()}
+    found |= {
+        "four": four(),
+        "revised four": with_remasking(four()),
+        "staged": Staged((LLaDA(), fixed_action(region="block:2"))),
+    }
     found |= {
         "always": Proposed(LLaDA(), DIAGNOSTICS["region"]()),
-        "random": RandomGate(Fixed(), DIAGNOSTICS["score"](), 0.5),
+        "random": RandomGate(fixed_action(), DIAGNOSTICS["score"](), 0.5),
     }
-    found |= {"instead": Instead(LLaDA(), region="block:2", kappa="count:2")}
+    found |= {"instead": Composed(LLaDA(), region="block:2", cardinality="count:2")}
     return {name: policy for name, policy in found.items() if isinstance(policy, Policy) and policy.cuda_graph}
 
 

@@ -22,7 +22,7 @@ from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.store import Store
-from unmask.methods.candidates import candidates
+from unmask.methods import candidates
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
 from unmask.stats.guarantee import fitted_half

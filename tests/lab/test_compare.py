@@ -23,15 +23,15 @@ from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.lab.run import judging
-from unmask.methods import Fixed, LLaDA, Revised
+from unmask.methods import LLaDA, fixed_action, with_remasking
 from unmask.report import compare as report
 from unmask.report.compare_screen import screens
 from unmask.stats import Estimate, mean_interval, paired_difference
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, find_task, own_task, score
 from unmask.train.sources import STRIDE, Folders, generate_texts
 
-REFERENCE = Fixed()
-IN_ORDER = Fixed(region="window:1", kappa="count:1")
+REFERENCE = fixed_action()
+IN_ORDER = fixed_action(region="window:1", cardinality="count:1")
 """One position at a time from the left: what the model below needs to be right, given as many steps as tokens."""
 BOTH = {"reference": REFERENCE, "in order": IN_ORDER}
 
@@ -61,7 +61,7 @@ def carry():
 def two():
     """Two tasks, three policies."""
     names = [CARRY, "td07-sparse-mask"]
-    policies = {**BOTH, "blocks": Fixed(region="block:8")}
+    policies = {**BOTH, "blocks": fixed_action(region="block:8")}
     return evaluate(oracle(*names), names, split="development", prompts=12, policies=policies)
 
 
@@ -90,7 +90,9 @@ class TestRows:
 
     def test_forwards_and_steps(self, carry):
         assert {row.forwards for row in carry.rows} == {32}
-        half = evaluate(oracle(), [CARRY], split="development", prompts=3, policies={"share": Fixed(kappa="share:0.5")})
+        half = evaluate(
+            oracle(), [CARRY], split="development", prompts=3, policies={"share": fixed_action(cardinality="share:0.5")}
+        )
         assert {(row.forwards, row.steps) for row in half.rows} == {(6, 6)}
 
     def test_steps_are_half_the_horizon_if_nobody_says(self):
@@ -109,7 +111,7 @@ class TestRows:
         judged = []
         real = judging.score_all
         monkeypatch.setattr(judging, "score_all", lambda pairs, jobs: judged.extend(pairs) or real(pairs, jobs))
-        policies = {"a": IN_ORDER, "b": Fixed(region="window:1", kappa=1.0), "c": REFERENCE}
+        policies = {"a": IN_ORDER, "b": fixed_action(region="window:1", cardinality=1.0), "c": REFERENCE}
         found = evaluate(oracle(), [CARRY], split="development", prompts=5, policies=policies, steps=32, batch=2)
         assert [row.answer for row in by_policy(found, "a")] == [row.answer for row in by_policy(found, "b")]
         assert len(judged) == 10
@@ -144,7 +146,7 @@ class TestRows:
 class TestCheckpoint:
     def test_answers_are_those_of_generate(self, tiny):
         asked = find_task("csv-missing-cells").examples("development")[:3]
-        policies = {"reference": REFERENCE, "revised": Revised()}
+        policies = {"reference": REFERENCE, "revised": with_remasking()}
         for options in ({}, {"temperature": 0.8, "seed": 5}):
             found = evaluate(tiny, ["csv-missing-cells"], split="development", prompts=3, policies=policies, **options)
             for name, policy in policies.items():
@@ -163,7 +165,7 @@ class TestCheckpoint:
         assert one.rows == all_.rows
 
     def test_all_scores_work_on_a_network(self, tiny):
-        policies = {name: Fixed(alpha=name) for name in ("confidence", "stability", "dependency", "uniform")}
+        policies = {name: fixed_action(score=name) for name in ("confidence", "stability", "dependency", "uniform")}
         found = evaluate(tiny, ["csv-missing-cells"], split="validation", prompts=2, policies=policies)
         assert not found.left_out
         assert len(found.rows) == 8
@@ -346,7 +348,7 @@ class TestSummary:
         assert alone.picks() == {}
 
     def test_with_nothing_better_the_reference_is_named(self):
-        policies = {"reference": IN_ORDER, "same": Fixed(region="window:1", kappa=1.0), "again": IN_ORDER}
+        policies = {"reference": IN_ORDER, "same": fixed_action(region="window:1", cardinality=1.0), "again": IN_ORDER}
         tied = summarise(evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies, steps=32))
         assert tied.best(CARRY).policy == "reference"
         assert tied.picks() == {CARRY: "reference", MACRO: "reference"}

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.oracle import CARRY, oracle
 from unmask.lab.compare import ComparePlan, run_comparison
 from unmask.lab.compare_matched import MatchedControl, with_controls
-from unmask.methods import MEDAL, SOAR, BestOf, FastDLLM, Fixed, LLaDA, LookUM, OrderTokenSearch
+from unmask.methods import MEDAL, SOAR, BestOf, FastDLLM, LLaDA, LookUM, OrderTokenSearch, fixed_action
 
 LOOKUM, CONTROL = "lookum", "best of n like lookum"
 
@@ -24,15 +24,15 @@ def spent(evaluation, arm):
 
 
 def test_every_search_has_a_base_that_decides_step_by_step():
-    assert LookUM(block_length=4).baseline == Fixed(region="block:4")
+    assert LookUM(block_length=4).baseline == fixed_action(region="block:4")
     assert MEDAL().baseline == LLaDA()
-    assert OrderTokenSearch().baseline == Fixed(region="block:32")
+    assert OrderTokenSearch().baseline == fixed_action(region="block:32")
     assert SOAR(threshold=0.9).baseline == FastDLLM(threshold=0.9, block_length=None)
     assert BestOf().baseline is None
 
 
 def test_bases_and_controls_are_arms_of_their_own_and_none_twice():
-    arms, controls = with_controls({"reference": Fixed(), "greedy": LLaDA(), "lookum": LookUM(), "soar": SOAR()})
+    arms, controls = with_controls({"reference": fixed_action(), "greedy": LLaDA(), "lookum": LookUM(), "soar": SOAR()})
     assert [*arms] == ["reference", "greedy", "lookum", "soar", "base of soar"]
     assert controls == {
         "best of n like lookum": MatchedControl("lookum", "greedy", BestOf(LLaDA())),
@@ -47,7 +47,7 @@ def test_as_many_decodes_as_the_search_pays_for(search, base, n):
 
 @pytest.fixture(scope="module")
 def matched():
-    return run_comparison(oracle(), plan({"reference": Fixed(), LOOKUM: LookUM(paths=4)}))
+    return run_comparison(oracle(), plan({"reference": fixed_action(), LOOKUM: LookUM(paths=4)}))
 
 
 def test_the_control_spends_no_more_than_the_search(matched):
@@ -60,7 +60,7 @@ def test_the_control_spends_no_more_than_the_search(matched):
 
 def test_a_control_is_that_best_of_n(matched):
     n = matched.config["matched_n"][CONTROL][CARRY]
-    again = run_comparison(oracle(), plan({"reference": Fixed(), "best": BestOf(LLaDA(), n=n)}))
+    again = run_comparison(oracle(), plan({"reference": fixed_action(), "best": BestOf(LLaDA(), n=n)}))
     assert [row.answer for row in again.rows if row.policy == "best"] == [
         row.answer for row in matched.rows if row.policy == CONTROL
     ]
@@ -68,14 +68,14 @@ def test_a_control_is_that_best_of_n(matched):
 
 def test_it_goes_on_where_it_was_stopped(matched, tmp_path):
     for _ in range(2):
-        again = run_comparison(oracle(), plan({"reference": Fixed(), LOOKUM: LookUM(paths=4)}), work=tmp_path)
+        again = run_comparison(oracle(), plan({"reference": fixed_action(), LOOKUM: LookUM(paths=4)}), work=tmp_path)
         assert again.rows == matched.rows
         assert again.config["matched_n"] == matched.config["matched_n"]
 
 
 def test_without_its_search_there_is_no_control():
-    found = run_comparison(oracle(), plan({"reference": Fixed(), LOOKUM: LookUM(budget=1)}))
+    found = run_comparison(oracle(), plan({"reference": fixed_action(), LOOKUM: LookUM(budget=1)}))
     reasons = {lost.policy: lost.reason for lost in found.left_out}
     assert "budget is 1; allowed: 8 or more" in reasons[LOOKUM]
     assert reasons[CONTROL].startswith(f"lookum could not decode {CARRY}; allowed: controls of arms that can")
-    assert "matched" not in run_comparison(oracle(), plan({"reference": Fixed()})).config
+    assert "matched" not in run_comparison(oracle(), plan({"reference": fixed_action()})).config

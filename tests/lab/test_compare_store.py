@@ -13,14 +13,14 @@ from unmask.lab.compare import evaluate
 from unmask.lab.compare_store import PIECES, PLAN, ComparePieces
 from unmask.lab.compare_summary import summarise
 from unmask.lab.run import judging
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 from unmask.report import compare as report
 from unmask.tasks import Extraction, Verdict
 
 POLICIES = {
-    "reference": Fixed(),
-    "in order": Fixed(region="window:1", kappa="count:1"),
-    "blocks": Fixed(region="block:8"),
+    "reference": fixed_action(),
+    "in order": fixed_action(region="window:1", cardinality="count:1"),
+    "blocks": fixed_action(region="block:8"),
 }
 BATCHES, STEPS = 9, 4
 """Three of each policy, and forwards of each batch."""
@@ -152,7 +152,7 @@ class TestWhatAPieceDependsOn:
             ({"steps": 5}, "steps"),
             ({"prompts": 4}, "prompts"),
             ({"split": "validation"}, "split"),
-            ({"policies": {"reference": Fixed()}}, "policies, methods"),
+            ({"policies": {"reference": fixed_action()}}, "policies, methods"),
             ({"model": replace(oracle(), options={"fingerprint": "beef"})}, "model"),
             ({"model": replace(oracle(), name="other")}, "model"),
         ],

@@ -8,9 +8,9 @@ import torch
 from tests.helpers.oracle import CARRY, oracle
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_timing import BatchClock, stored_time
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 
-POLICIES = {"reference": Fixed(), "blocks": Fixed(region="block:8")}
+POLICIES = {"reference": fixed_action(), "blocks": fixed_action(region="block:8")}
 
 
 def run(work=None, **options):

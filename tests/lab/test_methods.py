@@ -26,14 +26,14 @@ from unmask.lab.run.jobs import prompts_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.methods import DUS, KLASS, METHODS, WINO, Fixed, InfoGain
+from unmask.methods import DUS, KLASS, METHODS, WINO, InfoGain, fixed_action, make_policy
 
 
 class TestTheFile:
     def test_candidates_are_those_of_the_command_line(self, methods_study):
         named = methods_study.sets("llada")[POLICY]
         assert list(named) == NAMES
-        assert named["llada"] == Fixed()
+        assert named["llada"] == fixed_action()
         assert named[NAMES[1]] == KLASS(window=1, threshold=0.0)
         assert named[NAMES[2]] == WINO(block_length=4)
         assert named[NAMES[3]] == InfoGain(threshold=None, candidates=3)
@@ -68,7 +68,7 @@ class TestTheFile:
     def test_a_reference_may_do_as_it_likes_where_nothing_is_cut_out_of_it(self, name, settings):
         model = [{"model": "a", "reference": name, "settings": settings}]
         made = Study.parse(raw(models=model, candidates={"policy": [name, "llada"]}))
-        assert made.plan(made.models[0].reference).reference == METHODS[name](**settings)
+        assert made.plan(made.models[0].reference).reference == make_policy(name, **settings)
         with pytest.raises(ConfigError, match="cannot continue branches"):
             Study.parse(raw(models=model, axes=["policy", "score"], candidates={"policy": [name, "llada"]}))
 
@@ -82,7 +82,7 @@ class TestTheFile:
         about = methods_study.config["methods"]
         assert about[NAMES[3]]["settings"]["candidates"] == 3
         assert (about[NAMES[3]]["draws"], about["dus"]["draws"]) == (True, False)
-        assert about[NAMES[3]]["version"] == InfoGain.card.version
+        assert about[NAMES[3]]["version"] == METHODS["info-gain"].version
         assert "methods" not in Study.parse(table()).config
 
     def test_the_example_is_a_study_of_both_small_models(self):
@@ -136,7 +136,7 @@ class TestTheFile:
                 return traj
 
         monkeypatch.setitem(METHODS, "beam", Beam)
-        monkeypatch.setattr("unmask.methods.own.make_policy", lambda name, **settings: Beam())
+        monkeypatch.setattr("unmask.methods.registry.make_policy", lambda name, **settings: Beam())
         with pytest.raises(ConfigError, match="'beam' is a search, which owns its loop"):
             methods_of(["llada", "beam"], tmp_path)
 

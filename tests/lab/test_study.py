@@ -16,8 +16,7 @@ from unmask.base.errors import ConfigError
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.methods import Dream, FastDLLM, Fixed, Revised
-from unmask.methods.candidates import Instead
+from unmask.methods import Composed, Dream, FastDLLM, fixed_action
 
 WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
 """Changes to a study after which no axis of it revises."""
@@ -30,9 +29,9 @@ class TestFiles:
         assert list(study.sets("llada")["score"]) == ["confidence", "margin", "stability"]
         assert list(study.sets("llada")["commitment"]) == ["all", "none", "confidence:0.9", "margin:0.5"]
         plan = study.plan("llada")
-        assert plan.reference == Fixed()
-        assert plan.continuation("score").policy == Fixed()
-        assert isinstance(plan.continuation("commitment").policy, Revised)
+        assert plan.reference == fixed_action()
+        assert plan.continuation("score").policy == fixed_action()
+        assert plan.continuation("commitment").policy.operator is not None
 
     @each_case("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
     def test_the_ones_that_come_with_it(self, path):
@@ -47,7 +46,7 @@ class TestFiles:
         assert usual.config == Study.parse(table(**counts, below_k_min=False)).config
         assert list(bare.sets("llada")["cardinality"])[:2] == ["schedule", "count:1:below"]
         native = Study.parse(table(**counts, below_k_min=True, candidates=...)).sets("dream")["cardinality"]
-        assert native["share:1.0:below"] == Instead(Dream(), alpha="certainty", kappa="share:1.0:below")
+        assert native["share:1.0:below"] == Composed(Dream(), score="certainty", cardinality="share:1.0:below")
         names = {axis: list(named) for axis, named in usual.sets("llada").items()}
         names["cardinality"] = [cardinality.without_floor(name) for name in names["cardinality"]]
         assert bare.config == usual.config | {"candidates": {"llada": names}}
@@ -189,7 +188,7 @@ class TestRevision:
         study = Study.parse(table(**WITHOUT))
         assert study.revision is None
         assert study.config["revision"] is None
-        assert study.plan("llada").continuation("score").policy == Fixed()
+        assert study.plan("llada").continuation("score").policy == fixed_action()
 
     def test_is_asked_for_where_one_does(self):
         with pytest.raises(ConfigError, match="no 'revision'"):

@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError
 from unmask.lab.study import Study
-from unmask.methods import Fixed, LLaDA
+from unmask.methods import LLaDA, fixed_action
 
 BLOCKS = {"models__0__settings": {"block_length": 4}, "candidates": ...}
 """16 tokens and 4 steps: four blocks of one step."""
@@ -23,7 +23,7 @@ class TestBlocks:
 
     def test_change_the_reference_and_nothing_else(self):
         usual, blocks = Study.parse(table(candidates=...)), Study.parse(table(**BLOCKS))
-        assert usual.plan("llada").reference == Fixed()
+        assert usual.plan("llada").reference == fixed_action()
         changed = {key for key, value in usual.config.items() if blocks.config[key] != value}
         assert changed == {"models", "candidates"}
         assert blocks.config.keys() == usual.config.keys()

@@ -11,7 +11,7 @@ from unmask.adapt.joint import JointPolicy
 from unmask.api.load import load
 from unmask.look.gates import acting, edge
 from unmask.look.run import run_record
-from unmask.methods import Fixed, Revised
+from unmask.methods import fixed_action, with_remasking
 
 INF = math.inf
 
@@ -22,7 +22,7 @@ def model():
 
 
 def gated(tau=0.1, starts=(0.0,), expected=(0.0, 0.2)):
-    return Selective(Fixed(), DIAGNOSTICS["region"](), Lookup(starts, expected, tau))
+    return Selective(fixed_action(), DIAGNOSTICS["region"](), Lookup(starts, expected, tau))
 
 
 def signals(model):
@@ -54,7 +54,7 @@ def test_signal_threshold_and_words_follow_the_gate(model):
 
 
 def test_around_a_gate_the_threshold_is_the_same(model):
-    run = model.generate("ab", policy=Revised(gated(starts=(-5.0,))), steps=5).trajectory
+    run = model.generate("ab", policy=with_remasking(gated(starts=(-5.0,))), steps=5).trajectory
     told = [step for step in run_record(run, 0, model.codec)["steps"] if step["signal"] is not None]
     assert told
     assert {step["threshold"] for step in told} == {-5.0}
@@ -63,7 +63,7 @@ def test_around_a_gate_the_threshold_is_the_same(model):
 def test_of_several_gates_each_is_told(model):
     names = ("score", "region")
     lookups = (Lookup((), (0.0,), None), Lookup((-5.0,), (0.0, 1.0), 0.5))
-    policy = JointPolicy(Fixed(), tuple(DIAGNOSTICS[name]() for name in names), lookups)
+    policy = JointPolicy(fixed_action(), tuple(DIAGNOSTICS[name]() for name in names), lookups)
     steps = run_record(model.generate("ab", policy=policy, steps=5).trajectory, 0, model.codec)["steps"]
     opened = [step for step in steps if step["open"]]
     assert opened
@@ -73,7 +73,7 @@ def test_of_several_gates_each_is_told(model):
 
 def test_a_branch_has_the_gate_of_each_part(model):
     whole = model.generate("ab", policy=gated(starts=(-5.0,)), steps=5)
-    other = model.branch(whole, step=2, policy=gated(starts=(-7.0,)), action=Fixed(kappa=0.3))
+    other = model.branch(whole, step=2, policy=gated(starts=(-7.0,)), action=fixed_action(cardinality=0.3))
     steps = run_record(other.trajectory, 0, model.codec)["steps"]
     assert {step["threshold"] for step in steps[:2] if step["signal"] is not None} == {-5.0}
     assert {step["threshold"] for step in steps[3:] if step["signal"] is not None} == {-7.0}

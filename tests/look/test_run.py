@@ -20,7 +20,7 @@ from unmask.look.run import (
     spelling,
     step_record,
 )
-from unmask.methods import METHODS, Fixed
+from unmask.methods import METHODS, fixed_action
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_of_a_file_as_of_the_run(exact, tmp_path):
 def test_of_a_run_that_says_nothing_about_itself(exact):
     mask = exact.denoiser.vocabulary.mask_id
     state = State.from_prompts([[0, 1]], new_tokens=4, steps=2, mask_id=mask)
-    run = decode(exact.denoiser, Fixed(), state, noise=Noise.of([7]))
+    run = decode(exact.denoiser, fixed_action(), state, noise=Noise.of([7]))
     record = run_record(run, 0, exact.codec)
     assert (record["model"], record["policy"], record["prompt"]) == ("", "fixed", "ab")
     assert record["text"] == exact.codec.decode(run.state.tokens_BL[0, 2:6].tolist())

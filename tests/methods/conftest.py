@@ -25,8 +25,8 @@ from unmask.core import (
     sample,
 )
 from unmask.engine import decode
+from unmask.methods.examples import ScriptedDenoiser, TableNoise
 from unmask.models import GuidedDenoiser
-from unmask.models.scripted import ScriptedDenoiser, TableNoise
 from unmask.train import HeadOptions, train_head
 
 MASK = 11

@@ -16,12 +16,12 @@ from tests.methods.worked import revealed
 from unmask.axes import ReMDM
 from unmask.core import Noise, SamplingParams, State
 from unmask.engine import decode
+from unmask.methods import KLASS, FastDLLM
 from unmask.methods.dcd import DCD
 from unmask.methods.dsb import DSB
 from unmask.methods.dus import DUS
 from unmask.methods.eb_sampler import EBSampler
-from unmask.methods.fast_dllm import FastDLLM, FastDLLMDream
-from unmask.methods.klass import KLASS
+from unmask.methods.fast_dllm import FastDLLMDream
 from unmask.methods.p2 import P2
 from unmask.methods.remdm import ReMDMLLaDA, ReMDMSampler
 

@@ -13,24 +13,30 @@ from unmask.engine import decode
 from unmask.methods import (
     DUS,
     KLASS,
+    OWN,
     P2,
     VSB,
     WINO,
+    Composed,
     CoRe,
     Dream,
     FastDLLM,
-    Fixed,
     InfoGain,
     LLaDA,
     ReMDMLLaDA,
-    Revised,
+    candidate,
+    candidates,
+    combine_candidates,
     describe_policy,
+    fixed_action,
+    reference_of,
+    register_reference,
+    with_remasking,
 )
-from unmask.methods.candidates import CANDIDATES, OWN, Instead, around, candidate, candidates, combined, reference_of
 from unmask.methods.check import check_policy
 
 MASK, VOCAB = 12, 12
-SETS = {"llada": CANDIDATES, "dream": candidates("dream")}
+SETS = {"llada": candidates(), "dream": candidates("dream")}
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class TestSets:
 
     def test_hold_the_reference_first_and_once(self, kind):
         reference = reference_of(SETS[kind])
-        assert reference == (Dream() if kind == "dream" else Fixed())
+        assert reference == (Dream() if kind == "dream" else fixed_action())
         for found in SETS[kind].values():
             assert [policy == reference for policy in found.values()] == [True] + [False] * (len(found) - 1)
 
@@ -98,7 +104,7 @@ class TestSets:
 
     def test_cannot_be_changed(self, kind):
         with pytest.raises(TypeError):
-            SETS[kind]["score"]["mine"] = Fixed()
+            SETS[kind]["score"]["mine"] = fixed_action()
 
     def test_all_decode(self, kind):
         for found in SETS[kind].values():
@@ -109,17 +115,20 @@ class TestSets:
 
 def test_the_reference_is_lladas_own_loop():
     for steps in (20, 13, 40, 1):
-        assert run(Fixed(), steps=steps).state.tokens_BL.tolist() == run(LLaDA(), steps=steps).state.tokens_BL.tolist()
+        assert (
+            run(fixed_action(), steps=steps).state.tokens_BL.tolist()
+            == run(LLaDA(), steps=steps).state.tokens_BL.tolist()
+        )
 
 
 @pytest.mark.parametrize("name", SCORE.candidates)
 def test_score(name):
     """Everything but the order is the reference's; the order is the mixture's."""
-    first = run(CANDIDATES["score"][name]).steps[0]
+    first = run(candidates()["score"][name]).steps[0]
     weights = {"uniform": [0.2] * 5}.get(name, [float(rule == name) for rule in RULES])
     assert first.action.alpha_BJ[0].tolist() == pytest.approx(weights)
     assert first.action.region_BL.equal(first.state.masked_BL)
-    assert [len(ranks) for ranks in revealed(run(CANDIDATES["score"][name]))] == [2] * 20
+    assert [len(ranks) for ranks in revealed(run(candidates()["score"][name]))] == [2] * 20
 
 
 BLOCKS = {"full": 40, "block:8": 8, "block:16": 16, "block:32": 32}
@@ -177,8 +186,8 @@ def test_a_region_that_holds_the_share_reveals_its_share_of_the_count(kind, name
             counts.append(cardinality.reveal_count(action.kappa_B, n_B))
             return action
 
-    plain = run(combined(kind, {"region": name}))
-    shared = run(replace(combined(kind, {"region": f"{name}:share"}), base=Watched()))
+    plain = run(combine_candidates(kind, {"region": name}))
+    shared = run(replace(combine_candidates(kind, {"region": f"{name}:share"}), base=Watched()))
     first, other = plain.steps[0], shared.steps[0]
     assert torch.equal(first.action.region_BL, other.action.region_BL)
     assert torch.equal(first.action.alpha_BJ, other.action.alpha_BJ)
@@ -194,24 +203,24 @@ def test_a_region_that_holds_the_share_reveals_its_share_of_the_count(kind, name
 
 def test_the_share_with_other_axes_changed():
     """Of a count the share that it is of all that is masked; of another score nothing changes."""
-    both = combined("llada", {"region": "block:8:share", "cardinality": "count:8", "score": "margin"})
+    both = combine_candidates("llada", {"region": "block:8:share", "cardinality": "count:8", "score": "margin"})
     first = run(both, answer=40, steps=20).steps[0]
     assert first.revealed_BL.sum(-1).tolist() == [2, 2]
     assert first.action.alpha_BJ[0].tolist() == [0, 1, 0, 0, 0]
-    dream = combined("dream", {"region": "block:8:share", "score": "margin"})
+    dream = combine_candidates("dream", {"region": "block:8:share", "score": "margin"})
     assert run(dream).steps[0].action.alpha_BJ[0].tolist() == [0, 1, 0, 0, 0]
 
 
 def test_what_cannot_hold_a_share():
-    with pytest.raises(ConfigError, match="holds is 'half'; allowed: count or share"):
-        Instead(Fixed(), region="block:8", holds="half")
+    with pytest.raises(ConfigError, match="holds of instead is 'half'; allowed: count or share"):
+        Composed(fixed_action(), region="block:8", holds="half")
     with pytest.raises(ConfigError, match="SIZE from 1"):
-        combined("llada", {"region": "block:0:share"})
+        combine_candidates("llada", {"region": "block:0:share"})
 
 
 def test_a_region_smaller_than_k_min_grows():
     """40 positions in 3 steps: 14 at a time do not fit a block of 8."""
-    first = revealed(run(CANDIDATES["region"]["block:8"], steps=3))[0]
+    first = revealed(run(candidates()["region"]["block:8"], steps=3))[0]
     assert len(first) == 14
     assert set(first) <= set(range(16))
 
@@ -255,7 +264,7 @@ def test_no_fixed_action_starves_a_run(kind, steps):
             masked_B, revealed_B = step.state.masked_BL.sum(-1), step.revealed_BL.sum(-1)
             least_B = -(-masked_B // (steps - at))
             assert (revealed_B >= least_B).all(), (name, at)
-            assert isinstance(policy, Revised) or (least_B <= k_ref(40, steps)).all(), (name, at)
+            assert getattr(policy, "operator", None) or (least_B <= k_ref(40, steps)).all(), (name, at)
         assert not traj.state.masked_BL.any(), name
 
 
@@ -296,33 +305,37 @@ class TestCommitment:
 
     def test_is_the_reference_plus_remdm(self, kind):
         policy = SETS[kind]["commitment"]["none"]
-        assert isinstance(policy, Revised)
+        assert policy.operator is not None
         assert policy.operator.variant == "conf"
 
 
 class TestInstead:
     """Fixed policies and the reference with one axis replaced are two roads to one place."""
 
-    @each_case("field", ["alpha", "region", "kappa"])
+    @each_case("field", ["score", "region", "cardinality"])
     @each_case("steps", [20, 13, 3])
     def test_is_fixed_around_lladas_loop(self, field, steps):
-        for name in {"alpha": SCORE.candidates, "region": REGION.candidates, "kappa": CARDINALITY.candidates}[field]:
-            instead = Instead(LLaDA(), alpha="confidence") if name == "schedule" else Instead(LLaDA(), **{field: name})
-            ours, theirs = run(instead, steps=steps), run(Fixed(**{field: name}), steps=steps)
+        for name in {"score": SCORE.candidates, "region": REGION.candidates, "cardinality": CARDINALITY.candidates}[
+            field
+        ]:
+            instead = (
+                Composed(LLaDA(), score="confidence") if name == "schedule" else Composed(LLaDA(), **{field: name})
+            )
+            ours, theirs = run(instead, steps=steps), run(fixed_action(**{field: name}), steps=steps)
             assert ours.state.tokens_BL.tolist() == theirs.state.tokens_BL.tolist(), name
             assert revealed(ours, 1) == revealed(theirs, 1), name
 
     def test_certainty_is_dreams_own_order(self):
         for steps in (20, 13):
-            ours, theirs = run(Instead(Dream(), alpha="certainty"), steps=steps), run(Dream(), steps=steps)
+            ours, theirs = run(Composed(Dream(), score="certainty"), steps=steps), run(Dream(), steps=steps)
             assert revealed(ours) == revealed(theirs)
 
     def test_nothing_instead_is_the_base(self):
-        assert run(Instead(Dream())).state.tokens_BL.tolist() == run(Dream()).state.tokens_BL.tolist()
+        assert run(Composed(Dream())).state.tokens_BL.tolist() == run(Dream()).state.tokens_BL.tolist()
 
     def test_keeps_the_count_of_dream(self):
         """Which is not k_min: int(M (1 - s/t)) starts with 1 where k_min is 2."""
-        counts = [len(ranks) for ranks in revealed(run(Instead(Dream(), region="window:16")))]
+        counts = [len(ranks) for ranks in revealed(run(Composed(Dream(), region="window:16")))]
         state = State.from_prompts([[1]], new_tokens=40, steps=20, mask_id=MASK)
         first = int(cardinality.dream_count(state.masked_BL.sum(-1), state.horizon_B, state.step_B))
         assert counts[0] == first == 1
@@ -330,20 +343,20 @@ class TestInstead:
     @pytest.mark.parametrize(
         "policy",
         [
-            Instead(Dream(), alpha="uniform"),
-            Instead(Dream(), alpha="certainty", region="block:2"),
-            Instead(LLaDA(), kappa="count:2"),
-            Revised(Instead(Dream(), commit="margin:0.5")),
+            Composed(Dream(), score="uniform"),
+            Composed(Dream(), score="certainty", region="block:2"),
+            Composed(LLaDA(), cardinality="count:2"),
+            with_remasking(Composed(Dream(), commitment="margin:0.5")),
         ],
         ids=["alpha", "region", "kappa", "commit"],
     )
     def test_keeps_every_promise_of_a_policy(self, policy):
         assert check_policy(policy) is None
 
-    @pytest.mark.parametrize("field", ["alpha", "region", "kappa", "commit"])
+    @pytest.mark.parametrize("field", ["score", "region", "cardinality", "commitment"])
     def test_refuses_what_it_does_not_know(self, field):
         with pytest.raises(ConfigError, match="nonsense"):
-            Instead(Dream(), **{field: "nonsense"})
+            Composed(Dream(), **{field: "nonsense"})
 
 
 def test_unknown_reference():
@@ -356,20 +369,20 @@ class TestAround:
 
     def test_the_reference_is_the_first_of_every_set(self):
         policy = FastDLLM(block_length=3)
-        sets = candidates(around(policy))
+        sets = candidates(register_reference(policy))
         assert all(next(iter(named.items())) == (OWN, policy) for named in sets.values())
-        assert sets["region"]["block:8"] == Instead(policy, alpha="confidence", region="block:8")
-        assert sets["score"]["margin"] == Instead(policy, alpha="margin")
-        assert isinstance(sets["commitment"]["none"], Revised)
-        assert combined(around(policy), {"region": OWN, "score": OWN}) == policy
+        assert sets["region"]["block:8"] == Composed(policy, score="confidence", region="block:8")
+        assert sets["score"]["margin"] == Composed(policy, score="margin")
+        assert sets["commitment"]["none"].operator is not None
+        assert combine_candidates(register_reference(policy), {"region": OWN, "score": OWN}) == policy
 
     def test_its_name_tells_settings_apart(self):
-        assert around(FastDLLM(block_length=3)) == around(FastDLLM(block_length=3))
-        assert around(FastDLLM(block_length=3)) != around(FastDLLM(block_length=4))
+        assert register_reference(FastDLLM(block_length=3)) == register_reference(FastDLLM(block_length=3))
+        assert register_reference(FastDLLM(block_length=3)) != register_reference(FastDLLM(block_length=4))
 
     @pytest.mark.parametrize("policy", [DUS(4), KLASS(0.5, 0.5)])
     def test_a_policy_that_fills_its_rows_can_be_one(self, policy):
-        assert reference_of(candidates(around(policy))) == policy
+        assert reference_of(candidates(register_reference(policy))) == policy
 
     @each_case(
         "policy",
@@ -377,7 +390,7 @@ class TestAround:
             DUS(4, leave_skipped=True),
             KLASS(leave_unfinished=True),
             WINO(),
-            Revised(),
+            with_remasking(),
             ReMDMLLaDA(),
             CoRe(),
             InfoGain(),
@@ -387,12 +400,12 @@ class TestAround:
     def test_a_policy_that_looks_ahead_or_has_an_end_or_a_view_of_its_own_goes_on_whole(self, policy):
         """Nothing can be cut out of its action; where nothing is, it can be the reference."""
         with pytest.raises(ConfigError, match=r"cannot continue branches around the four axes.*axes = \['policy'\]"):
-            around(policy)
-        assert reference_of(candidates(around(policy, whole=True))) == policy
+            register_reference(policy)
+        assert reference_of(candidates(register_reference(policy, whole=True))) == policy
 
     def test_nor_what_asks_a_second_network(self):
         with pytest.raises(ConfigError, match="second network"):
-            around(P2(planner=True), whole=True)
+            register_reference(P2(planner=True), whole=True)
 
     def test_searches_cannot(self):
         class Beam(Search):
@@ -403,7 +416,7 @@ class TestAround:
 
         for whole in (True, False):
             with pytest.raises(ConfigError, match="searches own their loop"):
-                around(Beam(), whole=whole)
+                register_reference(Beam(), whole=whole)
 
     def test_one_that_nobody_named(self):
         with pytest.raises(UnnamedPolicy, match=r"'threshold-0123456789ab' is a policy that nobody has named here"):
@@ -414,7 +427,7 @@ class TestAround:
         state = State.from_canvases([[MASK] * 6], steps=6, mask_id=MASK)
         plain, varied = (
             decode(Scripted(), policy, state, noise=Noise.of([0]))
-            for policy in (P2(2.0), Instead(P2(2.0), commit="none"))
+            for policy in (P2(2.0), Composed(P2(2.0), commitment="none"))
         )
         assert torch.equal(plain.state.tokens_BL, varied.state.tokens_BL)
         assert any(bool(step.remasked_BL.any()) for step in varied.steps)
@@ -422,5 +435,5 @@ class TestAround:
     @pytest.mark.slow
     @pytest.mark.parametrize("axis", list(AXES))
     def test_contract(self, axis):
-        for policy in candidates(around(FastDLLM(block_length=2)))[axis].values():
+        for policy in candidates(register_reference(FastDLLM(block_length=2)))[axis].values():
             check_policy(policy)

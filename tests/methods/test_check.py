@@ -13,7 +13,7 @@ from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Search, State, row_key
 from unmask.engine import join_rows
-from unmask.methods import METHODS, Fixed, LLaDA, Revised, make_policy
+from unmask.methods import METHODS, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.methods.check import Problem, check_policy, check_search
 from unmask.models import GuidedDenoiser
 
@@ -80,7 +80,7 @@ def rows_of(name, canvases, steps):
 def short(name):
     """Settings that suit an answer of two positions."""
     own = {"wino": {"block_length": 2}, "vsb": {"window": 2, "least": 1}}
-    return own.get(name) or ({"head": make_policy(name).without} if METHODS[name].card.learned else {})
+    return own.get(name) or ({"head": make_policy(name).headless} if METHODS[name].learned else {})
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -327,5 +327,8 @@ def test_the_contract_holds_under_guidance(method):
 
 
 def test_revised_wraps_any_policy():
-    assert check_policy(Revised(Fixed(alpha="uniform", commit="margin:0.5"), ReMDM("rescale", eta=0.7))) is None
-    assert check_policy(Revised(LLaDA(), ReMDM("cap", eta=1.0))) is None
+    assert (
+        check_policy(with_remasking(fixed_action(score="uniform", commitment="margin:0.5"), ReMDM("rescale", eta=0.7)))
+        is None
+    )
+    assert check_policy(with_remasking(LLaDA(), ReMDM("cap", eta=1.0))) is None

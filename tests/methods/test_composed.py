@@ -9,7 +9,19 @@ from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Noise, SamplingParams, State
 from unmask.engine import decode
-from unmask.methods import DCD, DSB, DUS, Composed, EBSampler, FastDLLM, Fixed, LLaDA, Revised, compose, make_policy
+from unmask.methods import (
+    DCD,
+    DSB,
+    DUS,
+    Composed,
+    EBSampler,
+    FastDLLM,
+    LLaDA,
+    compose,
+    fixed_action,
+    make_policy,
+    with_remasking,
+)
 from unmask.methods.check import check_policy
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -30,13 +42,13 @@ METHODS = [
     (DCD(0.6, 3, None), compose(region="masks:3", cardinality="above:0.6")),
     (DUS(4), compose(region="groups:4", cardinality="all")),
     *(
-        (Revised(Fixed(commit="none"), ReMDM(variant)), compose(commitment=f"remdm-{variant}"))
+        (with_remasking(fixed_action(commitment="none"), ReMDM(variant)), compose(commitment=f"remdm-{variant}"))
         for variant in ("cap", "rescale", "conf", "loop")
     ),
-    (Revised(Fixed("margin", "block:2", "count:1", "confidence:0.6"), ReMDM("conf", 0.5)),
+    (with_remasking(fixed_action("margin", "block:2", "count:1", "confidence:0.6"), ReMDM("conf", 0.5)),
      compose("margin", "block:2", "count:1", "confidence:0.6+remdm-conf:0.5")),
-    (Fixed("confidence", "near:2", "share:0.5"), compose(region="near:2", cardinality="share:0.5")),
-    (Fixed({"confidence": 0.25, "margin": 0.75}), compose("0.25*confidence+0.75*margin")),
+    (fixed_action("confidence", "near:2", "share:0.5"), compose(region="near:2", cardinality="share:0.5")),
+    (fixed_action({"confidence": 0.25, "margin": 0.75}), compose("0.25*confidence+0.75*margin")),
 ]  # fmt: skip
 ids = [f"{method.name}-{number}" for number, (method, _) in enumerate(METHODS)]
 
@@ -133,15 +145,15 @@ def test_contract(policy):
 
 
 def test_the_resolved_action():
-    assert compose("margin", "block:32", "eb:0.1", "remdm-conf").resolved == {
+    assert compose("margin", "block:32", "eb:0.1", "remdm-conf").rules == {
         "score": {"rule": "margin"},
         "region": {"rule": "block", "size": 32},
         "cardinality": {"rule": "eb", "gamma": 0.1, "within_steps": False},
         "commitment": {"rule": "none", "operator": "remdm-conf", "eta": 1.0},
     }
-    other = compose("entropy", "sliding:8", "count:2", "confidence:0.9+remdm-cap:0.02").resolved
+    other = compose("entropy", "sliding:8", "count:2", "confidence:0.9+remdm-cap:0.02").rules
     assert other["score"] == {"rule": "entropy"}
-    assert compose("confidence+margin").resolved["score"]["weights"] == {"confidence": 0.5, "margin": 0.5}
+    assert compose("confidence+margin").rules["score"]["weights"] == {"confidence": 0.5, "margin": 0.5}
     assert other["region"] == {"rule": "sliding", "size": 8, "longest": 8}
     assert other["cardinality"] == {"rule": "count", "count": 2, "within_steps": True}
     assert other["commitment"] == {"rule": "confidence", "threshold": 0.9, "operator": "remdm-cap", "eta": 0.02}
@@ -181,7 +193,7 @@ def test_an_uneven_quota_is_refused_before_the_first_forward(scripted):
 
 
 def test_by_name():
-    assert make_policy("composed", score="margin", cardinality=0.5) == Composed("margin", cardinality=0.5)
+    assert make_policy("composed", score="margin", cardinality=0.5) == Composed(score="margin", cardinality=0.5)
     with pytest.raises(UnknownName, match="setting of composed"):
         make_policy("composed", kappa="eb:0.1")
 

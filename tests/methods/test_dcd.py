@@ -3,10 +3,9 @@
 import pytest
 
 from tests.methods.worked import VOCAB, confidences, peaked, revealed, run, table
-from unmask.base.errors import ConfigError
 from unmask.methods.check import check_policy
 from unmask.methods.dcd import DCD
-from unmask.models.scripted import ScriptedDenoiser
+from unmask.methods.examples import ScriptedDenoiser
 
 TABLE = table("dcd")
 
@@ -35,10 +34,3 @@ def test_a_fixed_number_per_step():
 )
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"threshold is 0.9; allowed: 0 or less with score=entropy"):
-        DCD(0.9, score="entropy")
-    with pytest.raises(ConfigError, match=r"s_init is 0"):
-        DCD(s_init=0)

@@ -12,10 +12,9 @@ from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, OtherModel
 from unmask.core import Noise, Policy, SamplingParams, State, Trajectory
 from unmask.engine import LookCache, StepSettings, decode, predict
-from unmask.methods import DEMASK, make_policy
+from unmask.methods import DEMASK, METHODS, heads, make_policy
 from unmask.methods.check import Problem, check_policy
-from unmask.methods.demask import measured
-from unmask.methods.heads import store
+from unmask.methods.demask import measure_dependence
 from unmask.models import ExactDenoiser, JointDistribution
 
 
@@ -36,7 +35,7 @@ def said_by(policy, joint, canvas):
     traj, _ = predict(settings, traj, policy.model_input(traj), policy.needs)
     looks = LookCache(settings)
     looks.begin(traj.rows_B)
-    return measured(traj, looks, state.masked_BL, policy.outcomes)[0].numpy(), traj
+    return measure_dependence(traj, looks, state.masked_BL, policy.outcomes)[0].numpy(), traj
 
 
 def test_measured_dependence_is_that_of_the_joint():
@@ -161,7 +160,7 @@ class TestHead:
         assert done.config["policy"]["head"] == "measured"
 
     def test_without_one_the_way_to_it_is_told(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(store, "SHIPPED", tmp_path)
+        monkeypatch.setattr(heads, "SHIPPED", tmp_path)
         with pytest.raises(ConfigError, match="train one: unmask train head --kind demask --model mini-dream --out"):
             unmask.load("mini-dream").generate("a", policy="demask")
         exact = ExactDenoiser(JointDistribution.random(3, 2, dependence=1.0, seed=0))
@@ -182,25 +181,10 @@ class TestHead:
             decode(exact, DEMASK(head=str(demask_head)), state, noise=Noise.of([0]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [
-        ({"budget": -0.1}, "budget is -0.1; allowed: 0 or more"),
-        ({"rule": "sum"}, "rule is 'sum'; allowed: total or token"),
-        ({"outcomes": 0}, "outcomes is 0; allowed: 1 to 64"),
-        ({"head": ""}, "head is ''; allowed: auto, measured or a folder"),
-        ({"head": "nowhere"}, "head 'nowhere' cannot be read"),
-    ],
-)
-def test_bad_settings_are_refused(settings, complaint):
-    with pytest.raises(ConfigError, match=complaint):
-        unmask.load("mini").generate("a", policy="demask", **settings)
-
-
 def test_it_says_what_it_is():
     policy = make_policy("demask")
     assert isinstance(policy, Policy)
-    assert policy.card.learned
+    assert METHODS["demask"].learned
     assert replace(policy, head="measured").looks_ahead
     assert not policy.looks_ahead
 

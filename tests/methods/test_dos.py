@@ -10,14 +10,14 @@ from unmask.core import Noise, State
 from unmask.engine import decode
 from unmask.methods.check import check_policy
 from unmask.methods.dos import DOS
-from unmask.methods.examples import cases, denoiser
+from unmask.methods.examples import load_cases, scripted_model
 
-SCRIPT = cases("dos")[0].script
+SCRIPT = load_cases("dos")[0].script
 
 
 def attentive():
     """Says the sheet's attention (mean over heads) and confidences."""
-    return denoiser(SCRIPT)
+    return scripted_model(SCRIPT)
 
 
 def start(given=2, steps=3):
@@ -53,10 +53,3 @@ def test_a_model_without_attention_is_refused():
     blind = replace(attentive(), attention=None)
     with pytest.raises(ConfigError, match="attention"):
         decode(blind, DOS(), start(), noise=Noise.of([0]))
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"base is 'wino'; allowed: schedule or eb"):
-        DOS("wino")
-    with pytest.raises(ConfigError, match=r"sinks is 0; allowed: above 0"):
-        DOS(sinks=0)

@@ -191,9 +191,3 @@ def test_each_row_counts_its_own_masks(scripted):
     end = decode(denoiser, Dream("entropy"), state, noise=Noise.of([0, 1]))
     revealed = [[int(s.revealed_BL.sum()) for s in end.row(b).steps] for b in (0, 1)]
     assert revealed == [[1, 2, 2, 3], [1, 2]]
-
-
-@pytest.mark.parametrize("options", [{"alg": "confidence"}, {"alg_temp": -0.1}, {"eps": 0.0}, {"eps": 1.0}])
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        Dream(**options)

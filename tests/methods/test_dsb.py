@@ -3,11 +3,10 @@
 import pytest
 
 from tests.methods.worked import confidences, revealed, run, table
-from unmask.base.errors import ConfigError
+from unmask.methods import FastDLLM
 from unmask.methods.check import check_policy
 from unmask.methods.dcd import DCD
 from unmask.methods.dsb import DSB
-from unmask.methods.fast_dllm import FastDLLM
 
 TABLE = table("dsb")
 
@@ -24,8 +23,3 @@ def test_greedy_keeps_as_many_masks_open():
 @pytest.mark.parametrize("policy", [DSB(), DSB(FastDLLM(threshold=0.5), 2, 2), DSB(FastDLLM("factor"), 2, None)])
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"max_block is 0; allowed: 1 to 1000000, or None"):
-        DSB(max_block=0)

@@ -5,7 +5,6 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.methods.worked import confidences, revealed, run, table
 from unmask.axes.region import dilated_levels
-from unmask.base.errors import ConfigError
 from unmask.methods.check import check_policy
 from unmask.methods.dus import DUS
 
@@ -50,10 +49,3 @@ def test_blocks_follow_each_other():
 @pytest.mark.parametrize("policy", [DUS(), DUS(4), DUS(4, skip=0.6), DUS(3, 3, skip=0.9)])
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"skip is 2; allowed: 0 to 1"):
-        DUS(skip=2)
-    with pytest.raises(ConfigError, match=r"base is 0; allowed: 1 or more"):
-        DUS(base=0)

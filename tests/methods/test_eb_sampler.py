@@ -3,7 +3,6 @@
 import pytest
 
 from tests.methods.worked import distributions, first, revealed, run, table
-from unmask.base.errors import ConfigError
 from unmask.engine import decode
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.eb_sampler import EBSampler
@@ -31,10 +30,3 @@ def test_blocks():
 @pytest.mark.parametrize("policy", [EBSampler(), EBSampler(1.0, "margin", 3), EBSampler(2.0, spacing=2)])
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"gamma is -1; allowed: 0 or more; it is in nats"):
-        EBSampler(-1)
-    with pytest.raises(ConfigError, match=r"proxy is 'x'; allowed: entropy, confidence, margin"):
-        EBSampler(proxy="x")

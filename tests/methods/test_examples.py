@@ -7,11 +7,11 @@ import pytest
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.methods import METHODS
-from unmask.methods.examples import cases, names, run_case, sheet
+from unmask.methods.examples import example_names, example_source, load_cases, run_case
 
 OWN = {"fast-dllm-dream", "best-of", "revised", "fixed", "composed"}
 """Without an example in a sheet: a second loop of a method that has one, and what is this library's own."""
-CASES = [case for name in names() for case in cases(name)]
+CASES = [case for name in example_names() for case in load_cases(name)]
 
 
 @each_case("case", CASES, ids=lambda case: f"{case.method}: {case.title}")
@@ -21,13 +21,13 @@ def test_worked_example(case):
 
 
 def test_every_method_of_the_sheets_has_one():
-    assert set(names()) == set(METHODS) - OWN
-    assert all(sheet(name) for name in names())
+    assert set(example_names()) == set(METHODS) - OWN
+    assert all(example_source(name) for name in example_names())
 
 
-@each_case("name", names())
+@each_case("name", example_names())
 def test_another_outcome_is_noticed(name):
-    case = cases(name)[0]
+    case = load_cases(name)[0]
     wrong = {what: _other(value) for what, value in case.expected.items()}
     assert not run_case(replace(case, expected=wrong)).as_expected
 
@@ -40,9 +40,9 @@ def _other(value):
 
 def test_an_unknown_one_is_refused():
     with pytest.raises(UnknownName, match="unknown method with a worked example 'klas'; did you mean klass"):
-        cases("klas")
+        load_cases("klas")
 
 
 def test_a_method_without_an_example_is_no_misspelt_one():
     with pytest.raises(ConfigError, match=r"fast-dllm-dream has no worked example; allowed: .*klass"):
-        cases("fast-dllm-dream")
+        load_cases("fast-dllm-dream")

@@ -7,8 +7,9 @@ from tests.methods.worked import confidences, first, revealed, run
 from unmask.base.errors import ConfigError
 from unmask.core import Noise
 from unmask.engine import decode
+from unmask.methods import FastDLLM
 from unmask.methods.check import Problem, check_policy
-from unmask.methods.fast_dllm import FastDLLM, FastDLLMDream
+from unmask.methods.fast_dllm import FastDLLMDream
 
 
 def test_what_equals_the_threshold_passes():
@@ -61,18 +62,3 @@ def test_contract_of_the_dream_loop():
     problem = Problem.default()
     even = problem.state.select(torch.tensor([0, 1]))
     check_policy(FastDLLMDream(0.5), Problem(problem.denoiser, even, Noise(problem.noise.key_B[:2])))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"threshold": 1.2}, "threshold is 1.2; allowed: 0 to 1"),
-        ({"rule": "best"}, "rule is 'best'; allowed: threshold or factor"),
-        ({"factor": -1.0}, "factor is -1.0; allowed: 0 or more"),
-        ({"block_length": 0}, "block_length is 0; allowed: 1 to 1000000"),
-        ({"spacing": -1}, "spacing is -1; allowed: 0 or more"),
-    ],
-)
-def test_bad_settings(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FastDLLM(**settings)

@@ -5,11 +5,9 @@ import torch
 
 from tests.helpers.cases import each_case
 from tests.methods.worked import distributions, revealed, run, table
-from unmask.base.errors import ConfigError
 from unmask.engine import decode
-from unmask.methods import LLaDA
+from unmask.methods import KLASS, METHODS, LLaDA
 from unmask.methods.check import Problem, check_policy
-from unmask.methods.klass import KLASS
 
 T2, T1, T0 = table("klass")
 
@@ -78,13 +76,6 @@ def test_contract(policy):
     check_policy(policy)
 
 
-@each_case("preset", KLASS.card.presets)
+@each_case("preset", METHODS["klass"].presets)
 def test_presets_are_settings(preset):
-    assert KLASS(**KLASS.card.presets[preset]).window == 2
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"window is 0; allowed: 1 to 64; the authors use 2"):
-        KLASS(window=0)
-    with pytest.raises(ConfigError, match=r"strategy is 'best'"):
-        KLASS(strategy="best")
+    assert KLASS(**METHODS["klass"].presets[preset]).window == 2

@@ -14,7 +14,7 @@ from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
 from unmask.engine import decode
 from unmask.methods import LLaDA
-from unmask.methods.examples import cases, denoiser
+from unmask.methods.examples import load_cases, scripted_model
 from unmask.models import GuidedDenoiser
 
 GOLDEN = json.loads((paths.GOLDEN / "llada.json").read_text())
@@ -73,10 +73,10 @@ def test_static_confidences(predict):
     assert seen.token_BN[0].tolist() == [0, 1, 2, 0, 1, 0]
 
 
-@pytest.mark.parametrize("case", cases("llada"), ids=lambda case: case.title)
+@pytest.mark.parametrize("case", load_cases("llada"), ids=lambda case: case.title)
 def test_static_tokens(case):
     state = State.from_canvases([[3] * 6], steps=case.steps, mask_id=3)
-    end = decode(denoiser(case.script), case.policy, state, noise=NO_NOISE)
+    end = decode(scripted_model(case.script), case.policy, state, noise=NO_NOISE)
     assert end.state.tokens_BL[0].tolist() == [0, 1, 2, 0, 1, 0]
     assert end.forwards_B.tolist() == [case.steps]
     assert end.state.committed_BL.all()
@@ -111,12 +111,12 @@ def test_guidance(scale, guided, scripted):
     def script(tokens, slot, call):
         return [2.0, 1.0, 0.0] if tokens[0] == 0 else [1.0, 1.0, 1.0]
 
-    denoiser = GuidedDenoiser(scripted(script, vocab=3), scale)
+    scripted_model = GuidedDenoiser(scripted(script, vocab=3), scale)
     state = State.from_prompts([[0]], new_tokens=1, steps=1, mask_id=3)
-    answer = denoiser(ModelInput.of(state, Needs()), Needs())
+    answer = scripted_model(ModelInput.of(state, Needs()), Needs())
     assert answer.logits_RV.tolist() == [guided]
     assert answer.forwards == 2
-    assert decode(denoiser, LLaDA(), state, noise=NO_NOISE).forwards_B.tolist() == [2]
+    assert decode(scripted_model, LLaDA(), state, noise=NO_NOISE).forwards_B.tolist() == [2]
 
 
 EOS_LOGITS = [[0, 1, 3, 0], [2, 0, 0, 0], [0, 0, 0, 2.5]]
@@ -129,11 +129,11 @@ EOS_LOGITS = [[0, 1, 3, 0], [2, 0, 0, 0], [0, 0, 0, 2.5]]
 )
 def test_eos_trick(trick, confidences, first, temperature, scripted, constant):
     """Equal uniforms leave the proposals alone, so temperature must change nothing."""
-    denoiser = scripted(lambda tokens, slot, call: EOS_LOGITS[slot], vocab=4, eos_ids=(2, 3))
+    scripted_model = scripted(lambda tokens, slot, call: EOS_LOGITS[slot], vocab=4, eos_ids=(2, 3))
     state = State.from_canvases([[4] * 3], steps=3, mask_id=4)
     sampling = SamplingParams(temperature=temperature, sampler="gumbel", confidence_eos_eot_inf=trick)
     noise = constant({"token": [0.5] * 4})
-    step = decode(denoiser, LLaDA(), state, noise=noise, sampling=sampling).steps[0]
+    step = decode(scripted_model, LLaDA(), state, noise=noise, sampling=sampling).steps[0]
     assert step.prediction.token_BN[0].tolist() == [2, 0, 3]
     assert step.prediction.confidence_BN[0].tolist() == pytest.approx(confidences, abs=5e-7)
     assert step.revealed_BL[0].nonzero().flatten().tolist() == [first]
@@ -152,10 +152,10 @@ def test_logits_eos_inf_bars_end_of_text_but_not_end_of_turn(predict):
 
 
 def test_random_order_follows_the_noise_not_the_confidence(scripted, constant):
-    denoiser = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    scripted_model = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
     state = State.from_canvases([[3] * 6], steps=3, mask_id=3)
     noise = constant({"order": [0.1, 0.9, 0.2, 0.3, 0.8, 0.7]})
-    end = decode(denoiser, LLaDA(remasking="random"), state, noise=noise)
+    end = decode(scripted_model, LLaDA(remasking="random"), state, noise=noise)
     revealed = [step.revealed_BL[0].nonzero().flatten().tolist() for step in end.steps]
     assert revealed == [[1, 4], [3, 5], [0, 2]]
 
@@ -163,9 +163,9 @@ def test_random_order_follows_the_noise_not_the_confidence(scripted, constant):
 @pytest.mark.parametrize(("step", "revealed"), [(3, [1, 1, 4]), (5, [6])])
 def test_a_run_that_fell_behind_is_completed_on_the_last_step(step, revealed, scripted):
     """Taken up late (a policy before it waited), the schedule alone would leave masks."""
-    denoiser = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    scripted_model = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
     late = replace(State.from_canvases([[3] * 6], steps=6, mask_id=3), step_B=torch.tensor([step]))
-    end = decode(denoiser, LLaDA(), late, noise=NO_NOISE)
+    end = decode(scripted_model, LLaDA(), late, noise=NO_NOISE)
     assert [int(s.revealed_BL.sum()) for s in end.steps] == revealed
     assert end.state.step_B.tolist() == [6]
 
@@ -173,9 +173,9 @@ def test_a_run_that_fell_behind_is_completed_on_the_last_step(step, revealed, sc
 @pytest.mark.parametrize(("block", "steps"), [(4, 3), (3, 3), (0, 6)])
 def test_blocks_must_divide_answer_and_steps(block, steps, scripted):
     state = State.from_canvases([[3] * 6], steps=steps, mask_id=3)
-    denoiser = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    scripted_model = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
     with pytest.raises(ConfigError, match="allowed"):
-        decode(denoiser, LLaDA(block), state, noise=NO_NOISE)
+        decode(scripted_model, LLaDA(block), state, noise=NO_NOISE)
 
 
 def test_unknown_remasking_is_refused():

@@ -6,9 +6,7 @@ from math import inf
 import pytest
 import torch
 
-from tests.helpers.cases import each_case
 from tests.helpers.enumerated import free, remaining_entropy, told
-from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.engine import decode
 from unmask.methods import LookUM
@@ -89,23 +87,3 @@ def test_particles_are_resampled_by_what_they_gained():
     assert not bool(end.state.masked_BL.any())
     assert max(int(step.action.notes["dropped"]) for step in end.steps) >= 1
     assert int(end.forwards_B) <= 1 + 4 * 5
-
-
-@each_case(
-    "options",
-    [
-        {"paths": 0},
-        {"variant": "sir"},
-        {"pool": 0.5},
-        {"tau": 0.0},
-        {"beta": -1.0},
-        {"verifier": "margin"},
-        {"exhaustive": True, "variant": "smc"},
-        {"budget": 0},
-        {"budget": "0.5x"},
-        {"budget": "much"},
-    ],
-)
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        LookUM(**options)

@@ -4,7 +4,6 @@ import pytest
 
 from tests.helpers.cases import each_case
 from tests.helpers.enumerated import free, remaining_confidence, told
-from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.engine import decode
 from unmask.methods import MEDAL, LLaDA
@@ -80,11 +79,3 @@ def test_actions_stay_in_the_first_block():
     end = decode(exact, MEDAL(block_length=2, depth=2), state, noise=Noise.of([0]))
     early = end.steps[0].revealed_BL | end.steps[1].revealed_BL
     assert early[0].tolist() == [True, True, False, False]
-
-
-@pytest.mark.parametrize(
-    "options", [{"simulations": 0}, {"depth": 0}, {"explore": -1.0}, {"start": "value"}, {"tokens": 0}, {"budget": 0}]
-)
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        MEDAL(**options)

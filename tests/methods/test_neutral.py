@@ -32,15 +32,15 @@ from unmask.methods import (
     EBSampler,
     FastDLLM,
     FastDLLMDream,
-    Fixed,
     InfoGain,
     LLaDA,
     LookUM,
     OrderTokenSearch,
     ReMDMLLaDA,
     ReMDMSampler,
-    Revised,
     Swordsman,
+    fixed_action,
+    with_remasking,
 )
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -56,12 +56,12 @@ class Neutral:
     temperature: float = 0.0
 
 
-ALL_AT_ONCE = Fixed(kappa="share:1.0")
+ALL_AT_ONCE = fixed_action(cardinality="share:1.0")
 ONE_BY_ONE = LLaDA()
 IN_BLOCKS = LLaDA(block_length=4)
 TABLE = [
-    Neutral(LLaDA(), Fixed(), "LLaDA's even split is the least count that still finishes", 0.5),
-    Neutral(Composed(), Fixed(), "nothing put together is the fixed reference", 0.5),
+    Neutral(LLaDA(), fixed_action(), "LLaDA's even split is the least count that still finishes", 0.5),
+    Neutral(Composed(), fixed_action(), "nothing put together is the fixed reference", 0.5),
     Neutral(LLaDA(), ALL_AT_ONCE, "one step reveals everything", None),
     Neutral(LLaDA(block_length=1), FastDLLM(block_length=1), "blocks of one are left to right"),
     Neutral(FastDLLM(threshold=1.0, block_length=None), ONE_BY_ONE, "a threshold above every confidence seen"),
@@ -122,9 +122,11 @@ TABLE = [
     Neutral(Dream("maskgit_plus"), ALL_AT_ONCE, "one step reveals everything", None),
     Neutral(Dream("origin"), ALL_AT_ONCE, "the same", None),
     Neutral(BestOf(IN_BLOCKS, n=1), IN_BLOCKS, "one decode", 1.0, 0.8),
-    Neutral(Revised(Fixed(commit="none"), ReMDM("cap", 0.0)), Fixed(), "sigma 0", 0.5),
-    Neutral(Revised(FastDLLM(threshold=0.5), ReMDM("conf", 1.0)), FastDLLM(threshold=0.5), "all is committed", 1.0),
-    Neutral(Fixed(region="block:4"), IN_BLOCKS, "a block that is always as large as its quota"),
+    Neutral(with_remasking(fixed_action(commitment="none"), ReMDM("cap", 0.0)), fixed_action(), "sigma 0", 0.5),
+    Neutral(
+        with_remasking(FastDLLM(threshold=0.5), ReMDM("conf", 1.0)), FastDLLM(threshold=0.5), "all is committed", 1.0
+    ),
+    Neutral(fixed_action(region="block:4"), IN_BLOCKS, "a block that is always as large as its quota"),
 ]
 IDS = [f"{case.method.name}-{number:02d}" for number, case in enumerate(TABLE)]
 

@@ -11,8 +11,8 @@ from unmask.base.errors import ConfigError
 from unmask.core import ModelOutput, Noise, State, Trajectory, Vocabulary
 from unmask.engine import decode
 from unmask.methods.check import Problem, check_policy
+from unmask.methods.examples import ScriptedDenoiser
 from unmask.methods.p2 import P2
-from unmask.models.scripted import ScriptedDenoiser
 
 (P,) = table("p2")
 
@@ -112,10 +112,3 @@ def test_without_a_planner_the_run_says_so():
     problem = Problem.default()
     with pytest.raises(ConfigError, match="pass planner="):
         decode(problem.denoiser, P2(planner=True), problem.state, noise=problem.noise)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"eta is -1; allowed: 0 or more"):
-        P2(-1)
-    with pytest.raises(ConfigError, match=r"schedule is 'cosine'"):
-        P2(schedule="cosine")

@@ -7,13 +7,11 @@ import torch
 
 from tests.methods.worked import VOCAB, confidences, peaked, run
 from unmask.axes import ReMDM
-from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, row_key
 from unmask.engine import decode
 from unmask.methods.check import check_policy
-from unmask.methods.examples import cases, denoiser
+from unmask.methods.examples import ScriptedDenoiser, load_cases, scripted_model
 from unmask.methods.remdm import ReMDMLLaDA, ReMDMSampler
-from unmask.models.scripted import ScriptedDenoiser
 
 
 def rates(operator, step, steps, revealed=()):
@@ -38,11 +36,11 @@ def test_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
 def test_the_marginals_are_those_of_the_schedule(variant):
     """Over 400 rows of 16: the share revealed after each step is alpha, whatever is re-masked."""
     rows, length, steps = 400, 16, 8
-    denoiser = ScriptedDenoiser(lambda tokens, slot, call: peaked(0.5), VOCAB)
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: peaked(0.5), VOCAB)
     state = State.from_canvases([[VOCAB] * length] * rows, steps=steps, mask_id=VOCAB)
     noise = Noise.of([row_key(7, bytes([row % 256, row // 256])) for row in range(rows)])
     operator = ReMDM(variant, 0.1)
-    end = decode(denoiser, ReMDMSampler(operator), state, noise=noise, sampling=SamplingParams(temperature=1.0))
+    end = decode(scripted_model, ReMDMSampler(operator), state, noise=noise, sampling=SamplingParams(temperature=1.0))
     remasked = 0
     for number, step in enumerate(end.steps[1:steps], 1):
         t = 1 - (1 - 1e-5) * number / steps
@@ -62,7 +60,7 @@ def test_sigma_zero_never_remasks():
 
 
 def test_the_count_loop_costs_two_forwards_a_position():
-    traj = run(denoiser(cases("remdm-llada")[0].script), ReMDMLLaDA(8, 1), 8)
+    traj = run(scripted_model(load_cases("remdm-llada")[0].script), ReMDMLLaDA(8, 1), 8)
     assert int(traj.forwards_B) == 16
     dropped = [int(step.remasked_BL.sum()) for step in traj.steps]
     assert dropped == [0] * 7 + [1] * 8 + [0]
@@ -111,10 +109,3 @@ def test_what_somebody_else_left_open_is_filled_after_the_last_round(step):
 )
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"k is -1; allowed: 0 or more"):
-        ReMDMLLaDA(k=-1)
-    with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens"):
-        run(confidences([[0.5] * 6]), ReMDMLLaDA(4), 6)

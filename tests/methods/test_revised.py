@@ -15,7 +15,7 @@ from tests.helpers.paths import GOLDEN
 from unmask.axes import ReMDM, cardinality, score
 from unmask.core import ALL, Action, ModelInput, Needs, Noise, Policy, SamplingParams, State, Trajectory, sample
 from unmask.engine import decode
-from unmask.methods import WINO, CoRe, Dream, Fixed, InfoGain, LLaDA, Revised, make_policy
+from unmask.methods import WINO, CoRe, Dream, InfoGain, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 REMDM = json.loads((GOLDEN / "remdm.json").read_text())
@@ -36,7 +36,7 @@ def start_of(exact, rows=1, steps=ANSWER):
 
 
 def revised(variant="conf", base=None, **settings):
-    return Revised(base or Fixed(commit="none"), ReMDM(variant, **settings))
+    return with_remasking(base or fixed_action(commitment="none"), ReMDM(variant, **settings))
 
 
 def run(exact, policy, rows=64, steps=ANSWER, proposal=SAMPLED):
@@ -46,7 +46,7 @@ def run(exact, policy, rows=64, steps=ANSWER, proposal=SAMPLED):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_only_revisable_positions_are_re_masked(variant, exact):
     settings = {"t_on": 0.9, "t_off": 0.0, "alpha_on": 0.7} if variant == "loop" else {}
-    base = Fixed(commit="confidence:0.7")
+    base = fixed_action(commitment="confidence:0.7")
     end = run(exact, revised(variant, base, eta=0.4, **settings))
     some = False
     for step in end.steps:
@@ -60,7 +60,11 @@ def test_only_revisable_positions_are_re_masked(variant, exact):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_row_is_full_exactly_at_its_horizon(variant, exact):
     settings = {"t_on": 0.9, "t_off": 0.0, "alpha_on": 0.7} if variant == "loop" else {}
-    for base in (Fixed(commit="none"), Fixed(commit="none", kappa="count:3"), Dream("entropy")):
+    for base in (
+        fixed_action(commitment="none"),
+        fixed_action(commitment="none", cardinality="count:3"),
+        Dream("entropy"),
+    ):
         end = run(exact, revised(variant, base, eta=0.4, **settings))
         assert not end.state.masked_BL.any()
         assert (end.state.step_B == ANSWER).all()
@@ -70,7 +74,7 @@ def test_a_row_is_full_exactly_at_its_horizon(variant, exact):
 
 def test_blocks_are_refilled_after_a_re_mask(exact):
     """LLaDA's clock with everything revisable: what is re-opened in a closed block must still be filled."""
-    base = Fixed(region="block:2", commit="none")
+    base = fixed_action(region="block:2", commitment="none")
     end = run(exact, revised("rescale", base, eta=0.5))
     assert not end.state.masked_BL.any()
     assert (end.state.step_B == ANSWER).all()
@@ -119,14 +123,19 @@ def test_variants_differ(exact):
     finals = {v: run(exact, revised(v, eta=0.3, **settings.get(v, {}))) for v in VARIANTS}
     patterns = {v: tuple(tuple(s.remasked_BL.flatten().tolist()) for s in end.steps) for v, end in finals.items()}
     assert len(set(patterns.values())) == len(VARIANTS)
-    plain = run(exact, Fixed(commit="none"))
+    plain = run(exact, fixed_action(commitment="none"))
     for end in finals.values():
         assert not torch.equal(end.state.tokens_BL, plain.state.tokens_BL)
 
 
 @each_case("variant", VARIANTS)
 @each_case(
-    "base", [Fixed(commit="none"), Fixed(commit="none", kappa="count:3"), Fixed(alpha="stability", commit="none")]
+    "base",
+    [
+        fixed_action(commitment="none"),
+        fixed_action(commitment="none", cardinality="count:3"),
+        fixed_action(score="stability", commitment="none"),
+    ],
 )
 def test_without_re_masking_it_is_the_base_policy(base, variant, exact):
     plain = run(exact, base, rows=16)
@@ -135,7 +144,7 @@ def test_without_re_masking_it_is_the_base_policy(base, variant, exact):
     assert (ours.state.step_B == ANSWER).all(), "the horizon is used up even when the canvas is full earlier"
 
 
-@pytest.mark.parametrize("base", [LLaDA(), Dream("entropy"), Fixed()])
+@pytest.mark.parametrize("base", [LLaDA(), Dream("entropy"), fixed_action()])
 def test_what_the_base_commits_is_out_of_reach(base, exact):
     plain = run(exact, base, rows=16)
     ours = run(exact, revised("conf", base), rows=16)
@@ -194,7 +203,7 @@ def test_a_re_masked_position_stays_masked_in_its_step(exact):
 
 def test_a_full_row_keeps_revising_until_its_horizon(exact):
     """Everything is revealed in the first step; later steps only re-open and refill."""
-    end = run(exact, revised("cap", Fixed(commit="none", kappa=1.0), eta=0.3), rows=200)
+    end = run(exact, revised("cap", fixed_action(commitment="none", cardinality=1.0), eta=0.3), rows=200)
     assert not end.steps[1].state.masked_BL.any()
     assert sum(int(s.remasked_BL.sum()) for s in end.steps[1:]) > 100
     assert not end.state.masked_BL.any()
@@ -245,10 +254,10 @@ def test_memory_is_at_least_the_notes():
     assert revised(base=LLaDA()).past_steps == 1
 
     @dataclass(frozen=True)
-    class Historian(Fixed):
+    class Historian(LLaDA):
         past_steps = ALL
 
-    assert revised(base=Historian(commit="none")).past_steps == ALL
+    assert revised(base=Historian()).past_steps == ALL
 
 
 def test_one_forward_per_step(exact):
@@ -258,7 +267,7 @@ def test_one_forward_per_step(exact):
 def test_by_name():
     policy = make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.04, "base.commit": "none"})
     assert policy.operator == ReMDM("cap", eta=0.04)
-    assert policy.base == Fixed(commit="none")
+    assert policy.base == fixed_action(commitment="none")
 
 
 @each_case("row", REMDM["nucleus"], ids=lambda r: f"p{r['nucleus_p']}-at{r['position']}")

@@ -11,14 +11,13 @@ from tests.helpers import paths
 from tests.helpers.cases import each_case
 from tests.helpers.enumerated import told
 from tests.methods.conftest import MASK
-from unmask.base.errors import ConfigError
 from unmask.core import DenoiserWrapper, Noise, SamplingParams, State, Trajectory
 from unmask.engine import StepSettings, decode
 from unmask.engine.search import CountingContext
 from unmask.methods import SOAR
-from unmask.methods.soar import _Item
+from unmask.methods.examples import logs
+from unmask.methods.soar import _Collected
 from unmask.models import ExactDenoiser, JointDistribution
-from unmask.models.scripted import logs
 
 GOLDEN = json.loads((paths.GOLDEN / "soar.json").read_text())["cases"]
 
@@ -113,11 +112,11 @@ def test_a_single_sure_token(collapse, kept, scripted):
             tokens_BL[0, 2] = 1  # another token there, so that the two paths do not meet
         path = replace(root, state=replace(root.state, tokens_BL=tokens_BL))
         seen = context.predict(path.state, torch.tensor([0]))
-        beam.append(_Item(replace(path, prediction=seen), 2 * average, 2))
+        beam.append(_Collected(replace(path, prediction=seen), average, 2 * average, 2))
     children, accelerated = search._children(context, beam)
     assert accelerated
-    assert [round(search._worth(child), 4) for child in children] == [0.9633, 0.93, 0.8833]
-    left = search._kept(beam[0].path, children, accelerated)
+    assert [round(child.value, 4) for child in children] == [0.9633, 0.93, 0.8833]
+    left = search.advance(context, {0: beam}, [99])[0].kept
     assert [tuple(i.path.state.revealed_BL[0].nonzero().flatten().tolist()) for i in left] == kept
 
 
@@ -129,11 +128,3 @@ def test_sure_positions_go_together_but_no_more_than_allowed(scripted):
     assert int(end.forwards_B) == 2
     in_blocks = decode(sure, SOAR(block_length=4), state, noise=Noise.of([0]))
     assert [int(step.revealed_BL.sum()) for step in in_blocks.steps] == [4, 4]
-
-
-@pytest.mark.parametrize(
-    "options", [{"width": 0}, {"threshold": 1.5}, {"most": 0}, {"value": "median"}, {"collapse": 0}, {"budget": -1}]
-)
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        SOAR(**options)

@@ -6,14 +6,12 @@ import pytest
 import torch
 
 from tests.methods.worked import logs, revealed, run
-from unmask.base.errors import ConfigError
 from unmask.core import ModelOutput, Posterior
 from unmask.methods.check import check_policy
-from unmask.methods.examples import cases
+from unmask.methods.examples import ScriptedDenoiser, load_cases
 from unmask.methods.vsb import VSB, _jensen_shannon, longest_within
-from unmask.models.scripted import ScriptedDenoiser
 
-SCRIPT = cases("vsb")[0].script["reach"]
+SCRIPT = load_cases("vsb")[0].script["reach"]
 AWARE, BLIND = SCRIPT["5"], {length: SCRIPT[str(length)] for length in range(1, 5)}
 JS = {1: [0.08929], 2: [0.00274, 0.04141], 3: [0.00077, 0.00061, 0.00097], 4: [0.00077, 0.00016, 0.00051, 0.06729]}
 
@@ -88,8 +86,3 @@ def test_what_is_asked_for_is_counted():
 @pytest.mark.parametrize("policy", [VSB(window=3, least=1), VSB(window=4, least=2, delta=0.0, aggregate="max")])
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"least, window is \(8, 4\)"):
-        VSB(window=4, least=8)

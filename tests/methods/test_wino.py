@@ -9,11 +9,10 @@ import torch
 
 from tests.helpers import paths
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, Trajectory
 from unmask.engine import decode
 from unmask.methods import WINO
-from unmask.methods.examples import cases
+from unmask.methods.examples import load_cases
 
 GOLDEN = json.loads((paths.GOLDEN / "wino.json").read_text())
 CASES = [*GOLDEN["cases"], *GOLDEN["temperature_cases"]]
@@ -76,7 +75,7 @@ def test_mask_check_by_hand():
     assert attended(second, 6) == {0, 1, 2, 3, 5, 6, 7}
 
 
-_WORKED = cases("wino")[0]
+_WORKED = load_cases("wino")[0]
 TABLE = [
     # confidence of masked slots, verification of revealed ones, drafts, re-masks
     ({i: p for i, p in enumerate(row[:6]) if p}, {i: p for i, p in enumerate(row[6:]) if p}, drafts, remasks)
@@ -209,9 +208,3 @@ def test_committed_tokens_are_not_doubted(scripted):
     first = decode(denoiser, WINO(6), start, noise=NO_NOISE).steps[0]
     assert denoiser.calls[0].given_BN[0, 6:].tolist() == [0, -1, 0, -1, -1, -1]
     assert positions(first.remasked_BL) == [0, 2]
-
-
-@pytest.mark.parametrize("options", [{"block_length": 0}, {"tau1": 1.1}, {"tau2": -0.1}])
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        WINO(**options)

@@ -5,20 +5,19 @@ from typing import Any
 
 from unmask.core import Noise, Policy, State, Trajectory
 from unmask.engine import decode
-from unmask.methods.examples import VOCAB, cases, follow
-from unmask.models import scripted
-from unmask.models.scripted import ScriptedDenoiser, logs
+from unmask.methods import examples
+from unmask.methods.examples import VOCAB, ScriptedDenoiser, load_cases, logs, run_told
 
-__all__ = ["VOCAB", "confidences", "distributions", "first", "follow", "logs", "peaked", "revealed", "run", "table"]
+__all__ = ["VOCAB", "confidences", "distributions", "first", "logs", "peaked", "revealed", "run", "run_told", "table"]
 
 
 def peaked(p: float, vocab: int = VOCAB) -> list[float]:
-    return scripted.peaked(p, vocab)
+    return examples.peaked(p, vocab)
 
 
 def table(method: str, case: int = 0) -> Any:
     """What the model says in a method's worked example."""
-    return cases(method)[case].script["table"]
+    return load_cases(method)[case].script["table"]
 
 
 def confidences(table: Sequence[Sequence[float | None]]) -> ScriptedDenoiser:

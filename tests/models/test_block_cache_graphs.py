@@ -103,7 +103,7 @@ def test_rows_in_different_blocks_have_few_shapes(cache, network, events):
     apart = [a.processed_B for a in got if a.processed_B is not None and len(set(a.processed_B.tolist())) > 1]
     assert apart, "rows recompute different parts"
     (buffers,) = fast.forward.seat_memories
-    keys = list(buffers.graphs.kept)
+    keys = [key for _, key in buffers.graphs.kept]
     sizes = {len(a.wanted_BN) for a in got}
     assert sizes & {5, 7}, "rows leave at different times"
     assert {key[-1] for key in keys if key[0] == "spans"} <= {1, 2, 3, 4, 6, 8}
@@ -185,14 +185,14 @@ def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, n
     slow = network(kind)
     net = replace(slow, model=transformer(kind).to("cuda:0"))
     fast = use_engine(net, choose_execution("auto", net.device).engine)
-    plain = replace(forward(fast), floors=None)
+    plain = replace(forward(fast), row_bounds=None)
     for seed in range(3):
         _, expected = passes(slow, cache, policy, start(slow, [5, 14, 2, 9], 12, seed), 3)
         got, tokens = passes(fast, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)
         assert torch.equal(tokens.cpu(), expected)
         assert same(got, passes(plain, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)[0])
     (buffers,) = fast.forward.seat_memories
-    assert any(key[0] == "reuse" for key in buffers.graphs.kept)
+    assert any(key[0] == "reuse" for _, key in buffers.graphs.kept)
 
 
 @gpu

@@ -88,6 +88,18 @@ def test_what_cannot_be_recorded_goes_on_with_what_is_remembered(cache, network)
     assert list(recorder.refused.values())
 
 
+@both
+def test_the_next_decode_finds_the_memory_free(cache, graphs):
+    """Also where rows end at different times and steps of several batches are kept: none of them holds the cache."""
+    net, recorder = graphs("llada"), TapeRecorder()
+    for seed in range(3):
+        state, noise = rows(net, [5, 14, 2, 9], [12, 8, 4, 12], seed)
+        decode(BlockCache(replace(net, step_graphs=recorder), cache, 4), POLICIES["apart"], state, noise=noise)
+        (memory,) = net.forward.seat_memories
+        assert memory.user() is None
+    assert len(recorder.kept) > 1
+
+
 def test_large_memories_are_not_recorded(network, monkeypatch):
     net, recorder = network("llada"), TapeRecorder()
     monkeypatch.setattr("unmask.models.block_cache.GRAPHED_BYTES", 1000)

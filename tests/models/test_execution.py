@@ -1,13 +1,51 @@
-"""Devices, types and memory. The choice of an engine and what engines promise is in `tests/denoisers`."""
+"""Devices, types, memory and engines: the choice, and on a GPU what each engine promises."""
+
+import json
+import sys
+import warnings
+from dataclasses import replace
 
 import pytest
 import torch
 
-from unmask.base.errors import ConfigError, NotEnoughMemory
+from tests.helpers.gpu import gpu
+from tests.helpers.paths import GOLDEN, SRC
+from unmask.api.load import load
+from unmask.base.errors import ConfigError, NotEnoughMemory, warn_once
+from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
+from unmask.engine import decode
+from unmask.methods import make_policy
 from unmask.models import execution
-from unmask.models.execution import DTYPES, check_memory, dtype_name, free_memory, resolve_device, resolve_dtype
+from unmask.models.execution import (
+    DTYPES,
+    ENGINES,
+    ExecutionMode,
+    PassGraphs,
+    check_memory,
+    choose_execution,
+    dtype_name,
+    find_kernel_problem,
+    free_memory,
+    resolve_device,
+    resolve_dtype,
+    resolve_engine,
+    use_engine,
+)
+from unmask.models.network import run_layers
+from unmask.models.transformer import PLAIN, Layer, Norm, attend_lse
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered():
+    warn_once.cache_clear()
+    find_kernel_problem.cache_clear()
+    yield
+    find_kernel_problem.cache_clear()
+
+
+# Devices, types and memory.
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
@@ -38,11 +76,228 @@ def test_weights_must_fit(free, fits, monkeypatch):
             check_memory(100, torch.float32, CPU)
 
 
-def test_free_memory_of_this_machine(monkeypatch):
+def test_free_memory_of_this_machine():
     assert free_memory(CPU) > 2**20
 
-    def no_proc(*args, **options):
-        raise FileNotFoundError
 
-    monkeypatch.setattr("builtins.open", no_proc)
-    assert free_memory(CPU) > 2**20
+# The choice of an engine.
+
+
+def test_the_fast_engine_is_the_default_where_it_runs(monkeypatch):
+    monkeypatch.setattr(execution, "find_kernel_problem", lambda device: None)
+    assert choose_execution("auto", CUDA) == ExecutionMode("fused", "fused kernels run here")
+    assert [resolve_engine(name, CUDA) for name in ENGINES] == list(ENGINES)
+    assert choose_execution("eager", CUDA).why == "asked for"
+
+
+def test_a_cpu_runs_one_operation_at_a_time():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert resolve_engine("auto", CPU) == resolve_engine("eager", CPU) == "eager"
+    assert choose_execution("auto", CPU).why == "cpu is not a CUDA device: no graphs and no kernels there"
+
+
+@pytest.mark.parametrize(
+    ("capability", "triton", "reason"),
+    [
+        ((7, 5), True, r"cuda:0 has compute capability 7\.5, below 8\.0"),
+        ((9, 0), False, r"Triton does not work here \(ModuleNotFoundError: import of triton halted"),
+        # Without a GPU behind the pretence the first launch fails.
+        pytest.param(
+            *((9, 0), True, r"Triton does not work here \("),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+    ],
+    ids=["an old GPU", "no Triton", "a driver that fails"],
+)
+def test_without_kernels_graphs_are_replayed_and_the_reason_is_said_once(capability, triton, reason, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    if not triton:
+        monkeypatch.setitem(sys.modules, "triton", None)
+        monkeypatch.delitem(sys.modules, "unmask.models.triton_kernels", raising=False)
+    with pytest.warns(UserWarning, match=f"^the engine is graph, not fused: {reason}") as caught:
+        assert [resolve_engine(name, CUDA) for name in ("auto", "fused", "auto", "graph")] == ["graph"] * 4
+    assert len(caught) == 1
+    assert choose_execution("auto", CUDA).why.startswith("no fused kernels: ")
+
+
+@pytest.mark.parametrize(("name", "device"), [("fused", CPU), ("graph", CPU), ("quick", CUDA)])
+def test_other_engines_are_refused(name, device):
+    allowed = "auto, eager on cpu" if device == CPU else "auto, eager, graph, fused on cuda:0"
+    with pytest.raises(ConfigError, match=rf"^engine is '{name}'; allowed: {allowed}; graphs need a CUDA device$"):
+        resolve_engine(name, device)
+
+
+def test_the_last_engine_used_is_in_force(network, transformer):
+    eager = replace(network("llada"), model=transformer("llada"))
+    assert use_engine(replace(eager, forward=run_layers), "eager").forward is None
+    parts = [m for m in eager.model.modules() if isinstance(m, Layer | Norm)]
+    eager.model.use(marked := type(PLAIN)())
+    assert all(part.ops is marked for part in parts)
+    use_engine(eager, "eager")
+    assert all(part.ops is PLAIN for part in parts)
+
+
+def test_triton_is_not_loaded_before_it_is_used():
+    """One module imports it, and none imports that one but by its name when it is wanted."""
+    texts = {path.relative_to(SRC): path.read_text(encoding="utf-8") for path in SRC.rglob("*.py")}
+    statements = {
+        str(path): [line.strip() for line in text.splitlines() if line.strip().startswith(("import ", "from "))]
+        for path, text in texts.items()
+    }
+    loading = [path for path, lines in statements.items() if any(line.split()[1] == "triton" for line in lines)]
+    assert "unmask/models/triton_kernels.py" in loading
+    assert not [path for path in loading if "kernel" not in path and "triton" not in path]
+
+
+# On a GPU.
+
+
+@pytest.fixture
+def on_gpu(transformer, network):
+    """A network of its own on the GPU: `on_gpu("llada", torch.bfloat16)`."""
+
+    def load(kind, dtype=torch.float32):
+        return replace(network(kind), model=transformer(kind, dtype).to(CUDA), readout=(1, 2))
+
+    return load
+
+
+def a_view(net, rows=4, prompt=20, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    prompts = [torch.randint(0, 200, (prompt - b % 3,), generator=draw).tolist() for b in range(rows)]
+    state = State.from_prompts(prompts, new_tokens=12, steps=6, mask_id=net.vocabulary.mask_id, device=CUDA)
+    return ModelInput.of(state, Needs())
+
+
+@gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gives_the_plain_logits_up_to_rounding(engine, kind, dtype, on_gpu):
+    net = on_gpu(kind, dtype)
+    view, needs = a_view(net), Needs(attention=True)
+    plain = net(view, needs)
+    off, sharp = (1e-4, 1e-5) if dtype == torch.float32 else (0.6, 0.1)
+    fast = use_engine(net, engine)
+    for _ in range(3):  # plain, recorded, replayed
+        got = fast(view, needs)
+        if engine in ("eager", "graph"):
+            assert torch.equal(got.logits_RV, plain.logits_RV)
+            assert torch.equal(got.attention_BNN, plain.attention_BNN)
+        torch.testing.assert_close(got.logits_RV.float(), plain.logits_RV.float(), rtol=0, atol=off)
+        torch.testing.assert_close(got.attention_BNN, plain.attention_BNN, rtol=0, atol=sharp)
+
+
+@gpu
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_replayed_kernels_are_the_same_kernels(kind, dtype, on_gpu):
+    """To the bit what they give when they are launched one by one; on other views of the shape, too."""
+    net = on_gpu(kind, dtype)
+    fast = use_engine(net, "fused")
+    for seed in range(4):
+        view = a_view(net, seed=seed)
+        got = fast(view, Needs()).logits_RV.clone()
+        assert torch.equal(got, replace(net, forward=None)(view, Needs()).logits_RV)
+
+
+@gpu
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_is_the_same_bits_whoever_its_neighbours_are(kind, dtype, on_gpu):
+    fast = use_engine(on_gpu(kind, dtype), "fused")
+    view = a_view(fast, rows=8)
+    whole = fast(view, Needs())
+    owner_R = whole.index_R // view.tokens_BN.shape[1]
+    whole_RV = whole.logits_RV.clone()
+    order = [3, 0, 7, 1, 2, 6, 5, 4]
+    fields = ("tokens_BN", "position_BN", "valid_BN", "fixed_BN", "wanted_BN")
+    turned = replace(view, **{name: getattr(view, name)[order] for name in fields})
+    got_RV = fast(turned, Needs()).logits_RV
+    assert torch.equal(got_RV, torch.cat([whole_RV[owner_R == b] for b in order]))
+
+
+@gpu
+def test_the_steady_state_records_and_allocates_nothing(on_gpu):
+    fast = use_engine(on_gpu("llada", torch.bfloat16), "fused")
+    view = a_view(fast)
+    for _ in range(3):
+        fast(view, Needs())
+    assert isinstance(fast.forward, PassGraphs)
+    recorded = dict(fast.forward.kept)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats()
+    for _ in range(5):
+        fast(view, Needs())
+    after = torch.cuda.memory_stats()
+    assert dict(fast.forward.kept) == recorded
+    for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
+        assert after.get(counter) == before.get(counter), counter
+
+
+@gpu
+def test_a_capture_that_fails_leaves_the_plain_pass(on_gpu, monkeypatch):
+    from unmask.models import graphs
+
+    def refuse(*args, **kwargs):
+        raise torch.cuda.OutOfMemoryError("no room for a capture")
+
+    net = on_gpu("llada")
+    fast, view = use_engine(net, "fused"), a_view(net)
+    expected = fast(view, Needs()).logits_RV.clone()
+    monkeypatch.setattr(graphs, "record", refuse)
+    with pytest.warns(UserWarning, match="not as a recorded graph: no room for a capture"):
+        assert torch.equal(fast(view, Needs()).logits_RV, expected)
+    assert torch.equal(fast(view, Needs()).logits_RV, expected)
+
+
+@gpu
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_the_default_engine_decodes_the_authors_tokens(kind, scaled, tmp_path):
+    """In float32 on small weights, as `checkpoints/test_parity.py` does on a CPU."""
+    models = {}
+    cases = json.loads((GOLDEN / f"{kind}_decodes.json").read_text())["cases"]
+    for case in (c for c in cases if not c.get("cfg_scale") and not c.get("noise_calls")):
+        key = tuple(case["checkpoint"].items())
+        if key not in models:
+            (folder := tmp_path / str(len(models))).mkdir()
+            models[key] = load(getattr(scaled, kind)(folder, **case["checkpoint"]), device="cuda", dtype="fp32")
+        assert models[key].options["engine"] == "fused"
+        end = decode(models[key].denoiser, authors_policy(kind, case), authors_start(case), **authors_draws(kind, case))
+        assert end.state.tokens_BL[0].tolist() == case["final"], case["id"]
+
+
+def authors_start(case):
+    new = case.get("gen_length", case.get("max_new_tokens"))
+    return State.from_prompts(
+        [case["prompt"]], new_tokens=new, steps=case["steps"], mask_id=case["mask_id"], device=CUDA
+    )
+
+
+def authors_policy(kind, case):
+    if kind == "llada":
+        return make_policy(kind, block_length=case["block_length"], remasking=case["remasking"])
+    return make_policy(kind, alg=case["alg"], alg_temp=case["alg_temp"] or 0.0, eps=case["eps"])
+
+
+def authors_draws(kind, case):
+    filters = (case["top_p"] or 1.0, case["top_k"] or 0) if kind == "dream" else ()
+    return {"noise": Noise.of([0], CUDA), "sampling": SamplingParams(case["temperature"], *filters)}
+
+
+@gpu
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_grouped_keys_are_attended_to_as_their_copies_are(dtype):
+    """The kernel's own grouping against a copy of each key head for each of its query heads."""
+    draw = torch.Generator(CUDA).manual_seed(0)
+    packed = torch.randn(3, 64, 36, 64, generator=draw, device=CUDA).to(dtype).transpose(1, 2)
+    q, k, v = packed.split((28, 4, 4), 1)
+    bias = torch.zeros(3, 1, 1, 64, dtype=dtype, device=CUDA)
+    bias[1, ..., 40:] = float("-inf")
+    grouped = attend_lse(q, k, v, bias)
+    copied = attend_lse(q, k.repeat_interleave(7, 1), v.repeat_interleave(7, 1), bias)
+    for one, other in zip(grouped, copied, strict=True):
+        assert torch.equal(one, other)

@@ -8,7 +8,7 @@ import torch
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, ModelOutput, Needs, Noise, State, Vocabulary
 from unmask.engine import decode
-from unmask.methods.fixed import Fixed
+from unmask.methods import fixed_action
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 MASK = 3
@@ -47,7 +47,9 @@ def test_logits_are_pushed_away_from_those_without_the_prompt(scale):
 
 
 def test_a_run_pays_for_every_forward():
-    guided, plain = (decode(d, Fixed(), STATE, noise=Noise.of([0, 1])) for d in (GuidedDenoiser(EXACT, 1.0), EXACT))
+    guided, plain = (
+        decode(d, fixed_action(), STATE, noise=Noise.of([0, 1])) for d in (GuidedDenoiser(EXACT, 1.0), EXACT)
+    )
     assert (guided.forwards_B.tolist(), plain.forwards_B.tolist()) == ([4, 4], [2, 2])
     assert guided.processed_B.tolist() == (2 * plain.processed_B).tolist()
     twice = GuidedDenoiser(GuidedDenoiser(EXACT, 1.0), 1.0)

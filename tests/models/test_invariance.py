@@ -14,7 +14,7 @@ from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache, Network, Transformer, TransformerSpec
 from unmask.models.execution import choose_execution, use_engine
-from unmask.models.invariance import SIZES, Bounds, Floors, find_bounds
+from unmask.models.invariance import SIZES, Bounds, RowBounds, find_bounds
 from unmask.models.network import PACK
 from unmask.models.transformer import PlainOps
 
@@ -57,7 +57,7 @@ def uneven(network, transformer):
 
     def build(ops, kind="llada", invariant=True):
         model = transformer(kind).use(ops)
-        return replace(network(kind), model=model, floors=Floors(model) if invariant else None)
+        return replace(network(kind), model=model, row_bounds=RowBounds(model) if invariant else None)
 
     return build
 
@@ -122,15 +122,15 @@ def test_what_cannot_be_had_is_refused(uneven):
     net = uneven(PlacesDiffer())
     message = "invariant is True, but on this device a row's bits depend on its place among 32 rows; allowed: False"
     with pytest.raises(DenoiserError, match=message):
-        net.floors.rows(32, 32)
+        net.row_bounds.rows(32, 32)
 
 
 def test_a_probe_is_remembered(uneven, monkeypatch):
     net = uneven(FewDiffer())
-    assert net.floors.rows(32, 32) == Bounds(4)
+    assert net.row_bounds.rows(32, 32) == Bounds(4)
     monkeypatch.setattr(FewDiffer, "few", 6)
-    assert Floors(net.model).rows(32, 32) == Bounds(4), "another model of the same shapes need not be asked"
-    assert Floors(net.model).rows(64, 64) == Bounds(6), "other slots are"
+    assert RowBounds(net.model).rows(32, 32) == Bounds(4), "another model of the same shapes need not be asked"
+    assert RowBounds(net.model).rows(64, 64) == Bounds(6), "other slots are"
 
 
 # What it is for.
@@ -203,9 +203,9 @@ def test_the_readout_and_the_hidden_rows_are_those_of_the_row(uneven):
 
 def test_a_cpu_needs_no_dummies_for_a_model_of_the_package(network):
     """What `invariant=True` costs there: nothing, from a bucket of 32 slots on."""
-    floors = Floors(network("mini").model)
-    assert floors.rows(32, 32, 16).least == 1
-    assert floors.packs(PACK).least == 1
+    row_bounds = RowBounds(network("mini").model)
+    assert row_bounds.rows(32, 32, 16).least == 1
+    assert row_bounds.packs(PACK).least == 1
 
 
 @pytest.mark.parametrize("dtype", ["fp32" if DEVICE.type == "cpu" else "bf16"])

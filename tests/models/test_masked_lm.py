@@ -18,7 +18,7 @@ from unmask.api.model import Model
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError
 from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State
 from unmask.engine import decode
-from unmask.methods import LLaDA, Revised, make_policy
+from unmask.methods import LLaDA, make_policy, with_remasking
 from unmask.models.masked_lm import MaskedLMCodec, load_masked_lm
 from unmask.models.network import BUCKET
 
@@ -393,7 +393,7 @@ def test_a_batch_decodes_to_what_its_rows_do(home, family):
     denoiser, _ = load_masked_lm(home(family))
     state = State.from_canvases([*CANVASES, *ROWS], steps=[2, 3, 2, 1, 1, 5], mask_id=MASK)
     noise = Noise.of(range(6))
-    for policy in (LLaDA(), Revised()):
+    for policy in (LLaDA(), with_remasking()):
         sampling = SamplingParams(temperature=0.7)
         end = decode(denoiser, policy, state, noise=noise, sampling=sampling)
         assert not end.state.masked_BL.any()

@@ -12,7 +12,7 @@ from unmask.api.load import load
 from unmask.base.errors import InvalidAction, warn_once
 from unmask.core import Noise, SamplingParams, State, Vocabulary, row_key
 from unmask.engine import decode
-from unmask.methods import Fixed, LLaDA, make_policy
+from unmask.methods import LLaDA, fixed_action, make_policy
 from unmask.models import Network, Transformer, TransformerSpec, cuda_graphs
 from unmask.models.execution import use_engine
 
@@ -135,7 +135,7 @@ def test_a_policy_that_asks_the_device_after_all_goes_on_in_the_plain_loop():
 
 @gpu
 def test_a_fault_is_named_by_row_and_step():
-    class Late(Fixed):
+    class Late(fixed_action):
         def act(self, traj, look_ahead):
             action = super().act(traj, look_ahead)
             wrong_B = (traj.rows_B == 1) & (traj.state.step_B == 5)

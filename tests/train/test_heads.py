@@ -9,10 +9,10 @@ import torch
 import unmask
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import ModelInput, Needs, SamplingParams, State
-from unmask.methods.heads import HEADS, load_head
+from unmask.methods import HEADS
+from unmask.methods.heads import load_head
 from unmask.train import HeadOptions, heads, train_head
 from unmask.train.heads import judge_head, make_canvases, predict_targets, read_rows
-from unmask.train.run_folder import hold_folder
 
 SMALL = {"examples": 6, "held_out": 4, "steps": 3, "batch": 4, "size": 4, "probes": 2, "draws": 1}
 
@@ -56,12 +56,6 @@ def test_a_finished_head_is_left_as_it_is(trained, mini):
     assert (out / "head" / "head.safetensors").stat().st_mtime_ns == before
     with pytest.raises(ConfigError, match=r"holds another head.*use another --out"):
         train_head(mini, HeadOptions(kind="ddpd", **SMALL), out)
-
-
-def test_one_run_at_a_time(mini, tmp_path):
-    with hold_folder(tmp_path, (), print), pytest.raises(ConfigError, match="in use by another run"):
-        train_head(mini, HeadOptions(kind="ddpd", **SMALL), tmp_path)
-    assert not (tmp_path / "head").exists()
 
 
 @pytest.mark.parametrize("kind", ["demask", "ddpd"])

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,7 +25,6 @@ from unmask.train.run_folder import load_checkpoint
 from unmask.train.trainer import (
     SHIFT,
     BatchTensors,
-    StepInputs,
     StepResult,
     Trainer,
     TrainingFailed,
@@ -121,47 +119,15 @@ def test_validation_is_the_mean_over_each_sources_rows_and_changes_nothing(confi
 # Steps as CUDA graphs: inputs arrive as drawn, rehearsals leave no trace, and no step waits for the device
 
 
-@pytest.fixture
-def groups(config, data):
-    return [rows.group for rows in Trainer(config, data, CPU).rows]
-
-
-def test_inputs_arrive_as_drawn_in_buffers_that_never_move(groups):
-    inputs = StepInputs(groups, CPU)
-    addresses = [tensor.data_ptr() for batch in inputs.batches for tensor in batch]
+def test_inputs_arrive_as_drawn_in_tensors_that_never_move(config, data):
+    trainer = Trainer(config, data, CPU)
+    addresses = [tensor.data_ptr() for batch in trainer.batches for tensor in batch]
     for step in range(3):
-        drawn = [draw_batch(group, 3, step, 0.001) for group in groups]
-        inputs.write(0.1 * step, drawn)
-        inputs.send()
-        assert inputs.rate.item() == np.float32(0.1 * step)
-        for arrived, batch in zip(inputs.batches, drawn, strict=True):
-            for found, expected in zip(arrived, BatchTensors.of(batch, CPU), strict=True):
-                assert found.dtype == expected.dtype
-                assert torch.equal(found, expected)
-    assert addresses == [tensor.data_ptr() for batch in inputs.batches for tensor in batch]
-
-
-def test_a_buffer_is_not_written_while_it_is_copied(groups):
-    """Every write waits for the copy out of its own buffer, and for no other."""
-    inputs = StepInputs(groups, CPU)
-    events: list[tuple[str, int]] = []
-
-    class Event:
-        def __init__(self, number: int):
-            self.number = number
-
-        def record(self) -> None:
-            events.append(("sent", self.number))
-
-        def synchronize(self) -> None:
-            events.append(("waited", self.number))
-
-    inputs._copies = [Event(0), Event(1)]
-    for step in range(4):
-        inputs.write(float(step), [draw_batch(group, 3, step, 0.001) for group in groups])
-        assert inputs._host_arrays[events[-1][1]][0] == step, "it waited for the buffer that it wrote"
-        inputs.send()
-    assert events == [(what, number) for number in (1, 0, 1, 0) for what in ("waited", "sent")]
+        trainer.step(step)
+        for rows, arrived in zip(trainer.rows, trainer.batches, strict=True):
+            drawn = BatchTensors.of(draw_batch(rows.group, config.seed, step, config.optimizer.least_ratio), CPU)
+            assert all(torch.equal(found, expected) for found, expected in zip(arrived, drawn, strict=True))
+    assert addresses == [tensor.data_ptr() for batch in trainer.batches for tensor in batch]
 
 
 class PretendedRecording:
@@ -221,7 +187,7 @@ class RecordableOnly(TorchDispatchMode):
 def trainer_as_on_a_gpu(config: TrainConfig, data: Any) -> Trainer:
     """A trainer with the optimizers of a GPU, which read the rate from a tensor."""
     trainer = Trainer(config, data, CPU)
-    trainer.rate = trainer.inputs.rate
+    trainer.rate = torch.zeros(())
     trainer.optimizers = make_optimizers(trainer.model, config.optimizer, trainer.rate)
     return trainer
 
@@ -235,7 +201,7 @@ def test_a_step_never_waits_for_the_device(tables, data, family, kind):
     with RecordableOnly():
         trainer.update()
     with pytest.raises(AssertionError, match="_local_scalar_dense"), RecordableOnly():
-        float(trainer.inputs.rate)
+        float(trainer.rate)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
@@ -251,7 +217,7 @@ def test_a_rate_in_a_tensor_is_the_same_rate_also_after_a_restart(tables, data, 
         other.step(step)
         for a, b in zip(plain.model.parameters(), other.model.parameters(), strict=True):
             assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
-    assert all(group["lr"] is other.inputs.rate for opt in other.optimizers for group in opt.param_groups)
+    assert all(group["lr"] is other.rate for opt in other.optimizers for group in opt.param_groups)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -59,11 +59,11 @@ def test_a_task_answer_is_scored_by_its_judge(client):
 
 @pytest.mark.parametrize("rest", [False, True])
 def test_a_branch_is_what_the_api_makes_of_it(client, run, rest):
-    from unmask.methods.candidates import CANDIDATES
+    from unmask.methods import candidates
 
     model = exact()
     done = model.generate("ab", max_new_tokens=6, steps=3)
-    for axis, named in CANDIDATES.items():
+    for axis, named in candidates().items():
         for name, policy in named.items():
             asked = {"run": run["run"], "step": 1, "instead": {"axis": axis, "candidate": name}, "rest": rest}
             told = client.told("api/branch", asked)["end"]

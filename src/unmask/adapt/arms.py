@@ -15,8 +15,15 @@ from unmask.adapt.staged import Staged
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import UnknownName, require
 from unmask.core import Policy
-from unmask.methods import Revised
-from unmask.methods.candidates import candidate, candidates, combined, reference_of, written_out
+from unmask.methods import (
+    Composed,
+    candidate,
+    candidates,
+    combine_candidates,
+    reference_of,
+    with_explicit_order,
+    with_remasking,
+)
 from unmask.stats import Calibration
 
 
@@ -108,10 +115,10 @@ class Arms:
     def _base(self) -> Policy:
         """All but the axis is the reference's. The score signal compares with the fixed mixture, so that is read."""
         policy = _inner(self.fixed) if AXES[self.axis].mixes else self.reference
-        return written_out(policy, self.diagnostic.ordered)
+        return with_explicit_order(policy, self.diagnostic.ordered)
 
     def _revised(self, policy: Policy) -> Policy:
-        return policy if self.operator is None else Revised(policy, self.operator)
+        return policy if self.operator is None else with_remasking(policy, self.operator)
 
 
 def joint_arm(arms: Sequence[Arms]) -> Policy:
@@ -122,14 +129,16 @@ def joint_arm(arms: Sequence[Arms]) -> Policy:
     names = {one.axis: one.calibration.candidates[one.calibration.fixed.action] for one in ordered}
     require(len(names) == len(arms), "axes", [one.axis for one in arms], "no axis twice", "drop one")
     policy = JointPolicy(
-        combined(kinds.pop(), names),
+        combine_candidates(kinds.pop(), names),
         tuple(one.diagnostic for one in ordered),
         tuple(Lookup.of(one.calibration) for one in ordered),
     )
     operator = next((one.operator for one in ordered if one.operator is not None), None)
-    return policy if operator is None else Revised(policy, operator)
+    return policy if operator is None else with_remasking(policy, operator)
 
 
 def _inner(policy: Policy) -> Policy:
     """Without the operator, which goes around the arm."""
-    return policy.base if isinstance(policy, Revised) else policy
+    if isinstance(policy, Composed) and policy.operator is not None and policy.base is not None:
+        return policy.base
+    return policy

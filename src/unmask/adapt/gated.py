@@ -13,7 +13,7 @@ from unmask.adapt.diagnostics import Diagnostic, Reading, read_all
 from unmask.adapt.notes import noted
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.methods.candidates import written_out
+from unmask.methods import has_own_input, with_explicit_order
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Gated(Policy):
 
     @cached_property
     def _base(self) -> Policy:
-        return written_out(self.fixed if self.base is None else self.base, self.diagnostic.ordered)
+        return with_explicit_order(self.fixed if self.base is None else self.base, self.diagnostic.ordered)
 
 
 def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, Reading]:
@@ -128,7 +128,7 @@ def plain(*policies: Policy) -> None:
 def _overrides(policy: Policy, method: str) -> bool:
     if method == "look-ahead":
         return policy.looks_ahead
-    return policy.own_end if method == "done" else type(policy).model_input is not Policy.model_input
+    return policy.own_end if method == "done" else has_own_input(policy)
 
 
 def needs_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ()) -> Needs:

@@ -14,7 +14,7 @@ from unmask.adapt.notes import noted
 from unmask.axes import AXES
 from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.methods.candidates import written_out
+from unmask.methods import with_explicit_order
 
 
 @dataclass(frozen=True)
@@ -78,4 +78,4 @@ class JointPolicy(Policy):
 
     @cached_property
     def _base(self) -> Policy:
-        return written_out(self.fixed)
+        return with_explicit_order(self.fixed)

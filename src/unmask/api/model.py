@@ -100,11 +100,6 @@ class Generation(Displayable):
         return total_cost(self.trajectory)
 
     @property
-    def processed(self) -> int:
-        """Number of tokens that the denoiser read in those passes."""
-        return int(self.trajectory.processed_B.sum())
-
-    @property
     def tokens_per_forward(self) -> float:
         """Tokens of the answers, without filler, per denoiser pass."""
         return sum(self.answer_tokens) / self.forwards
@@ -155,21 +150,11 @@ class Model:
         """Continue one prompt or several; without any, the model's own default prompt.
 
         A prompt is a text (one user turn, for models with a chat template) or a conversation: a list of
-        {"role": ..., "content": ...}. The default for `steps` is half as many as new tokens, rounded up, or a gate's
-        own share.
-
-        policy: a name or an object; None is the model's reference. preset: its published settings for a task.
-        max_new_tokens (or gen_length), steps, temperature, top_p, top_k, sampler, seed, samples: as elsewhere.
-        cfg_scale: classifier-free guidance. eos_fill, logits_eos_inf, confidence_eos_eot_inf, eos_penalty: the end of
-        the text. cache ("prefix" or "dual") and cache_refresh: approximate. gate: a calibrated gate or its file, for
-        policy="selective"; force_gate: though it is another model's. planner: a second network for p2(planner=True).
-        record, record_top: what the trajectory keeps. on_step: called after every step. `unmask.api.DecodeOptions`
-        describes each of them.
-
-        Any other keyword is a setting of the policy, by the name its authors use: block_length, remasking (llada),
-        alg, alg_temp (dream); `unmask methods` lists them. Without a policy, score, region, cardinality and commitment
-        compose one (`unmask.compose`). A row's random numbers depend on seed, sample and its own first canvas, so a
-        prompt gets the same answer in any batch.
+        {"role": ..., "content": ...}. Any keyword that is no option is a setting of the policy, by the name its authors
+        use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods` lists them. Without a policy,
+        score, region, cardinality and commitment compose one (`unmask.compose`). `gen_length` is another name for
+        `max_new_tokens`. A row's random numbers depend on seed, sample and its own first canvas, so a prompt gets the
+        same answer in any batch.
         """
         check_options("generate", options)
         resolved = resolve(self, DecodeOptions(**options))
@@ -179,11 +164,7 @@ class Model:
 
     @spell_options
     def infill(self, text: str | Sequence[str], **options: Any) -> Generation:
-        """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
-
-        The default for `steps` is half as many as there are blanks, rounded up, or a gate's own share. Further options
-        as for `generate`.
-        """
+        """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given."""
         check_options("infill", options)
         resolved = resolve(self, DecodeOptions(**options))
         texts = check_texts("text", text)
@@ -400,5 +381,5 @@ def _one_step_policy(action: Any, denoiser: Denoiser) -> Policy:
     if isinstance(action, Action):
         return GivenAction(map_tensors(action, lambda tensor: tensor.to(denoiser.device)))
     if not isinstance(action, Policy):
-        require(False, "action", action, "an Action or a policy object", "e.g. action=Fixed(kappa=1.0)")
+        require(False, "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
     return action

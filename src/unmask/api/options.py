@@ -33,22 +33,21 @@ class MethodOptions(Options):
 
     policy: Any = Field(
         None,
-        description="Which method; `unmask methods` lists them; `selective` takes a --gate. Or a class of your own, "
-        "whose code runs: path.py:Class or package.module:Class. Settings may follow, :KEY=VALUE,... Default: the "
+        description="Which method: a name of `unmask methods`, or an object; `selective` takes a gate. Default: the "
         "model's reference.",
     )
     preset: str | None = Field(
         None,
         min_length=1,
         description="Published settings of the policy for a task, e.g. `gsm8k`, those of the model's family; `unmask "
-        "methods show NAME` lists them. --set goes before them.",
+        "methods show NAME` lists them. Settings of your own go before them.",
         json_schema_extra={"allowed": "the name of a preset", "hint": "`unmask methods show NAME` lists them"},
     )
     temperature: float = Field(0.0, description="0 takes the most probable token, above 0 draws one.")
     top_p: float = Field(
         1.0, description="Nucleus filter: for drawn tokens, and for the scores of dream at any temperature."
     )
-    top_k: int = Field(0, description="Top-k filter, 0 for none; acts like --top-p.")
+    top_k: int = Field(0, description="Top-k filter, 0 for none; acts like top_p.")
     cfg_scale: float = Field(
         0.0,
         ge=0,
@@ -77,7 +76,8 @@ class DecodeOptions(MethodOptions):
 
     max_new_tokens: int | None = Field(None, description="Tokens to add. Default: the model's own number.")
     steps: int | None = Field(
-        None, description="Denoising steps. Default: half the number of masked positions, rounded up."
+        None,
+        description="Denoising steps. Default: half the number of masked positions, rounded up, or a gate's own share.",
     )
     sampler: str = Field(
         "inverse", description="How tokens are drawn above temperature 0: `inverse`, or `gumbel` as LLaDA's own loop."
@@ -96,7 +96,7 @@ class DecodeOptions(MethodOptions):
         description="With a cache: recompute the whole canvas in every N-th pass of a block. 0: only in the first pass "
         "of each block.",
     )
-    gate: Any = Field(None, description="A calibrated gate, for `--policy selective`: when to deviate.")
+    gate: Any = Field(None, description="A calibrated gate or its file, for the policy `selective`: when to deviate.")
     force_gate: bool = Field(False, description="Use a gate that was calibrated on another model.")
     planner: Any = Field(None, description="A second model, or its network, for a policy that asks one.")
     record: bool = Field(True, description="Keep every step in the trajectory.")
@@ -144,13 +144,13 @@ class LikelihoodOptions(MethodOptions):
         "best order of the text's tokens.",
     )
     tokens_per_step: int = Field(
-        1, ge=1, le=100_000, description="Of the method's schedule; 1 is the usual perplexity."
+        1, ge=1, le=100_000, description="Tokens in a step of the method's schedule; 1 is the usual perplexity."
     )
     temperature: float = Field(
         1.0,
         gt=0,
         lt=float("inf"),
-        description="At which tokens are drawn; 1 is the model itself.",
+        description="Temperature at which tokens are drawn; 1 is the model itself.",
         json_schema_extra={"allowed": "above 0, finite", "hint": "1 is the model itself"},
     )
     samples: int | None = Field(
@@ -205,14 +205,17 @@ def check_options(function: str, given: Iterable[str]) -> None:
 
 
 def spell_options(function: F) -> F:
-    """Show the options of a method that takes `**options` in its signature, for `help` and for completion."""
+    """Show the options of a method that takes `**options` in its signature and its docstring, for `help`."""
     declared = LikelihoodOptions if function.__name__ == "log_likelihood" else DecodeOptions
     # A branch inherits what is not given.
     inherits = function.__name__ == "branch"
     *own, _ = inspect.signature(function).parameters.values()
+    described = [inspect.cleandoc(function.__doc__ or ""), "", "Options:"]
     for name in FUNCTION_OPTIONS[function.__name__]:
-        default = None if inherits else declared.model_fields[name].default
-        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+        field = declared.model_fields[name]
+        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None if inherits else field.default))
+        described.append(f"    {name}: {field.description}")
+    function.__doc__ = "\n".join(described)
     settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
     function.__dict__["__signature__"] = inspect.Signature([*own, settings])
     return function

@@ -14,11 +14,17 @@ from unmask.axes import AXES
 from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_value, require
 from unmask.core import Denoiser, Policy, SamplingParams, Search, Trajectory
 from unmask.engine import decode, decode_one_step
-from unmask.methods import METHODS, describe_policy, make_policy, method_status
-from unmask.methods.candidates import around
-from unmask.methods.composed import Composed
-from unmask.methods.heads import fitted
-from unmask.methods.presets import family_of, preset_of
+from unmask.methods import (
+    METHODS,
+    Composed,
+    describe_policy,
+    find_preset,
+    make_policy,
+    method_status,
+    preset_family,
+    register_reference,
+    with_head,
+)
 from unmask.models import BlockCache, ExactDenoiser, GuidedDenoiser, Network
 
 SELECTIVE = "selective"
@@ -90,8 +96,8 @@ class ResolvedOptions:
             "policy": json_values(describe_policy(self.policy)),
             "method": method_status(self.policy),
         }
-        if isinstance(self.policy, Composed):
-            config["action"] = json_values(self.policy.resolved)
+        if isinstance(self.policy, Composed) and self.policy.name == "composed":
+            config["action"] = json_values(self.policy.rules)
         if self.preset:
             config["preset"] = self.preset
         if planner is not None:
@@ -154,7 +160,7 @@ def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | No
     if name is None:
         name = model.reference
         if settings.keys() & AXES.keys():
-            name, others = Composed.name, sorted(settings.keys() - AXES.keys())
+            name, others = "composed", sorted(settings.keys() - AXES.keys())
             hint = "drop them, or name a policy that has them"
             require(not others, "policy settings", others, f"{', '.join(AXES)} alone: a composition", hint)
     require(isinstance(name, str), "policy", name, "a name or a policy object", "see `unmask methods`")
@@ -178,8 +184,8 @@ def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | No
     preset: str | None = None
     published: Mapping[str, Any] = {}
     if options.preset is not None:
-        family = family_of(model.reference, model.options)
-        preset, published = preset_of(name, METHODS[name].card, options.preset, family)
+        family = preset_family(model.reference, model.options)
+        preset, published = find_preset(name, options.preset, family)
     return preset, _fit_to_model(model, make_policy(name, **{**published, **settings}))
 
 
@@ -187,7 +193,7 @@ def _resolve_gate(model: LoadedModel, options: DecodeOptions) -> tuple[Gate, Pol
     """Open the gate, and return it with the policy that it holds."""
     policy, settings, hint = options.policy, options.settings, "drop the policy or the gate"
     # Registered before the file is read, which names the reference that the gate was calibrated around.
-    reference = around(policy) if isinstance(policy, Policy) else None
+    reference = register_reference(policy) if isinstance(policy, Policy) else None
     gate = options.gate
     if not isinstance(gate, Gate):
         require(isinstance(gate, str | Path), "gate", gate, "a gate or the path of its file", "e.g. gate='gate.json'")
@@ -217,7 +223,7 @@ def _fit_to_model(model: LoadedModel, policy: Policy | Search) -> Policy | Searc
             f"{policy.name} reads attention, which {model.name} as loaded does not give; allowed: a model with layers "
             "to read it from; load it with readout=[LAYER, ...], or choose another policy"
         )
-    return fitted(policy, model.name, model.fingerprint, isinstance(model.denoiser, ExactDenoiser))
+    return with_head(policy, model.name, model.fingerprint, isinstance(model.denoiser, ExactDenoiser))
 
 
 def resolve_sampling(model: LoadedModel, options: MethodOptions) -> SamplingParams:
@@ -243,21 +249,13 @@ def _cached_block(policy: Policy | Search, cache: str) -> int:
     reads = {"attention": needs.attention, "shadow slots": needs.shadows, "revealed positions": needs.revealed}
     why = next((f"it reads {part}" for part, needed in reads.items() if needed), "")
     if not why and not (policy.block_cache and hasattr(policy, "block_length")):
-        if isinstance(policy, Composed):
-            by_blocks = policy.region.partition(":")[0] in ("full", "block")
-            why = (
-                f"commitment={policy.commitment} re-masks anywhere in the answer"
-                if by_blocks
-                else f"region={policy.region} does not fill block after block"
-            )
-        elif hasattr(policy, "block_length"):
-            why = "it does not declare `block_cache = True`"
-        else:
-            why = "it does not decode block by block"
+        why = "it does not fill one block after the other, for good"
+        if isinstance(policy, Composed) and policy.name == "composed":
+            why += f" (region={policy.region}, commitment={policy.commitment})"
     if why:
         raise ConfigError(
-            f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a block_length, "
-            "such as llada; choose one, or leave the cache out"
+            f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a "
+            "block_length and declare `block_cache = True`, such as llada; choose one, or leave the cache out"
         )
     length: int | None = policy.block_length  # type: ignore[attr-defined]
     return length or 2**31
@@ -317,7 +315,7 @@ def policy_from_config(described: Mapping[str, Any]) -> Policy | Search:
 
 def _settings_of(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return recorded settings as `make_policy` takes them: nested policies as objects, other parts by dotted keys."""
-    usual = METHODS[described["name"]]() if described.get("name") in METHODS else None
+    usual = METHODS[described["name"]].default if described.get("name") in METHODS else None
     settings: dict[str, Any] = {}
     for key, value in described.items():
         if key == "name":

@@ -10,11 +10,20 @@ import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache, partial
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from unmask.base.errors import ConfigError, UnknownName, format_value, require
@@ -165,6 +174,66 @@ def _describe_range(field: FieldInfo) -> str:
     return ", ".join(words[name].format(bound) for name, bound in bounds.items())
 
 
+def check_annotations(owner: Any, settings: Mapping[str, str], name: str) -> None:
+    """Refuse a dataclass with a value that does not have the annotated type or lies outside of its annotated range.
+
+    `settings` maps the name of a setting, for the message, to the field that holds it. Values stay as they were given.
+    """
+    kind: Any = type(owner)
+    checks = _annotation_checks(kind)
+    for setting, field in settings.items():
+        value, (annotation, adapter) = getattr(owner, field), checks[field]
+        try:
+            # pydantic's strict mode wants a tuple where a command line has a list.
+            as_tuple = type(value) is list and get_origin(annotation) is tuple
+            adapter.validate_python(tuple(value) if as_tuple else value, strict=True)
+        except ValidationError:
+            hint = "check its type and range"
+            require(False, f"{setting} of {name}", _name_of(value), describe_annotation(annotation), hint)
+
+
+@cache
+def _annotation_checks(kind: type) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
+    hints = get_type_hints(kind, include_extras=True)
+    config = ConfigDict(arbitrary_types_allowed=True)
+    return {f.name: (hints[f.name], TypeAdapter(_instances(hints[f.name]), config=config)) for f in fields(kind)}
+
+
+def _instances(annotation: Any) -> Any:
+    """Ask for an instance where an annotation names a class: pydantic would look into the fields of a dataclass."""
+    if isinstance(annotation, type) and annotation.__module__ != "builtins":
+        return Annotated[Any, PlainValidator(partial(_check_instance, annotation))]
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(map(_instances, get_args(annotation)))]  # noqa: UP007
+    return annotation
+
+
+def _check_instance(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"no {kind.__name__}")
+    return value
+
+
+def describe_annotation(annotation: Any) -> str:
+    """Return the values that an annotation allows, in words: "0 to 1", "a, b", "1 to 1000000, or None"."""
+    if get_origin(annotation) in (Union, UnionType):
+        *parts, last = map(describe_annotation, get_args(annotation))
+        return f"{', '.join(parts)}, or {last}" if parts else last
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(str, get_args(annotation)))
+    if get_origin(annotation) is Annotated:
+        plain, *metadata = get_args(annotation)
+        ranges = [_describe_range(part) for part in metadata if isinstance(part, FieldInfo)]
+        return ", ".join(filter(None, ranges)) or describe_type(plain)
+    return "None" if annotation is NoneType else describe_type(annotation)
+
+
+def _name_of(value: Any) -> Any:
+    """A part that was made by its name is shown by it: nobody typed its settings."""
+    label = getattr(value, "name", None) if is_dataclass(value) else None
+    return label if isinstance(label, str) else value
+
+
 def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
     """Read the tables of a TOML file; `kind` is its name in messages, such as 'study file'."""
     try:
@@ -249,10 +318,9 @@ def check_types(owner: Any, values: Mapping[str, Any], path: str) -> None:
     """Refuse values that do not have the annotated type of the owner's field."""
     hints = get_type_hints(owner)
     for name, value in values.items():
-        # A part that was made by its name is shown by it: nobody typed its settings.
-        label = getattr(value, "name", None) if is_dataclass(value) else None
-        given = label if isinstance(label, str) else value
-        require(fits(value, hints[name]), f"{name} of {path}", given, describe_type(hints[name]), "check its type")
+        require(
+            fits(value, hints[name]), f"{name} of {path}", _name_of(value), describe_type(hints[name]), "check its type"
+        )
 
 
 _TYPE_WORDS = {

@@ -129,12 +129,12 @@ def calibrate(
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
     from unmask.lab.calibrate import calibrate as measure
     from unmask.lab.calibrate import check_axis
-    from unmask.methods.candidates import around
+    from unmask.methods import register_reference
     from unmask.report.plain import plain
     from unmask.tasks import check_scorer, open_task
 
     out = chosen.out
-    reference = None if policy is None else around(policy_of(policy))
+    reference = None if policy is None else register_reference(policy_of(policy))
     check_axis(chosen.axis)
     task = open_task(chosen.task, scorer=chosen.score, max_new_tokens=chosen.horizon)
     check_scorer(task)

@@ -233,12 +233,12 @@ def compare(
     """
     from unmask.lab.compare_speed import summarise_speed
     from unmask.lab.compare_summary import summarise
-    from unmask.methods.presets import ANY
+    from unmask.methods import ANY_FAMILY
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
     tasks, axes = _tasks(options.task or ["constructed"], options.score, options.horizon), _axes(options.axis or [])
-    extras(options.policy, ANY)
+    extras(options.policy, ANY_FAMILY)
     _check_split(options.split)
     without = _without(options.macro_without or [], [task.name for task in tasks])
     picks = page.read_picks(options.picks) if options.picks is not None else None
@@ -272,9 +272,9 @@ def _plan(
 ) -> "ComparePlan":
     """What is to be decoded; where nobody said by which policies, those that may save forwards, on a few prompts."""
     from unmask.lab.compare import ComparePlan
-    from unmask.methods.presets import family_of
+    from unmask.methods import preset_family
 
-    extra = extras(options.policy, family_of(model.reference, model.options))
+    extra = extras(options.policy, preset_family(model.reference, model.options))
     unnamed = not (axes or options.policy or picks is not None)
     if unnamed:
         extra = saving(model, options.prompts or FEW_PROMPTS, quiet=quiet)
@@ -299,11 +299,11 @@ def _arms(
 ) -> "tuple[dict[str, Policy | Search], dict[str, MatchedControl]]":
     """The policies with the heads of this model, and the controls of its searches where they are asked for."""
     from unmask.lab.compare_matched import with_controls
-    from unmask.methods.heads import fitted
+    from unmask.methods import with_head
     from unmask.models import ExactDenoiser
 
     exact = isinstance(model.denoiser, ExactDenoiser)
-    own = {name: fitted(policy, model.name, model.fingerprint, exact) for name, policy in policies.items()}
+    own = {name: with_head(policy, model.name, model.fingerprint, exact) for name, policy in policies.items()}
     if not matched:
         return own, {}
     arms, controls = with_controls(own)
@@ -382,7 +382,7 @@ def _without(given: list[str], tasks: list[str]) -> list[str]:
 
 
 def _axes(given: list[str]) -> list[str]:
-    from unmask.methods.candidates import AXES
+    from unmask.axes import AXES
 
     for name in given:
         if name not in (*AXES, "all"):

@@ -31,17 +31,19 @@ def extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]"
 def _suitable(model: "Model") -> "tuple[dict[str, Policy | Search], dict[str, str]]":
     """The published methods that a model can run, and why not the others."""
     from unmask.lab.compare_methods import suitable_methods
-    from unmask.methods.heads import HEADS, shipped
+    from unmask.methods import HEADS, shipped_heads
     from unmask.models import ExactDenoiser
 
     exact = isinstance(model.denoiser, ExactDenoiser)
-    return suitable_methods(model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped(kind)])
+    return suitable_methods(
+        model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped_heads(kind)]
+    )
 
 
 def saving(model: "Model", prompts: int, quiet: bool) -> "dict[str, Policy | Search]":
     """What is compared where nobody said it; says what else there is."""
+    from unmask.axes import AXES
     from unmask.lab.compare_methods import saving_methods
-    from unmask.methods.candidates import AXES
 
     suitable, _ = _suitable(model)
     chosen = saving_methods(suitable)
@@ -71,20 +73,21 @@ def published(model: "Model", quiet: bool) -> "dict[str, Policy | Search]":
 
 def candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
     """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
+    from unmask.axes import AXES
     from unmask.lab.study_models import REFERENCES
-    from unmask.methods import METHODS, make_policy
-    from unmask.methods import candidates as axis_candidates
+    from unmask.methods import METHODS, make_policy, reference_of
+    from unmask.methods import candidates as candidate_sets
 
     if reference not in REFERENCES and not axes and not only and reference in METHODS:
         return {REFERENCE: make_policy(reference)}
-    sets = axis_candidates.candidates(reference)
-    policies: dict[str, Policy | Search] = {REFERENCE: axis_candidates.reference_of(sets)}
-    for axis in axes if only is None else axis_candidates.AXES:
+    sets = candidate_sets(reference)
+    policies: dict[str, Policy | Search] = {REFERENCE: reference_of(sets)}
+    for axis in axes if only is None else AXES:
         policies |= {f"{axis}={name}": p for name, p in sets[axis].items() if p not in policies.values()}
     if only is None:
         return policies
     for name in only:
-        if name not in policies and name.partition("=")[0] not in axis_candidates.AXES:
+        if name not in policies and name.partition("=")[0] not in AXES:
             raise ConfigError(f"--picks names {name!r}, no candidate of an axis; allowed: with --policy; give it again")
         if name not in policies:
             raise UnknownName("candidate of --picks", name, policies)

@@ -222,9 +222,7 @@ def infill(
 def method_keywords(options: MethodOptions, compose: ComposeOptions | None = None) -> dict[str, Any]:
     """The options as keywords of a model's functions, with the policy made: before a model is read for nothing."""
     from unmask.api import SELECTIVE
-    from unmask.methods import METHODS, make_policy
-    from unmask.methods.own import policy_settings
-    from unmask.methods.presets import ANY, preset_of
+    from unmask.methods import ANY_FAMILY, METHODS, find_preset, make_policy, split_policy
 
     text, settings = options.policy, options.settings
     if compose is not None:
@@ -233,7 +231,7 @@ def method_keywords(options: MethodOptions, compose: ComposeOptions | None = Non
     # With a gate the text names the reference that the gate was calibrated around.
     if text is None or text == SELECTIVE:
         return keywords | settings
-    name, given = policy_settings(text, settings, also=[SELECTIVE])
+    name, given = split_policy(text, settings, also=[SELECTIVE])
     if options.preset is None and "preset" not in given:
         return keywords | {"policy": policy_of(text, settings, also=[SELECTIVE])}
     # Which family's preset it is, the model says.
@@ -243,7 +241,7 @@ def method_keywords(options: MethodOptions, compose: ComposeOptions | None = Non
     preset = str(inner) if options.preset is None else options.preset
     if name not in METHODS:
         raise ConfigError(f"--preset {preset!r} goes with a method of `unmask methods`, not with {name}; leave it out")
-    published = preset_of(name, METHODS[name].card, preset, ANY)[1]
+    published = find_preset(name, preset, ANY_FAMILY)[1]
     make_policy(name, **{**published, **given})  # for its checks
     return {**keywords, "policy": name, "preset": preset, **given}
 

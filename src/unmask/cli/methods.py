@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -105,12 +104,16 @@ def example(
     from unmask.methods import examples
 
     name = _known(name)
-    results = [examples.run_case(case) for case in examples.cases(name)]
+    results = [examples.run_case(case) for case in examples.load_cases(name)]
     if json_:
-        document = {"method": name, "sheet": examples.sheet(name), "cases": [_told(result) for result in results]}
+        document = {
+            "method": name,
+            "sheet": examples.example_source(name),
+            "cases": [_told(result) for result in results],
+        }
         say(json.dumps(document, indent=2))
     else:
-        for line in _example_lines(name, examples.sheet(name), results):
+        for line in _example_lines(name, examples.example_source(name), results):
             say(line)
     if not all(result.as_expected for result in results):
         raise typer.Exit(1)
@@ -160,22 +163,21 @@ def policy_text(name: str, settings: Mapping[str, Any]) -> str:
 
 def about(name: str) -> dict[str, Any]:
     """Everything a method says of itself, as plain values."""
-    from unmask.methods import METHODS, Card, describe_policy, examples, make_policy
+    from unmask.methods import TAXONOMY, describe_policy, examples, find_method
 
-    policy = make_policy(name)
-    card = policy.card
-    assert card is not None  # of every method in the table
-    texts = {f.name: getattr(card, f.name) for f in fields(Card) if f.name not in ("presets", "differs")}
+    info = find_method(name)
+    policy = info.default
+    said = ("citation", *TAXONOMY, "learned", "label", "version", "made_for")
     return {
         "name": name,
-        "about": (METHODS[name].__doc__ or "").partition("\n")[0],
-        **texts,
+        "about": info.about,
+        **{field: getattr(info, field) for field in said},
         "settings": {key: value for key, value in describe_policy(policy).items() if key != "name"},
-        "presets": {preset: dict(values) for preset, values in card.presets.items()},
-        "differs": list(card.differs),
+        "presets": {preset: dict(values) for preset, values in info.presets.items()},
+        "differs": list(info.differs),
         "bound_by_steps": policy.steps == "end",  # stored name
         "reads_steps": policy.steps != "ignore",  # stored name
-        "example": f"unmask methods example {name}" if name in examples.names() else None,
+        "example": f"unmask methods example {name}" if name in examples.example_names() else None,
     }
 
 

@@ -137,7 +137,14 @@ PYTHON_ONLY = ("planner", "record", "on_step")
 """Options that name objects, or nothing that a command line needs."""
 
 FLAGS: dict[str, dict[str, Any]] = {
-    "policy": {"type": str | None, "flags": ("--policy", "-p"), "autocompletion": methods},
+    "policy": {
+        "type": str | None,
+        "flags": ("--policy", "-p"),
+        "autocompletion": methods,
+        "help": "Which method; `unmask methods` lists them; `selective` takes a --gate. Or a class of your own, whose "
+        "code runs: path.py:Class or package.module:Class. Settings may follow, :KEY=VALUE,... Default: the model's "
+        "reference.",
+    },
     "preset": {"metavar": "TASK"},
     "max_new_tokens": {"flags": ("--max-new-tokens", "--gen-length")},
     "gate": {"type": Path | None, "metavar": "FILE.json"},
@@ -200,7 +207,7 @@ def _flag(name: str, field: FieldInfo) -> Parameter:
     own = dict(FLAGS.get(name, {}))
     hint: Any = own.pop("type", field.annotation)
     flags = own.pop("flags", (f"--{name.replace('_', '-')}",))
-    hint = Annotated[hint, typer.Option(*flags, help=field.description, **own)]
+    hint = Annotated[hint, typer.Option(*flags, **{"help": field.description, **own})]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
 
 
@@ -229,6 +236,6 @@ def policy_of(
     `more` are settings from elsewhere, `also` names that the caller knows besides. `preset=TASK` among the settings is
     one of the method's presets, for models of this family.
     """
-    from unmask.methods.own import policy_from
+    from unmask.methods import parse_policy
 
-    return policy_from(text, more, also, family=family)
+    return parse_policy(text, more, also, family=family)

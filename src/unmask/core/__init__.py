@@ -25,7 +25,19 @@ from unmask.core.model_io import (
     Vocabulary,
 )
 from unmask.core.noise import ForbiddenNoise, Noise, row_key
-from unmask.core.policy import ALL, NO_LOOK_AHEAD, LookAhead, Policy, Search, SearchContext
+from unmask.core.policy import (
+    ALL,
+    NO_LOOK_AHEAD,
+    BlockLength,
+    Count,
+    LookAhead,
+    Natural,
+    NonNegative,
+    Policy,
+    Probability,
+    Search,
+    SearchContext,
+)
 from unmask.core.prediction import Edit, Posterior, Prediction, Statistics
 from unmask.core.sampling import SamplingParams, sample
 from unmask.core.state import RULES, Action, State
@@ -41,6 +53,8 @@ __all__ = [
     "Action",
     "AnswerCost",
     "BatchValue",
+    "BlockLength",
+    "Count",
     "Denoiser",
     "DenoiserWrapper",
     "Edit",
@@ -49,12 +63,15 @@ __all__ = [
     "LookAhead",
     "ModelInput",
     "ModelOutput",
+    "Natural",
     "Needs",
     "Noise",
+    "NonNegative",
     "Path",
     "Policy",
     "Posterior",
     "Prediction",
+    "Probability",
     "SamplingParams",
     "Search",
     "SearchContext",

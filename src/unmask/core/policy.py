@@ -1,18 +1,28 @@
 """The contracts of decoding methods: policies, searches, and the look-ahead that they read the model with."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from inspect import get_annotations
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
+from pydantic import Field
 from torch import Tensor
 
 from unmask.base.errors import ContractError
+from unmask.base.options import check_annotations
 from unmask.core.model_io import ModelInput, ModelOutput, Needs
 from unmask.core.noise import Noise
 from unmask.core.prediction import Prediction
 from unmask.core.state import Action, State
 from unmask.core.trajectory import Trajectory
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+BlockLength = Annotated[int, Field(ge=1, le=1_000_000)]
+"""Types of settings that carry their ranges. Fields of a method are checked against them when it is made."""
 
 ALL = -1
 """`past_steps` of a policy that reads its whole past."""
@@ -101,8 +111,15 @@ class DecodingMethod(ABC):
     """
 
     name: ClassVar[str]
-    card: ClassVar[Any] = None
-    """Citation, taxonomy row and label of a published method; None for a user's own method."""
+
+    def __post_init__(self) -> None:
+        """Check every setting against its annotation. Values stay as they were given, because they are recorded."""
+        check_annotations(self, self.setting_fields, self.name)
+
+    @property
+    def setting_fields(self) -> Mapping[str, str]:
+        """Recorded name of each setting -> the field that holds it. They differ only where a class replaced another."""
+        return {field.name: field.name for field in fields(self)} if is_dataclass(self) else {}
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -172,6 +172,13 @@ def _one_per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]:
     return values
 
 
+@cache
+def _confidence_alone(device: torch.device) -> Tensor:
+    """All of the weight on confidence. Copied once: each copy makes the host wait, and no CUDA graph can hold one."""
+    with torch.inference_mode(False):
+        return torch.tensor([float(rule == "confidence") for rule in RULES], dtype=torch.float64, device=device)
+
+
 @dataclass(frozen=True, repr=False)
 class Action(BatchValue):
     """a_t = (alpha, r, kappa, c) for B rows, on the whole canvas; `apply` cuts r and c to M_t and N_t.
@@ -218,9 +225,7 @@ class Action(BatchValue):
 
     @classmethod
     def _by_confidence(cls, region_BL: Tensor, kappa_B: Tensor, commit: bool, parts: Mapping[str, Any]) -> "Action":
-        # Filled on the device: copying a list of weights there would make the host wait, and no CUDA graph can hold it.
-        alpha_BJ = torch.zeros((len(kappa_B), len(RULES)), dtype=torch.float64, device=kappa_B.device)
-        alpha_BJ[:, RULES.index("confidence")].fill_(1)
+        alpha_BJ = _confidence_alone(kappa_B.device).repeat(len(kappa_B), 1)
         return cls(alpha_BJ, region_BL, kappa_B, torch.full_like(region_BL, commit), **parts, rule="confidence")
 
     def join(self, others: "Sequence[Action]") -> "Action":

@@ -30,7 +30,7 @@ from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
-from unmask.methods.candidates import candidates
+from unmask.methods import candidates
 from unmask.stats import (
     Calibration,
     CalibrationSettings,

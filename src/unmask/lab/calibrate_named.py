@@ -13,7 +13,7 @@ from unmask.base.errors import UnknownName, require
 from unmask.base.options import fits
 from unmask.core import Policy
 from unmask.lab.calibrate import calibrate as measure
-from unmask.methods.candidates import around
+from unmask.methods import register_reference
 from unmask.tasks import check_scorer, open_task
 
 _TYPES: Mapping[str, Any] = {
@@ -59,7 +59,7 @@ def calibrate(
     if policy is not None:
         ok = isinstance(policy, Policy)
         require(ok, "policy", policy, "a policy object, or None", "e.g. policy=KLASS()")
-        model = replace(model, reference=around(policy))  # type: ignore[type-var]
+        model = replace(model, reference=register_reference(policy))  # type: ignore[type-var]
     chosen = open_task(task, scorer=score, max_new_tokens=horizon)
     check_scorer(chosen)
     if work is not None:

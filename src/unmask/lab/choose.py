@@ -21,8 +21,7 @@ from unmask.base.errors import SchemaError, UnknownName
 from unmask.lab.gates import GATES
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
-from unmask.methods.candidates import ORDER, OWN, Instead, candidate, written_out
-from unmask.methods.fixed import Fixed
+from unmask.methods import ORDER, OWN, Composed, candidate, with_explicit_order
 from unmask.stats import (
     Calibration,
     CalibrationSettings,
@@ -213,10 +212,10 @@ def mixture_of(reference: str, name: str) -> list[float]:
     """The weights of a candidate of the score axis; of a reference of the user's own those that order its cuts."""
     if reference not in ("llada", "dream"):
         return weights(ORDER if name == OWN else name)
-    policy = written_out(candidate(reference, SCORE.name, name))
-    assert isinstance(policy, Fixed | Instead)
-    assert policy.alpha is not None
-    return weights(policy.alpha)
+    policy = with_explicit_order(candidate(reference, SCORE.name, name))
+    assert isinstance(policy, Composed)
+    assert policy.score is not None
+    return weights(policy.score)
 
 
 # Tables for the statistics

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from unmask.core import Policy, Search
-from unmask.methods import METHODS, OURS, make_policy
+from unmask.methods import METHODS, OURS, make_policy, method_status
 
 OF_ONE_KIND: Mapping[str, str] = MappingProxyType(
     {"llada": "llada", "fast-dllm": "llada", "remdm-llada": "llada", "dream": "dream", "fast-dllm-dream": "dream"}
@@ -22,15 +22,14 @@ def suitable_methods(reference: str, heads: Collection[str] = ()) -> tuple[dict[
     chosen: dict[str, Policy | Search] = {}
     others: dict[str, str] = {}
     for name, method in METHODS.items():
-        card = method.card
         kind = OF_ONE_KIND.get(name)
-        if card is None or card.label == OURS:
+        if method.label == OURS:
             others[name] = "this library's own, no published method"
         elif name == reference:
             others[name] = "it is the reference"
         elif kind is not None and kind != reference and reference in OF_ONE_KIND.values():
             others[name] = f"its authors' loop for models like {kind}"
-        elif card.learned and name not in heads:
+        elif method.learned and name not in heads:
             others[name] = "needs a learned part beside the model"
         else:
             settings = _SETTINGS.get((reference, name), {})
@@ -50,5 +49,5 @@ def saving_methods(methods: Mapping[str, Policy | Search]) -> dict[str, Policy |
         for name, method in methods.items()
         if isinstance(method, Policy)
         and not (method.looks_ahead or method.steps == "end" or method.random)
-        and not (method.card and method.card.made_for)
+        and not method_status(method).get("made_for")
     }

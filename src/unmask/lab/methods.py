@@ -12,9 +12,7 @@ from unmask.axes import POLICY
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
 from unmask.core import Policy
-from unmask.methods import describe_policy, method_status
-from unmask.methods.candidates import candidates, reference_of
-from unmask.methods.own import policy_from
+from unmask.methods import candidates, describe_policy, method_status, parse_policy, reference_of
 
 REFERENCE = "reference"
 """The first candidate, whatever the reference of a model is."""
@@ -31,7 +29,7 @@ def methods_of(names: Sequence[str], folder: Path) -> dict[str, Policy]:
 def _method(name: str, folder: Path) -> Policy:
     if name == REFERENCE:
         raise ConfigError(f"{_WHERE} has {name!r} in a later place; allowed: the first one; put it first")
-    method = policy_from(name, option=_WHERE, folder=folder)
+    method = parse_policy(name, option=_WHERE, folder=folder)
     if not isinstance(method, Policy):
         raise ConfigError(
             f"{_WHERE}: {name!r} is a search, which owns its loop and takes no single transition; allowed: methods "

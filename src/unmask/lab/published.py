@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from unmask.base.errors import UnknownName
 from unmask.core import Policy, SamplingParams
-from unmask.methods import LLaDA
-from unmask.methods.dream import Dream
+from unmask.methods import Dream, LLaDA
 from unmask.tasks import official
 
 GSM8K, HUMANEVAL = official.GSM8K.name, official.HUMANEVAL.name

@@ -7,8 +7,7 @@ from typing import Any
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
 from unmask.core import Search, State
-from unmask.methods import describe_policy, method_status
-from unmask.methods.own import policy_from
+from unmask.methods import describe_policy, method_status, parse_policy
 
 SEARCH = "search"
 """In place of an axis: what decodes of searches and of their controls are stored under."""
@@ -20,7 +19,7 @@ def searches_of(names: Sequence[str], folder: Path, end_to_end: bool) -> dict[st
     require(ok, "searches", list(names), "names with end_to_end = true", "switch it on, or leave them out")
     found: dict[str, Search] = {}
     for name in names:
-        method = policy_from(name, option="searches", folder=folder)
+        method = parse_policy(name, option="searches", folder=folder)
         if not isinstance(method, Search):
             raise ConfigError(
                 f"searches: {name!r} decides step by step; allowed: methods that own their loop, such as lookum or "

@@ -31,7 +31,7 @@ from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
 from unmask.lab.searches import check_budgets, searches_of
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
-from unmask.methods.candidates import HOLDS, Sets, candidate, candidates, reference_of, sharing
+from unmask.methods import HOLDS, CandidateSets, candidate, candidates, holding_share, reference_of
 from unmask.tasks import CONTROLS, SCORINGS, SPLITS, TASKS, Task, find_task, own_task
 
 ROLES = ("validation", "evaluation")
@@ -207,7 +207,7 @@ class Study:
         """One of its tasks: of the suite, or its own."""
         return self.own[name] if name in self.own else find_task(name)
 
-    def sets(self, reference: str) -> Sets:
+    def sets(self, reference: str) -> CandidateSets:
         """The candidates of the study's axes around a reference."""
         default = candidates(reference)
         chosen: dict[str, dict[str, Policy]] = {}
@@ -220,7 +220,7 @@ class Study:
             if self.below_k_min and axis == CARDINALITY.name:
                 names = tuple(dict.fromkeys(without_floor(name) for name in names))
             if self.region_holds == "share" and axis == REGION.name:
-                names = tuple(dict.fromkeys([*names[:1], *map(sharing, names[1:])]))
+                names = tuple(dict.fromkeys([*names[:1], *map(holding_share, names[1:])]))
             chosen[axis] = {name: candidate(reference, axis, name, self.revision) for name in names}
             first, wanted = next(iter(chosen[axis])), next(iter(default[axis]))
             allowed = f"{wanted!r}, the reference"
@@ -378,7 +378,7 @@ def _diagnosed(value: Any, axes: Sequence[str], holds: str) -> tuple[str, ...]:
         todo = f"add {axis!r} to axes, or drop the diagnostic"
         require(axis in axes, f"the axis of {name!r} in diagnostics", axis, f"one of the study's axes: {known}", todo)
     if holds == "share":
-        names = tuple(sharing(name) if DIAGNOSTICS[name].axis == REGION.name else name for name in names)
+        names = tuple(holding_share(name) if DIAGNOSTICS[name].axis == REGION.name else name for name in names)
     return tuple(dict.fromkeys(names))
 
 

@@ -12,9 +12,7 @@ from unmask.base.errors import require
 from unmask.base.json_files import to_plain
 from unmask.base.options import check_keys, check_name, parse_text
 from unmask.base.user_code import is_code_name
-from unmask.methods import METHODS, describe_policy, make_policy
-from unmask.methods.candidates import around
-from unmask.methods.own import own_policy
+from unmask.methods import METHODS, describe_policy, make_own_policy, make_policy, register_reference
 
 REFERENCES = ("llada", "dream")
 LONGEST_NAME = 200
@@ -59,11 +57,11 @@ def _reference(table: Mapping[str, Any], where: str, folder: Path, whole: bool) 
         require(not options, f"settings of {where}", dict(options), f"none with {given}", "its candidates are fixed")
         return given, {}
     if is_code_name(given):
-        policy = own_policy(given, options, folder)
+        policy = make_own_policy(given, options, folder)
     else:
         check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
         policy = make_policy(given, **options)
-    return around(policy, whole=whole), to_plain(describe_policy(policy))
+    return register_reference(policy, whole=whole), to_plain(describe_policy(policy))
 
 
 def parse_models(value: Any, folder: Path, *, whole: bool) -> tuple[ModelSpec, ...]:

@@ -1,17 +1,18 @@
-"""Best of n: what a search is measured against. Taxonomy: that of the base | independent decodes."""
+"""Best of n: what a search is measured against, n decodes of which the most probable answer is kept."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.base.errors import ConfigError, require
+from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD, Needs, Policy, Search, SearchContext, State, Trajectory
 from unmask.engine import join_rows
-from unmask.methods.card import OURS, Card
+from unmask.methods.composed import has_own_input
 from unmask.methods.llada import LLaDA
-from unmask.methods.paths import ended, noted
+from unmask.methods.search_tools import annotate, merge_paths
 
 
 @dataclass(frozen=True)
@@ -23,27 +24,17 @@ class BestOf(Search):
     """
 
     name: ClassVar[str] = "best-of"
-    card: ClassVar[Card] = Card(
-        "this library",
-        "that of the base",
-        "that of the base",
-        "that of the base",
-        "that of the base",
-        planning="independent decodes",
-        label=OURS,
-    )
     base: Policy = field(default_factory=LLaDA)
-    n: int = 4
+    n: Annotated[int, Field(ge=1, le=10_000)] = 4
     """Decodes; 1 is the base method."""
-    temperature: float = 0.6
+    temperature: Annotated[float, Field(gt=0, lt=float("inf"))] = 0.6
     """Of all decodes but the first, which has the run's."""
 
     def __post_init__(self) -> None:
-        require(1 <= self.n <= 10_000, "n", self.n, "1 to 10000", "1 is the base method")
-        require(0 < self.temperature < float("inf"), "temperature", self.temperature, "above 0", "0.6 is the default")
+        super().__post_init__()
         base = self.base
         alone = base.past_steps == 0 and not (base.looks_ahead or base.needs.planner or base.own_end)
-        if not alone or type(base).model_input is not Policy.model_input:
+        if not alone or has_own_input(base):
             raise ConfigError(
                 f"base of best-of is {base.name}; allowed: methods that decide from one prediction of the canvas and "
                 "remember nothing, such as llada, fast-dllm or eb-sampler; pick one"
@@ -71,9 +62,9 @@ class BestOf(Search):
             if best:
                 pairs = zip(best, found, strict=True)
                 found = [new.over(old) if new.value > old.value else old.over(new) for old, new in pairs]
-            best = [replace(one, path=noted(one.path, one.value, number + 1, one.dropped)) for one in found]
+            best = [replace(one, path=annotate(one.path, one.value, number + 1, one.dropped)) for one in found]
             context.report_paths([one.path for one in best])
-        return ended(traj, (one.path for one in best))
+        return merge_paths(traj, (one.path for one in best))
 
     def _once(self, context: SearchContext, traj: Trajectory, number: int) -> "list[_Answer]":
         """One decode of all rows: the base method's loop."""
@@ -121,7 +112,7 @@ def _answers(whole: Trajectory) -> list[_Answer]:
 
 
 def log_probability(path: Trajectory) -> float:
-    """Sum of log p of a path's tokens when they were last revealed; those that no model proposed do not count."""
+    """Return the sum of log p of a path's tokens when last revealed; tokens that no model proposed do not count."""
     log_p_BL = torch.zeros_like(path.state.tokens_BL, dtype=torch.float64)
     for step in path.steps:
         said_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)

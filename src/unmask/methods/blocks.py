@@ -1,18 +1,21 @@
-"""The block clock of LLaDA and its relatives: which block a row is in, and how far into that block."""
+"""Blocks of answer positions: which block a row is in, and how far into it; and shadow slots behind the canvas.
 
-from dataclasses import dataclass
+A shadow slot predicts the token of a position without seeing it, for many positions in one pass.
+"""
+
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from unmask.axes import region
+from unmask.axes import cardinality, region
 from unmask.base.errors import require
-from unmask.core import State
+from unmask.core import ModelInput, Needs, State
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Where each row stands in its sequence of blocks."""
+class BlockClock:
+    """Where each row stands in its sequence of blocks: a pure function of the state."""
 
     state: State
     open_BL: Tensor
@@ -38,13 +41,19 @@ class Clock:
         """The block's last step, on which whatever is open must go."""
         return self.inner_B >= self.steps_B - 1
 
+    @property
+    def quota_B(self) -> Tensor:
+        """Positions to reveal by LLaDA's schedule. A block that fell behind it is completed on its last step."""
+        k_B = cardinality.llada_quota(self.size_B, self.steps_B, self.inner_B)
+        return torch.where(self.closing_B, self.open_BL.sum(-1), k_B)
 
-def clock(state: State, block_length: int | None) -> Clock:
-    """A pure function of the state. A row that is ahead of its clock moves on to the first open block."""
+
+def block_clock(state: State, block_length: int | None) -> BlockClock:
+    """Return where each row stands. A row that is ahead of its schedule moves on to the first open block."""
     answer_B = state.answer_BL.sum(-1)
     if block_length is None:
         nothing_B = torch.zeros_like(answer_B)
-        return Clock(state, state.masked_BL, nothing_B, nothing_B, answer_B, state.step_B, state.horizon_B)
+        return BlockClock(state, state.masked_BL, nothing_B, nothing_B, answer_B, state.step_B, state.horizon_B)
     length_B = torch.full_like(answer_B, block_length)
     blocks_B = -(-answer_B // length_B)
     steps_B = -(-state.horizon_B // blocks_B)
@@ -53,7 +62,7 @@ def clock(state: State, block_length: int | None) -> Clock:
     ahead_B = state.masked_BL.any(-1) & (first_B > scheduled_B)
     block_B = torch.where(ahead_B, first_B, scheduled_B)
     start_B, end_B = block_B * length_B, torch.minimum((block_B + 1) * length_B, answer_B)
-    return Clock(
+    return BlockClock(
         state=state,
         open_BL=state.masked_BL & (state.rank_BL < end_B[:, None]),
         block_B=block_B,
@@ -65,21 +74,14 @@ def clock(state: State, block_length: int | None) -> Clock:
 
 
 def open_block(state: State, block_length: int | None) -> Tensor:
-    """Masks of the leftmost block that has some; of the whole answer without blocks."""
+    """Return the masked positions of the leftmost block that has some, or of the whole answer without blocks."""
     return state.masked_BL if block_length is None else region.first_open_block(state, block_length)
 
 
-def check_block_length(block_length: int | None, published: str, *, optional: bool = True) -> None:
-    """Refuse a length that no block can have; `published` is what to choose instead."""
-    ok = (optional and block_length is None) or (block_length is not None and 1 <= block_length <= 1_000_000)
-    require(ok, "block_length", block_length, "1 to 1000000" + (", or None" if optional else ""), published)
-
-
 def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
-    """Refuse impossible blocks; `even` adds LLaDA's rules that blocks divide the answer and the steps."""
+    """Refuse more blocks than steps. `even` adds LLaDA's rules: blocks divide the answer, their number the steps."""
     if block_length is None:
         return
-    check_block_length(block_length, "leave it out for one block")
     for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
         divides = answer % block_length == 0 or not even
         require(divides, "block_length", block_length, f"a divisor of the {answer} new tokens", "change either")
@@ -87,3 +89,42 @@ def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
         fits = steps % blocks == 0 if even else steps >= blocks
         allowed = f"a multiple of the {blocks} blocks" if even else f"{blocks} or more, one per block"
         require(fits, "steps", steps, allowed, "change steps or block_length")
+
+
+# Shadow slots
+
+
+def shadow_positions(state: State, start_B: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+    """Return the canvas position that each of so many slots doubles, from answer position `start_B` on, and a flag.
+
+    The flag says whether there is such a position.
+    """
+    wanted_BS = start_B[:, None] + torch.arange(slots, device=start_B.device)
+    rank_BL = torch.where(state.answer_BL, state.rank_BL, -1)
+    match_BSL = rank_BL[:, None, :] == wanted_BS[:, :, None]
+    return match_BSL.long().argmax(-1), match_BSL.any(-1)
+
+
+def shadow_input(state: State, original_BS: Tensor, exists_BS: Tensor) -> ModelInput:
+    """Return the canvas followed by one mask per slot, each at the position of its original.
+
+    A slot reads everything but its original. The canvas does not read the slots, so its own predictions stay the same.
+    """
+    length, slots = state.tokens_BL.shape[1], original_BS.shape[1]
+    plain = ModelInput.of(state, Needs())
+    size = length + slots
+    attend_BNN = torch.zeros(state.batch, size, size, dtype=torch.bool).to(state.tokens_BL.device)
+    attend_BNN[:, :, :length] = state.valid_BL[:, None, :]
+    attend_BNN[:, length:, length:] = exists_BS[:, None, :]
+    own_BSL = torch.nn.functional.one_hot(original_BS, length).bool()
+    attend_BNN[:, length:, :length] &= ~own_BSL
+    cat = torch.cat
+    return replace(
+        plain,
+        tokens_BN=cat((state.tokens_BL, torch.full_like(original_BS, state.mask_id)), 1),
+        position_BN=cat((plain.position_BN, original_BS), 1),
+        valid_BN=cat((plain.valid_BN, exists_BS), 1),
+        fixed_BN=cat((plain.fixed_BN, torch.zeros_like(exists_BS)), 1),
+        wanted_BN=cat((plain.wanted_BN, exists_BS), 1),
+        attend_BNN=attend_BNN,
+    )

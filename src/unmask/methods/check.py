@@ -30,7 +30,8 @@ from unmask.core import (
     tensors,
 )
 from unmask.engine import decode
-from unmask.methods.paths import LookBudget
+from unmask.methods.composed import CombinedPolicy
+from unmask.methods.search_tools import ForwardBudget
 from unmask.models import ExactDenoiser, JointDistribution
 
 
@@ -131,7 +132,7 @@ class _Trial:
     def check_budget(self, whole: Trajectory, base_B: Tensor) -> None:
         """Its own budget is kept, and so is the smallest; one below that is refused, whatever the setting is called."""
         search: Any = self.policy
-        budget = LookBudget(search.budget, base_B)
+        budget = ForwardBudget(search.budget, base_B)
         most = [base + spare for base, spare in zip(budget.base, budget.spare, strict=True)]
         self._must(_within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards")
         least = int(base_B.max())
@@ -183,12 +184,16 @@ class _Trial:
             raise ContractError(f"{self.policy.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
 
 
-class _Watched(Policy):
-    """Passes every call on and sees to it that deciding changes nothing it was shown."""
+class _Watched(CombinedPolicy):
+    """A policy that passes every call on and sees to it that deciding changes nothing it was shown."""
 
     def __init__(self, inner: Policy):
         self.inner = inner
         self.name = inner.name  # type: ignore[misc]
+
+    @property
+    def parts(self) -> tuple[Policy, ...]:
+        return (self.inner,)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         before = [t.clone() for t in tensors(traj).values()]
@@ -205,29 +210,6 @@ class _Watched(Policy):
 
     def done(self, traj: Trajectory) -> Tensor:
         return self.inner.done(traj)
-
-    def check(self, state: State) -> None:
-        self.inner.check(state)
-
-    @property
-    def needs(self) -> Needs:
-        return self.inner.needs
-
-    @property
-    def past_steps(self) -> int:
-        return self.inner.past_steps
-
-    @property
-    def random(self) -> bool:
-        return self.inner.random
-
-    @property
-    def extra_steps(self) -> bool:
-        return self.inner.extra_steps
-
-    @property
-    def looks_ahead(self) -> bool:
-        return self.inner.looks_ahead
 
 
 class _Counting(DenoiserWrapper):

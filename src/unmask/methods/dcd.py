@@ -1,16 +1,13 @@
-"""DCD (Shu et al.). Taxonomy: confidence | confidence-adaptive | sliding window | irreversible | none."""
+"""DCD, Deferred Commitment Decoding (Shu et al. 2026): a sliding window in which unsure positions wait."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, region, score
+from unmask.axes import cardinality, region, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
-from unmask.methods.card import Card
-
-SCORES = ("confidence", "entropy", "margin")
+from unmask.core import Action, Count, LookAhead, Needs, Policy, Trajectory
 
 
 @dataclass(frozen=True)
@@ -21,63 +18,35 @@ class DCD(Policy):
     """
 
     name: ClassVar[str] = "dcd"
-    card: ClassVar[Card] = Card(
-        "Shu et al. 2026, Deferred Commitment Decoding (arXiv 2601.02076)",
-        "confidence",
-        "confidence-adaptive",
-        "sliding window",
-        "irreversible",
-        differs=(
-            "each row has a window of its own (theirs is common to a batch)",
-            "end of text closes a row only with --eos-fill, which fills masks; theirs always does, and overwrites "
-            "tokens behind it",
-            "the loop for block-causal models is left out: none of the models here is one",
-            "the margin is that of a position's two best tokens (their function mixes up positions and tokens, and "
-            "stops with an error)",
-        ),
-        presets={"code": {"s_init": 32, "s_max": None}},
-        # Above temperature 0 scores are those of the distribution that tokens are drawn from, as theirs.
-        version="2",
-    )
     steps = "ignore"
     needs = Needs(filtered=True)
     cuda_graph = True
     threshold: float = 0.9
     """Of the score; negative with score = entropy, whose largest value is 0."""
-    s_init: int = 16
-    s_max: int | None = 128
-    score: str = "confidence"
-    """confidence, entropy (negative) or margin."""
-    per_step: int | None = None
+    s_init: Count = 16
+    s_max: Count | None = 128
+    score: Literal["confidence", "entropy", "margin"] = "confidence"
+    """What is compared with the threshold, and orders positions; the entropy is negative."""
+    per_step: Count | None = None
     """Reveal so many a step, whatever their score; None goes by the threshold."""
 
     def __post_init__(self) -> None:
-        require(self.score in SCORES, "score", self.score, ", ".join(SCORES), "pick one")
+        super().__post_init__()
         ok = self.threshold <= 0 if self.score == "entropy" else 0 <= self.threshold <= 1
         allowed = "0 or less with score=entropy" if self.score == "entropy" else "0 to 1"
-        require(ok, "threshold", self.threshold, allowed, "published: 0.9 with score=confidence")
-        require(1 <= self.s_init <= 1_000_000, "s_init", self.s_init, "1 to 1000000", "published: 16")
-        for name, value in (("s_max", self.s_max), ("per_step", self.per_step)):
-            sane = value is None or 1 <= value <= 1_000_000
-            require(sane, name, value, "1 to 1000000, or None", "published: s_max=128 and no per_step")
+        require(ok, "threshold of dcd", self.threshold, allowed, "published: 0.9 with score=confidence")
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state = traj.state
-        window_BL = region.first_masks(state, self.s_init, self.s_max)
-        score_BL = self._score(traj)[:, : window_BL.shape[1]]
+        window_BL = region.first_masks(traj.state, self.s_init, self.s_max)
+        score_BL = self._score(traj)
         if self.per_step is None:
             k_B = cardinality.above(score_BL, self.threshold, window_BL)
         else:
             k_B = window_BL.sum(-1).clamp(max=self.per_step)
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(score.best(score_BL, window_BL, k_B), window_BL),
-            commitment.commit_all(state),
-            rule="confidence",
-        )
+        return Action.reveal(score.best(score_BL, window_BL, k_B), of=window_BL)
 
     def _score(self, traj: Trajectory) -> Tensor:
-        seen = traj.current_prediction
+        filtered, length = traj.current_prediction.filtered, traj.state.tokens_BL.shape[1]
         if self.score == "entropy":
-            return -seen.filtered.entropy_BN
-        return seen.proposed_BN if self.score == "confidence" else seen.filtered.margin_BN
+            return -filtered.entropy_BN[:, :length]
+        return traj.proposed_BL if self.score == "confidence" else filtered.margin_BN[:, :length]

@@ -1,22 +1,16 @@
-"""DDPD, discrete diffusion with planned denoising (Liu et al.).
-
-Taxonomy: learned planner | one position a step | full | fully revisable | learned.
-"""
+"""DDPD, discrete diffusion with planned denoising (Liu et al. 2024): a planner says which tokens are noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, score
-from unmask.base.errors import require
 from unmask.core import Action, LookAhead, ModelInput, Needs, State, Trajectory
-from unmask.methods.card import RECONSTRUCTION, Card
-from unmask.methods.heads import AUTO, LearnedPolicy
+from unmask.methods.heads import AUTO, HeadName, LearnedPolicy
 
-STARTS, WEIGHTS = ("masks", "uniform"), ("softmax", "sigmoid")
 SURE = 50.0
 """Planner logit of a mask, which is noise for certain, and the largest of any token."""
 PRIOR = 0.5
@@ -35,46 +29,18 @@ class DDPD(LearnedPolicy):
     random = True
     looks_ahead = True
     extra_steps = True
-    kind: ClassVar[str] = "ddpd"
-    without: ClassVar[str] = "self"
-    card: ClassVar[Card] = Card(
-        "Liu et al. 2024, DDPD (arXiv 2410.06264)",
-        "learned planner",
-        "one position a step",
-        "full",
-        "fully revisable",
-        planning="learned",
-        learned=True,
-        label=RECONSTRUCTION,
-        made_for="as many steps as tokens or more",
-        differs=(
-            "equal to 32 runs of the authors' loop for text8 with start=uniform, head=self; not on their networks",
-            "an adaptation by default: it starts from masks, each of which is noise for certain (start=uniform starts "
-            "from random tokens, as the authors do)",
-            "the planner is a small head on the model's hidden rows (theirs is a network as large as the denoiser)",
-            "models here take no time, so the mask denoiser is not told the share of noise; no uniform denoiser",
-            "given tokens are never drawn, masked or counted (theirs generates without a prompt)",
-        ),
-    )
-    start: str = "masks"
+    headless: ClassVar[str] = "self"
+    start: Literal["masks", "uniform"] = "masks"
     """"masks", or "uniform": a first step writes random tokens everywhere, as the authors begin."""
-    weights: str = "softmax"
+    weights: Literal["softmax", "sigmoid"] = "softmax"
     """What draws the position: softmax of the planner's logits (the code's default), or "sigmoid": noise
     probabilities (the paper's rate)."""
-    planner_temperature: float = 1.0
+    planner_temperature: Annotated[float, Field(gt=0, lt=float("inf"))] = 1.0
     """Divides the planner's logits."""
-    fill: float = 0.05
+    fill: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """After the last step, positions that are noise with more than this probability take the likeliest token."""
-    head: str = AUTO
+    head: HeadName = AUTO
     """"auto" (the package's, for its models), a folder, or "self": Bayes' rule on what the model says of the token."""
-
-    def __post_init__(self) -> None:
-        require(self.start in STARTS, "start", self.start, " or ".join(STARTS), "pick one")
-        require(self.weights in WEIGHTS, "weights", self.weights, " or ".join(WEIGHTS), "pick one")
-        ok = 0 < self.planner_temperature < float("inf")
-        require(ok, "planner_temperature", self.planner_temperature, "above 0, finite", "the authors use 0.8 to 1")
-        require(0 <= self.fill < 1, "fill", self.fill, "0 or more, below 1", "the authors use 0.05")
-        require(bool(self.head), "head", self.head, "auto, self or a folder", "leave it out")
 
     @property
     def needs(self) -> Needs:
@@ -103,13 +69,12 @@ class DDPD(LearnedPolicy):
             tokens_BL[row_U] = self._denoised(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
         write_BL = torch.where(begin_B[:, None], state.masked_BL, write_BL | fill_BL)
         tokens_BL = torch.where(begin_B[:, None], self._random_tokens(traj), tokens_BL)
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(write_BL, state.masked_BL | write_BL),
-            commitment.commit_none(state),
+        return Action.reveal(
+            write_BL,
+            of=state.masked_BL | write_BL,
+            commit=False,
             remask_BL=write_BL & state.revisable_BL,
             tokens_BL=torch.where(write_BL, tokens_BL, -1),
-            rule="confidence",
         )
 
     def _denoised(
@@ -126,7 +91,7 @@ class DDPD(LearnedPolicy):
         return state.horizon_B + (self.start == "uniform")
 
     def plan(self, g_BL: Tensor, able_BL: Tensor, uniform: Callable[[str], Tensor]) -> tuple[Tensor, Tensor]:
-        """Where to write, one position a row, and all that is masked meanwhile: it, and what coins pick."""
+        """Return where to write, one position a row, and all that is masked meanwhile: it, and what coins pick."""
         weight_BL = self.chances(g_BL, able_BL)
         cumulative_BL = weight_BL.cumsum(-1)
         # One number a row: that of its first answer position, which padding does not move.
@@ -138,7 +103,7 @@ class DDPD(LearnedPolicy):
         return at_BL, able_BL & ((uniform("planner/coin") < g_BL.sigmoid()) | at_BL)
 
     def chances(self, g_BL: Tensor, able_BL: Tensor) -> Tensor:
-        """How likely each position is drawn."""
+        """Return how likely each position is drawn."""
         if self.weights == "sigmoid":
             weight_BL = torch.where(able_BL, (g_BL / self.planner_temperature).sigmoid(), 0.0)
             return weight_BL / weight_BL.sum(-1, keepdim=True)

@@ -1,22 +1,16 @@
-"""DEMASK (Ringel et al.), with a learned predictor of dependence.
-
-Taxonomy: learned pairwise dependency | adaptive | full | irreversible | none.
-"""
+"""DEMASK (Ringel et al. 2026): tokens that hardly depend on each other go together, by a learned predictor."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, score
-from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Needs, Posterior, State, Trajectory
-from unmask.methods.blocks import check_block_length, open_block
-from unmask.methods.card import RECONSTRUCTION, Card
-from unmask.methods.heads import AUTO, LearnedPolicy
-
-BUDGETS = ("total", "token")
+from unmask.axes import score
+from unmask.core import Action, BlockLength, LookAhead, Needs, NonNegative, Posterior, Probability, State, Trajectory
+from unmask.methods.blocks import open_block
+from unmask.methods.heads import AUTO, HeadName, LearnedPolicy
 
 
 @dataclass(frozen=True)
@@ -29,45 +23,20 @@ class DEMASK(LearnedPolicy):
 
     name: ClassVar[str] = "demask"
     steps = "ignore"
-    kind: ClassVar[str] = "demask"
-    without: ClassVar[str] = "measured"
-    card: ClassVar[Card] = Card(
-        "Ringel et al. 2026, DEMASK (arXiv 2604.02560)",
-        "learned pairwise dependency",
-        "adaptive",
-        "full",
-        "irreversible",
-        learned=True,
-        label=RECONSTRUCTION,
-        differs=(
-            "from the abstract and public summaries: call results DEMASK-style",
-            "the head reads a hidden layer over the rows: the product of the rows themselves was worse than a constant",
-            "form of the head, order of the scan and the rule of the budget are ours, so that the stated bound holds",
-            "the head reads the row that predicts a position (of Dream the one before it); theirs is not known",
-            "trained on this package's own texts (theirs on Tulu-3)",
-        ),
-    )
-    budget: float = 0.1
+    headless: ClassVar[str] = "measured"
+    budget: NonNegative = 0.1
     """tau_d: summed dependence of what is revealed together; 0 reveals one a step, inf all that is sure."""
-    threshold: float = 0.0
+    threshold: Probability = 0.0
     """tau_c: least confidence of a candidate; where none is that sure the surest goes alone."""
-    rule: str = "total"
+    rule: Literal["total", "token"] = "total"
     """"total": the budget is that of the whole set; "token": of each newcomer."""
     both: bool = False
     """Count the influence of a newcomer on those accepted, too: safer, fewer at a time."""
-    block_length: int | None = None
-    head: str = AUTO
+    block_length: BlockLength | None = None
+    head: HeadName = AUTO
     """"auto" (the package's, for its models), a folder, or "measured": dependence by forwards, the head's target."""
-    outcomes: int = 8
+    outcomes: Annotated[int, Field(ge=1, le=64)] = 8
     """Tokens of a candidate that "measured" tries, the most probable: exact for vocabularies of that size."""
-
-    def __post_init__(self) -> None:
-        require(self.budget >= 0, "budget", self.budget, "0 or more", "sweep 0.05, 0.1, 0.2, 0.5")
-        require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability")
-        require(self.rule in BUDGETS, "rule", self.rule, " or ".join(BUDGETS), "pick one")
-        require(1 <= self.outcomes <= 64, "outcomes", self.outcomes, "1 to 64", "8 are exact for small vocabularies")
-        require(bool(self.head), "head", self.head, "auto, measured or a folder", "leave it out")
-        check_block_length(self.block_length, "leave it out for one block")
 
     @property
     def needs(self) -> Needs:
@@ -78,31 +47,25 @@ class DEMASK(LearnedPolicy):
         return not self.trained
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state, length = traj.state, traj.state.tokens_BL.shape[1]
-        open_BL = open_block(state, self.block_length)
-        confidence_BL = traj.current_prediction.confidence_BN[:, :length]
-        candidate_BL = self.candidates(confidence_BL, open_BL)
+        length = traj.state.tokens_BL.shape[1]
+        open_BL = open_block(traj.state, self.block_length)
+        candidate_BL = self.candidates(traj.confidence_BL, open_BL)
         if self.trained:
             hidden_BNH = traj.current_prediction.hidden_BNH
             depends_BLL = self.network_for(hidden_BNH)(hidden_BNH)[:, :length, :length]
         else:
-            depends_BLL = measured(traj, look_ahead, candidate_BL, self.outcomes)
-        chosen_BL, _ = self.select(confidence_BL, candidate_BL, depends_BLL)
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(chosen_BL, open_BL),
-            commitment.commit_all(state),
-            rule="confidence",
-        )
+            depends_BLL = measure_dependence(traj, look_ahead, candidate_BL, self.outcomes)
+        chosen_BL, _ = self.select(traj.confidence_BL, candidate_BL, depends_BLL)
+        return Action.reveal(chosen_BL, of=open_BL)
 
     def candidates(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:
-        """The open positions that are sure enough, or the surest."""
+        """Return the open positions that are sure enough, or the surest."""
         sure_BL = open_BL & (confidence_BL >= self.threshold)
         surest_BL = score.best(confidence_BL, open_BL, open_BL.any(-1).long())
         return torch.where(sure_BL.any(-1, keepdim=True), sure_BL, surest_BL)
 
     def select(self, confidence_BL: Tensor, candidate_BL: Tensor, depends_BLL: Tensor) -> tuple[Tensor, Tensor]:
-        """Scan candidates from the surest on; the set that stays in the budget, and what it spent."""
+        """Scan candidates from the surest on; return the set that stays in the budget, and what it spent."""
         order_BL = (
             torch.where(candidate_BL, confidence_BL, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
         )
@@ -121,8 +84,8 @@ class DEMASK(LearnedPolicy):
         return chosen_BL, total_B
 
 
-def measured(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Tensor, outcomes: int) -> Tensor:
-    """D_ij by forwards: each candidate j is given each of its most probable tokens, and TV is taken at every mask i."""
+def measure_dependence(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Tensor, outcomes: int) -> Tensor:
+    """Measure D_ij by forwards: total variation at every mask i once candidate j holds each of its likely tokens."""
     state, seen = traj.state, traj.current_prediction
     # A candidate alone is revealed whatever depends on it.
     row_U, at_U = (candidate_BL & (candidate_BL.sum(-1, keepdim=True) > 1)).nonzero(as_tuple=True)
@@ -132,23 +95,23 @@ def measured(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Tensor, outc
         return depends_BLL
     tokens_UK = seen.clean.top_BNK[row_U, at_U, :outcomes]
     for rank in range(p_UK.shape[1]):
-        after = placed(state.select(row_U), at_U, tokens_UK[:, rank])
+        after = _with_token(state.select(row_U), at_U, tokens_UK[:, rank])
         then = look_ahead.predict(after, row_U, Needs(posterior=True))
-        moved_UL = total_variation(then.posterior, after, seen.posterior, row_U)
+        moved_UL = _total_variation(then.posterior, after, seen.posterior, row_U)
         weight_U = p_UK[:, rank] / p_UK.sum(-1)
         depends_BLL[row_U, :, at_U] += weight_U[:, None] * moved_UL
     return depends_BLL
 
 
-def placed(states: State, at_U: Tensor, token_U: Tensor) -> State:
+def _with_token(states: State, at_U: Tensor, token_U: Tensor) -> State:
     """Each row with one more token."""
     tokens_UL = states.tokens_BL.clone()
     tokens_UL[torch.arange(len(at_U), device=at_U.device), at_U] = token_U
     return replace(states, tokens_BL=tokens_UL)
 
 
-def total_variation(then: Posterior | None, after: State, now: Posterior | None, row_U: Tensor) -> Tensor:
-    """TV between what is said after and what was said before, at every mask that is left; 0 elsewhere."""
+def _total_variation(then: Posterior | None, after: State, now: Posterior | None, row_U: Tensor) -> Tensor:
+    """Total variation between the predictions after and before, at every mask that is left; 0 elsewhere."""
     assert then is not None
     assert now is not None
     out_UL = torch.zeros(after.tokens_BL.shape, dtype=torch.float64, device=row_U.device)

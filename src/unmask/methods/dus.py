@@ -1,19 +1,15 @@
-"""DUS (Luxembourg et al.). Taxonomy: joint-entropy criterion | group-based | dilated groups | irreversible | none."""
+"""DUS, Plan for Speed (Luxembourg, Permuter and Nachmani 2026): equally spaced groups of a block, coarse to fine."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, region, score
-from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Policy, Trajectory
-from unmask.methods.blocks import check_block_length
-from unmask.methods.card import Card
-
-_NEVER = torch.iinfo(torch.long).max
+from unmask.axes import region
+from unmask.core import Action, BlockLength, Count, LookAhead, Policy, Probability, Trajectory
 
 
 @dataclass(frozen=True)
@@ -24,38 +20,18 @@ class DUS(Policy):
     """
 
     name: ClassVar[str] = "dus"
-    card: ClassVar[Card] = Card(
-        "Luxembourg, Permuter and Nachmani 2026, Plan for Speed (arXiv 2506.19037)",
-        "joint-entropy criterion",
-        "group-based",
-        "dilated groups",
-        "irreversible",
-        differs=(
-            "a position that is skipped waits for the next group, as the paper says; the authors' code leaves it "
-            "masked for ever (leave_skipped)",
-            "above temperature 0 a skip reads the clean probability of the best token (theirs a softmax of exp(z) over "
-            "the Gumbel noise); without skipping the tokens are the same",
-        ),
-        presets={"command": {"block_length": 32, "skip": 0.3}},
-    )
     steps = "ignore"
     cuda_graph = True
     block_cache = True
-    block_length: int = 32
-    base: int = 2
+    block_length: BlockLength = 32
+    base: Count = 2
     """Each group's stride is the last one's divided by this."""
-    base_skip: int = 1
+    base_skip: Annotated[int, Field(ge=1, le=64)] = 1
     """The first stride is block_length / base^base_skip."""
-    skip: float = 0.0
+    skip: Probability = 0.0
     """Least probability of a scheduled position, but for a block's last group; 0 never skips. Their command has 0.3."""
     leave_skipped: bool = False
     """Leave skipped positions masked at the end, as the authors' code does."""
-
-    def __post_init__(self) -> None:
-        check_block_length(self.block_length, "published: 8, 16, 32 and 64", optional=False)
-        require(1 <= self.base <= 1_000_000, "base", self.base, "1 or more", "published: 2")
-        require(1 <= self.base_skip <= 64, "base_skip", self.base_skip, "1 to 64", "published: 1")
-        require(0 <= self.skip <= 1, "skip", self.skip, "0 to 1", "it is a probability; 0 never skips")
 
     @property
     def own_end(self) -> bool:
@@ -70,18 +46,16 @@ class DUS(Policy):
         state = traj.state
         level_L = region.on_device(tuple(self._level_of), state.tokens_BL.device)
         group_BL = state.rank_BL // self.block_length * self._levels + level_L[state.rank_BL % self.block_length]
-        lowest_B = torch.where(state.masked_BL, group_BL, _NEVER).amin(-1)
-        # A row that has nothing left in its group (given tokens, an earlier deviation) goes on to the next one.
-        now_B1 = torch.maximum(state.step_B, lowest_B)[:, None] if not self.leave_skipped else state.step_B[:, None]
-        due_BL = state.masked_BL & (group_BL == now_B1 if self.leave_skipped else group_BL <= now_B1)
-        sure_BL = traj.current_prediction.clean.p_BNK[:, : due_BL.shape[1], 0] >= self.skip
+        if self.leave_skipped:
+            now_B1 = state.step_B[:, None]
+            due_BL = state.masked_BL & (group_BL == now_B1)
+        else:
+            # A row that has nothing left in its group (given tokens, an earlier deviation) goes on to the next one.
+            lowest_B = torch.where(state.masked_BL, group_BL, torch.iinfo(torch.long).max).amin(-1)
+            now_B1 = torch.maximum(state.step_B, lowest_B)[:, None]
+            due_BL = state.masked_BL & (group_BL <= now_B1)
         last_B1 = now_B1 % self._levels == self._levels - 1
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(due_BL & (sure_BL | last_B1), state.masked_BL),
-            commitment.commit_all(state),
-            rule="confidence",
-        )
+        return Action.reveal(due_BL & ((traj.top_p_BL >= self.skip) | last_B1), of=state.masked_BL)
 
     @cached_property
     def _level_of(self) -> list[int]:

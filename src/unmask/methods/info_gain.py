@@ -1,19 +1,15 @@
-"""Info-Gain (Yang et al.).
-
-Taxonomy: certainty + information gain | candidate-set dependent | full | irreversible | one-step look-ahead.
-"""
+"""Info-Gain (Yang et al. 2026): sets of positions judged one step ahead."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, score
-from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.methods.blocks import Clock, check_block_length, check_blocks, clock
-from unmask.methods.card import Card
+from unmask.axes import score
+from unmask.core import Action, BlockLength, LookAhead, Needs, NonNegative, Policy, Probability, State, Trajectory
+from unmask.methods.blocks import BlockClock, block_clock, check_blocks
 
 
 @dataclass(frozen=True)
@@ -24,51 +20,18 @@ class InfoGain(Policy):
     """
 
     name: ClassVar[str] = "info-gain"
-    card: ClassVar[Card] = Card(
-        "Yang et al. 2026, Information-Gain Sampler (ICML 2026)",
-        "certainty + information gain",
-        "candidate-set dependent",
-        "full",
-        "irreversible",
-        planning="one-step look-ahead",
-        # Quotas are the authors' float32 ones; those of version 1 were exact quotients.
-        version="2",
-        differs=(
-            "the paper's row says full; with block_length candidates are drawn from the open block, as in their code",
-            "a block that a bypass left short is completed on its last step; theirs leaves masks for ever "
-            "(leave_unfinished)",
-        ),
-        presets={
-            "configs": {"block_length": 32},
-            "cluster": {"block_length": 16, "tau_pos": 0.1},
-            "cluster/countdown": {"block_length": 48, "tau_pos": 0.1},
-            "dllm": {"tau_pos": 0.1, "threshold": None},
-            "dllm/example": {"tau_pos": 0.1, "threshold": 0.9},
-        },
-    )
     looks_ahead = True
-    block_length: int | None = None
-    candidates: int = 8
+    block_length: BlockLength | None = None
+    candidates: Annotated[int, Field(ge=1, le=1024)] = 8
     """Candidate sets per step, N; the first is the greedy one."""
-    tau_pos: float = 0.2
+    tau_pos: NonNegative = 0.2
     """Temperature of the position noise that makes the other candidates."""
-    threshold: float | None = 0.8
+    threshold: Probability | None = 0.8
     """Positions at least this sure are revealed without look-ahead; None never."""
-    objective: str = "info_gain"
+    objective: Literal["info_gain", "remaining"] = "info_gain"
     """"info_gain", or "remaining": -Hbar alone, the authors' variant after LookUM."""
     leave_unfinished: bool = False
     """Leave masked what a bypass put behind its block's plan, as the authors' code does."""
-
-    def __post_init__(self) -> None:
-        known = ("info_gain", "remaining")
-        check_block_length(self.block_length, "leave it out for one block")
-        require(
-            self.objective in known, "objective", self.objective, " or ".join(known), "LookUM is `lookum`, a method"
-        )
-        require(1 <= self.candidates <= 1024, "candidates", self.candidates, "1 to 1024", "the authors use 8")
-        require(self.tau_pos >= 0, "tau_pos", self.tau_pos, ">= 0", "0 keeps the greedy set only")
-        sane = self.threshold is None or 0 <= self.threshold <= 1
-        require(sane, "threshold", self.threshold, "0 to 1, or None", "it is a probability")
 
     @property
     def needs(self) -> Needs:
@@ -90,45 +53,39 @@ class InfoGain(Policy):
         return full_B | (traj.state.step_B >= traj.state.horizon_B) if self.leave_unfinished else full_B
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state, seen = traj.state, traj.current_prediction
-        length = state.tokens_BL.shape[1]
-        now = clock(state, self.block_length)
-        k_B = _planned(now)
+        state, length = traj.state, traj.state.tokens_BL.shape[1]
+        clock = block_clock(state, self.block_length)
+        k_B = _planned(clock)
         if self.leave_unfinished:
-            now = replace(now, open_BL=now.open_BL & now.in_block_BL)
+            open_BL = clock.open_BL & clock.in_block_BL
         else:
+            open_BL = clock.open_BL
             # The block's last step makes up for a bypass that revealed fewer.
-            k_B = torch.where(now.closing_B, now.open_BL.sum(-1), k_B)
-        left_B = now.open_BL.sum(-1)
-
-        top_p_BL = seen.clean.p_BNK[:, :length, 0]
-        sure_BL = now.open_BL & (top_p_BL >= (2.0 if self.threshold is None else self.threshold))
-        fill_B = k_B >= left_B
+            k_B = torch.where(clock.closing_B, open_BL.sum(-1), k_B)
+        sure_BL = open_BL & (traj.top_p_BL >= (2.0 if self.threshold is None else self.threshold))
+        fill_B = k_B >= open_BL.sum(-1)
         bypass_B = sure_BL.any(-1) & ~fill_B
 
-        candidates = self._candidates(traj, now.open_BL, k_B)
+        candidates = self._candidates(traj, open_BL, k_B)
         look_B = ~fill_B & ~bypass_B & (candidates.fresh_BA.sum(-1) > 1)
         best_B = self._look_ahead(traj, look_ahead, candidates, look_B).argmax(-1)
 
         pick_B11 = best_B[:, None, None].expand(-1, 1, length)
         chosen_BL = candidates.set_BAL.gather(1, pick_B11).squeeze(1)
         tokens_BL = candidates.token_BAL.gather(1, pick_B11).squeeze(1)
-        bypass_BL = score.best(top_p_BL, sure_BL, k_B)
-        chosen_BL = torch.where(bypass_B[:, None], bypass_BL, chosen_BL)
+        chosen_BL = torch.where(bypass_B[:, None], score.best(traj.top_p_BL, sure_BL, k_B), chosen_BL)
         # The bypass commits the most probable token, whatever was drawn.
-        tokens_BL = torch.where(bypass_B[:, None], seen.clean.top_BNK[:, :length, 0], tokens_BL)
-        chosen_BL = torch.where(fill_B[:, None], now.open_BL, chosen_BL)
-        tokens_BL = torch.where(fill_B[:, None], seen.token_BN[:, :length], tokens_BL)
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(chosen_BL, state.masked_BL if self.leave_unfinished else now.open_BL),
-            commitment.commit_all(state),
+        tokens_BL = torch.where(bypass_B[:, None], traj.top_token_BL, tokens_BL)
+        chosen_BL = torch.where(fill_B[:, None], open_BL, chosen_BL)
+        tokens_BL = torch.where(fill_B[:, None], traj.token_BL, tokens_BL)
+        return Action.reveal(
+            chosen_BL,
+            of=state.masked_BL if self.leave_unfinished else open_BL,
             tokens_BL=torch.where(chosen_BL, tokens_BL, -1),
-            rule="confidence",
         )
 
     def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
-        """A position sets with their tokens; a set seen before is not fresh, whatever its tokens."""
+        """Sets of positions with their tokens; a set seen before is not fresh, whatever its tokens."""
         length = open_BL.shape[1]
         seen = traj.current_prediction
         draws = seen.token_BND.shape[-1]
@@ -166,21 +123,23 @@ class InfoGain(Policy):
 
 @dataclass(frozen=True)
 class _Candidates:
+    """A sets of positions per row, the greedy one first."""
+
     set_BAL: Tensor
     token_BAL: Tensor
     fresh_BA: Tensor
 
 
-def _planned(now: Clock) -> Tensor:
+def _planned(clock: BlockClock) -> Tensor:
     """The block's plan, made at its start: every step takes the share of what is left that its authors' schedule says.
 
     A bypass that reveals fewer falls behind it.
     """
-    planned_B = now.size_B
-    for step in range(int(now.inner_B.max())):
-        rest_B = planned_B - linear_share(planned_B, now.steps_B - step, now.steps_B)
-        planned_B = torch.where(step < now.inner_B, rest_B, planned_B)
-    return linear_share(planned_B, now.steps_B - now.inner_B, now.steps_B)
+    planned_B = clock.size_B
+    for step in range(int(clock.inner_B.max())):
+        rest_B = planned_B - linear_share(planned_B, clock.steps_B - step, clock.steps_B)
+        planned_B = torch.where(step < clock.inner_B, rest_B, planned_B)
+    return linear_share(planned_B, clock.steps_B - clock.inner_B, clock.steps_B)
 
 
 def _mean_entropy(entropy_UL: Tensor, state: State) -> Tensor:
@@ -190,10 +149,11 @@ def _mean_entropy(entropy_UL: Tensor, state: State) -> Tensor:
 
 
 def linear_share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
-    """Info-Gain's schedule: round(masks * (1 - s/t)), halves to even, at least 1; s and t are times after and before.
+    """Return the positions of the next step: round(masks * (1 - s/t)), halves to even, at least 1.
 
-    Exactly that would be masks / left. The authors take the ratio of two float32 times and multiply in float64, which
-    puts some halves on one side and some on the other: 4 masks in 3 steps go 1, 1, 2. Tokens follow, so we do the same.
+    s and t are the times after and before. Exactly that would be masks / left. The authors take the ratio of two
+    float32 times and multiply in float64, which puts some halves on one side and some on the other: 4 masks in 3 steps
+    go 1, 1, 2. Tokens follow, so we do the same.
     """
     left_B = left_B.clamp(min=1)
     before_B, after_B = (_noised(n_B / steps_B.double()) for n_B in (left_B, left_B - 1))

@@ -1,16 +1,11 @@
-"""LLaDA (Nie et al.). Taxonomy: confidence | scheduled | full | irreversible | none."""
+"""LLaDA's decoder (Nie et al. 2025): a scheduled number of the surest positions at every step."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
-
-from unmask.axes import cardinality, commitment, score
-from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Policy, State, Trajectory
-from unmask.methods.blocks import Clock, check_block_length, check_blocks, clock
-from unmask.methods.card import Card
+from unmask.axes import score
+from unmask.core import Action, BlockLength, LookAhead, Policy, State, Trajectory
+from unmask.methods.blocks import block_clock, check_blocks
 
 
 @dataclass(frozen=True)
@@ -18,36 +13,12 @@ class LLaDA(Policy):
     """Reveal the block's scheduled number of surest (or random) positions; what is revealed stays."""
 
     name: ClassVar[str] = "llada"
-    card: ClassVar[Card] = Card(
-        "Nie et al. 2025, LLaDA (arXiv 2502.09992)",
-        "confidence",
-        "scheduled",
-        "full",
-        "irreversible",
-        differs=("with block_length blocks follow each other, as in the authors' code",),
-        # Instruct models; pure diffusion, their other setting, is the default.
-        presets={
-            "llada/gsm8k": {"block_length": 8},
-            "llada/math": {"block_length": 64},
-            "llada-1.5/gsm8k": {"block_length": 16},
-            "llada-1.5/math": {"block_length": 128},
-            "llada-1.5/gpqa": {"block_length": 16},
-            "llada-1.5/humaneval": {"block_length": 32},
-            "llada-1.5/mbpp": {"block_length": 32},
-            "llada-1.5/ifeval": {"block_length": 16},
-        },
-    )
     cuda_graph = True
     block_cache = True
-    block_length: int | None = None
+    block_length: BlockLength | None = None
     """Answer positions per block; None is one block. Must divide the answer, and the blocks the steps."""
-    remasking: str = "low_confidence"
-    """"low_confidence" or "random": the authors' word for what decides who stays masked."""
-
-    def __post_init__(self) -> None:
-        known = ("low_confidence", "random")
-        check_block_length(self.block_length, "leave it out for one block")
-        require(self.remasking in known, "remasking", self.remasking, " or ".join(known), "pick one")
+    remasking: Literal["low_confidence", "random"] = "low_confidence"
+    """The authors' word for what decides who stays masked."""
 
     @property
     def random(self) -> bool:
@@ -57,19 +28,7 @@ class LLaDA(Policy):
         check_blocks(state, self.block_length, even=True)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state = traj.state
-        now = clock(state, self.block_length)
-        k_B = quota(now)
-        alpha_BJ, commit_BL = score.rows("confidence", state), commitment.commit_all(state)
+        clock = block_clock(traj.state, self.block_length)
         if self.remasking == "random":
-            chosen_BL = score.best(traj.uniform("order"), now.open_BL, k_B)
-            region_BL, kappa_B = cardinality.reveal_set(chosen_BL, now.open_BL)
-        else:
-            region_BL, kappa_B = now.open_BL, cardinality.fraction(k_B, now.open_BL.sum(-1))
-        return Action(alpha_BJ, region_BL, kappa_B, commit_BL, rule="confidence")
-
-
-def quota(now: Clock) -> Tensor:
-    """LLaDA's schedule; a block that fell behind it (an earlier deviation) is completed on its last step."""
-    k_B = cardinality.llada_quota(now.size_B, now.steps_B, now.inner_B)
-    return torch.where(now.closing_B, now.open_BL.sum(-1), k_B)
+            return Action.reveal(score.best(traj.uniform("order"), clock.open_BL, clock.quota_B), of=clock.open_BL)
+        return Action.top(traj.state, clock.open_BL, clock.quota_B)

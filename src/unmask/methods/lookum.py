@@ -1,87 +1,62 @@
-"""LookUM (Lee et al.). Taxonomy: path uncertainty | candidate-set budget | full | irreversible | path look-ahead."""
+"""LookUM (Lee et al. 2025): several sets of positions, kept by path uncertainty."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from unmask.axes import score
 from unmask.base.errors import require
-from unmask.core import SearchContext, State, Trajectory
-from unmask.methods.blocks import check_block_length, check_blocks, clock
-from unmask.methods.card import RECONSTRUCTION, Card
-from unmask.methods.llada import quota
-from unmask.methods.paths import (
-    LookBudget,
+from unmask.core import BlockLength, NonNegative, SearchContext, State, Trajectory
+from unmask.methods.blocks import block_clock, check_blocks
+from unmask.methods.search_tools import (
+    BeamPath,
+    BeamRound,
+    BeamSearch,
+    Budget,
     ScheduledSearch,
-    canvas,
-    check_budget,
-    ended,
-    first_looks,
-    is_open,
-    looked,
+    canvas_key,
+    has_masks,
     mean_over,
-    noted,
-    revealed,
+    predict_paths,
+    reveal,
     unique,
 )
 
 
 @dataclass(frozen=True)
-class LookUM(ScheduledSearch):
-    """Draw several sets of sure positions, look one step ahead of each, go on where least uncertainty is left.
+class LookUM(ScheduledSearch, BeamSearch):
+    """Draft several sets of sure positions, look one step ahead of each, go on where least uncertainty is left.
 
     r = minus the mean entropy of what stays masked; a set is drawn with weight exp(beta r). "nis" compares sets of one
     canvas, "smc" keeps as many canvases and weighs them by what r gained.
     """
 
     name: ClassVar[str] = "lookum"
-    card: ClassVar[Card] = Card(
-        "Lee et al. 2025, LookUM (arXiv 2511.05563)",
-        "path uncertainty",
-        "candidate-set budget",
-        "full",
-        "irreversible",
-        planning="path look-ahead",
-        label=RECONSTRUCTION,
-        differs=(
-            "the filter of the pool, the weights and their sharpness are ours: abstracts and reviews do not tell them",
-            "the first set is always the greedy one, so that one path is LLaDA",
-            "what stands behind an early end of text is not kept out of r; use eos_penalty or eos_fill",
-        ),
-    )
-    paths: int = 3
+    paths: Annotated[int, Field(ge=1, le=1024)] = 3
     """Sets compared at a step, P."""
-    variant: str = "nis"
+    variant: Literal["nis", "smc"] = "nis"
     """"nis": P sets of one canvas; "smc": P canvases, resampled."""
-    pool: float = 2.0
+    pool: Annotated[float, Field(ge=1)] = 2.0
     """Sets are drawn from the surest positions, so many times as a set has."""
-    tau: float = 0.1
+    tau: Annotated[float, Field(gt=0, lt=math.inf)] = 0.1
     """Temperature of the draw of positions."""
-    beta: float = 10.0
+    beta: NonNegative = 10.0
     """Sharpness of the choice; infinite takes the best."""
-    verifier: str = "entropy"
-    """"entropy" or "confidence": what r averages over the masks that are left."""
+    verifier: Literal["entropy", "confidence"] = "entropy"
+    """What r averages over the masks that are left."""
     exhaustive: bool = False
     """Compare every set of the pool that the budget allows, in place of `paths` drawn ones."""
-    block_length: int | None = None
-    budget: int | str = "4x"
-    """Forwards per row at most: a number, or times a base decode."""
+    block_length: BlockLength | None = None
+    budget: Budget = "4x"
 
     def __post_init__(self) -> None:
-        check_block_length(self.block_length, "leave it out for one block")
-        check_budget(self.budget)
-        require(1 <= self.paths <= 1024, "paths", self.paths, "1 to 1024", "the authors use 2 to 4")
-        require(self.variant in ("nis", "smc"), "variant", self.variant, "nis or smc", "pick one")
-        require(self.pool >= 1, "pool", self.pool, "1 or more", "2 is twice as many positions as a set has")
-        require(0 < self.tau < math.inf, "tau", self.tau, "above 0", "0.1 is the default")
-        require(self.beta >= 0, "beta", self.beta, "0 or more", "inf takes the best set")
-        known = ("entropy", "confidence")
-        require(self.verifier in known, "verifier", self.verifier, " or ".join(known), "pick one")
+        super().__post_init__()
         alone = self.variant == "nis" or not self.exhaustive
         require(alone, "exhaustive", self.exhaustive, "false with variant=smc", "leave one of them out")
 
@@ -91,54 +66,54 @@ class LookUM(ScheduledSearch):
 
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
-        LookBudget(self.budget, self.baseline_forwards(state))
+        super().check(state)
 
-    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
-        start = first_looks(context, traj, self.needs)
-        budget = LookBudget(self.budget, self.baseline_forwards(traj.state), context)
-        beams = [[_Valued(path, 0.0)] for path in start]
-        tree = [1] * len(beams)
-        rounds = 1
-        while going := [row for row, beam in enumerate(beams) if any(is_open(item.path) for item in beam)]:
-            spare = budget.left(rounds)
-            made = {row: self._children(context, beams[row], 1 + spare[row]) for row in going}
-            distinct = {row: {canvas(child.path): child.path for child in made[row]} for row in going}
-            flat = [path for row in going for path in distinct[row].values()]
-            seen = {(int(p.rows_B), canvas(p)): p for p in looked(context, flat, self.needs)}
-            for row in going:
-                tree[row] += len(distinct[row])
-                valued = [self._valued(seen[row, canvas(c.path)], c.value) for c in made[row]]
-                kept = self._kept(beams[row][0].path, valued)
-                dropped = [p for key, p in distinct[row].items() if key not in {canvas(i.path) for i in kept}]
-                beams[row] = [replace(i, path=noted(i.path, i.value, tree[row], dropped)) for i in kept]
-            context.report_paths([_best(beams[row]) for row in going])
-            rounds += 1
-        return ended(traj, map(_best, beams))
+    def advance(
+        self, context: SearchContext, beams: Mapping[int, Sequence[BeamPath]], spare: Sequence[int]
+    ) -> Mapping[int, BeamRound]:
+        made = {row: self._children(context, beam, 1 + spare[row]) for row, beam in beams.items()}
+        distinct = {row: {canvas_key(child.path): child.path for child in made[row]} for row in beams}
+        flat = [path for row in beams for path in distinct[row].values()]
+        predicted = {(int(p.rows_B), canvas_key(p)): p for p in predict_paths(context, flat, self.needs)}
+        rounds = {}
+        for row, beam in beams.items():
+            values, gains = [], []
+            for child in made[row]:
+                path = predicted[row, canvas_key(child.path)]
+                value = self._value(path, child.value)
+                values.append(BeamPath(path, value))
+                # r of a canvas without masks is 0, but its value stays that of the last one with some.
+                gains.append((value if has_masks(path) else 0.0) - child.value)
+            kept = [values[at] for at in self._pick(beam[0].path, gains)]
+            keys = {canvas_key(item.path) for item in kept}
+            dropped = [path for key, path in distinct[row].items() if key not in keys]
+            rounds[row] = BeamRound(kept, len(distinct[row]), dropped)
+        return rounds
 
-    def _children(self, context: SearchContext, beam: "Sequence[_Valued]", most: int) -> "list[_Valued]":
+    def _children(self, context: SearchContext, beam: Sequence[BeamPath], most: int) -> list[BeamPath]:
         """The beam's next canvases, the greedy one first; with r of the canvas they come from."""
         if self.variant == "smc":
             parents = [beam[at % len(beam)] for at in range(min(self.paths, most))]
             return [
-                replace(item, path=revealed(context, item.path, self.name, next(self._sets(item.path, at))))
-                if is_open(item.path)
+                replace(item, path=reveal(context, item.path, self.name, next(self._sets(item.path, at))))
+                if has_masks(item.path)
                 else item
                 for at, item in enumerate(parents)
             ]
         (item,) = beam
         count = most if self.exhaustive else min(self.paths, most)
         sets = islice(self._sets(item.path, 0), count)
-        children = [replace(item, path=revealed(context, item.path, self.name, set_BL)) for set_BL in sets]
-        return unique(children, lambda child: canvas(child.path))
+        children = [replace(item, path=reveal(context, item.path, self.name, set_BL)) for set_BL in sets]
+        return unique(children, lambda child: canvas_key(child.path))
 
     def _sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
         """Sets of positions from a number on: 0 is the greedy one. One only where everything goes."""
-        now = clock(path.state, self.block_length)
-        k_B = quota(now)
-        confidence_BL = path.current_prediction.confidence_BN[:, : now.open_BL.shape[1]].double()
+        clock = block_clock(path.state, self.block_length)
+        k_B = clock.quota_B
+        confidence_BL = path.confidence_BL.double()
         k = int(k_B)
-        size = math.ceil(min(self.pool * k, now.open_BL.shape[1]))
-        pool_BL = score.best(confidence_BL, now.open_BL, torch.full_like(k_B, size))
+        size = math.ceil(min(self.pool * k, clock.open_BL.shape[1]))
+        pool_BL = score.best(confidence_BL, clock.open_BL, torch.full_like(k_B, size))
         if int(pool_BL.sum()) <= k:
             yield pool_BL
             return
@@ -151,39 +126,23 @@ class LookUM(ScheduledSearch):
             gumbel_BL = -(-path.uniform(f"path/{number}").log()).log() if number else 0.0
             yield score.best(confidence_BL / self.tau + gumbel_BL, pool_BL, k_B)
 
-    def _valued(self, path: Trajectory, before: float) -> "_Valued":
-        masked_BL = path.state.masked_BL
-        if not is_open(path):
-            return _Valued(path, before, -before)
-        now = path.current_prediction.clean
-        r_BL = -now.entropy_BN if self.verifier == "entropy" else now.p_BNK[..., 0]
-        value = mean_over(r_BL, masked_BL)
-        return _Valued(path, value, value - before)
+    def _value(self, path: Trajectory, before: float) -> float:
+        """r of the path's canvas, or of the last one that had masks."""
+        if not has_masks(path):
+            return before
+        return mean_over(-path.entropy_BL if self.verifier == "entropy" else path.top_p_BL, path.state.masked_BL)
 
-    def _kept(self, parent: Trajectory, children: "Sequence[_Valued]") -> "list[_Valued]":
-        """One child, or as many as there are drawn with replacement. All children of one canvas share r before."""
-        if len(children) == 1:
-            return list(children)
-        gain_A = torch.tensor([child.gain for child in children], dtype=torch.float64)
+    def _pick(self, parent: Trajectory, gains: Sequence[float]) -> list[int]:
+        """Index of one child, or as many as there are drawn with replacement. Children of one canvas share r before."""
+        if len(gains) == 1:
+            return [0]
+        gain_A = torch.tensor(gains, dtype=torch.float64)
         if self.beta == math.inf:
-            cumulative_A = (torch.arange(len(children)) >= gain_A.argmax()).double()
+            cumulative_A = (torch.arange(len(gains)) >= gain_A.argmax()).double()
         else:
             cumulative_A = (self.beta * gain_A).softmax(0).cumsum(0)
-        draws = len(children) if self.variant == "smc" else 1
+        draws = len(gains) if self.variant == "smc" else 1
         position_1D = torch.arange(draws, device=parent.rows_B.device)[None]
         uniform_D = parent.noise.uniform(parent.state.step_B, position_1D, "select")[0].cpu()
-        picks = torch.searchsorted(cumulative_A, uniform_D, right=True).clamp(max=len(children) - 1)
-        return [children[at] for at in picks.tolist()]
-
-
-@dataclass(frozen=True)
-class _Valued:
-    path: Trajectory
-    value: float
-    """r of the last canvas with masks."""
-    gain: float = 0.0
-    """r now, 0 without masks, less r before."""
-
-
-def _best(beam: Sequence[_Valued]) -> Trajectory:
-    return max(beam, key=lambda item: item.value).path
+        picks: list[int] = torch.searchsorted(cumulative_A, uniform_D, right=True).clamp(max=len(gains) - 1).tolist()
+        return picks

@@ -1,21 +1,16 @@
-"""P2, path planning (Peng et al.).
-
-Taxonomy: confidence of what stands and of what is drafted | scheduled total | full | re-maskable |
-self, or a planner network.
-"""
+"""P2, path planning (Peng et al. 2025): a schedule of revealed positions, chosen among masked and revealed ones."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, score
-from unmask.base.errors import require
+from unmask.axes import score
 from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, Posterior, State, Trajectory
-from unmask.methods.card import Card
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda t: t,
@@ -25,7 +20,6 @@ SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
     "square": lambda t: t**2,
     "root": lambda t: t.sqrt(),
 }
-FORMS = ("log", "probability")
 
 
 @dataclass(frozen=True)
@@ -37,27 +31,10 @@ class P2(Policy):
     """
 
     name: ClassVar[str] = "p2"
-    card: ClassVar[Card] = Card(
-        "Peng et al. 2025, Path Planning (arXiv 2502.03540)",
-        "confidence of what stands and of what is drafted",
-        "scheduled total",
-        "full",
-        "re-maskable",
-        planning="self, or a planner network",
-        differs=(
-            "not a row of the paper's table",
-            "above temperature 0 positions score the tempered distribution; noisy=true scores logits with the Gumbel "
-            "noise of the draw in them, as the authors' code does",
-            "a planner reads the prompt (theirs reads what the denoiser would put in its place)",
-            "p2_plus of their LLaDA demo, which fixes the whole order with one forward, is left out",
-        ),
-        made_for="as many steps as tokens",
-        presets={"open-dllm": {"exact": True}},
-    )
-    eta: float = 1.0
-    schedule: str = "linear"
-    """Share revealed at time t: linear, sine, quadratic, log, square or root."""
-    form: str = "log"
+    eta: Annotated[float, Field(ge=0, lt=float("inf"))] = 1.0
+    schedule: Literal["linear", "sine", "quadratic", "log", "square", "root"] = "linear"
+    """Share revealed at time t."""
+    form: Literal["log", "probability"] = "log"
     """"log": eta multiplies the log score of revealed positions (the authors' code); "probability": that of masked ones
     (the paper's Eq. 7)."""
     exact: bool = False
@@ -66,11 +43,6 @@ class P2(Policy):
     """Score revealed positions by the run's planner network, on the drafted canvas."""
     noisy: bool = False
     """Above temperature 0: draw by Gumbel noise and score the noisy logits, as the authors' code; filters are off."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.eta < float("inf"), "eta", self.eta, "0 or more", "the authors sweep 0 to 2")
-        require(self.schedule in SCHEDULES, "schedule", self.schedule, ", ".join(SCHEDULES), "pick one")
-        require(self.form in FORMS, "form", self.form, " or ".join(FORMS), "pick one")
 
     @property
     def needs(self) -> Needs:
@@ -98,22 +70,21 @@ class P2(Policy):
             score_BL = torch.where(state.masked_BL, self.eta * draft_BL.exp(), keep_BL.exp())
         masked_after_BL = self._lowest(state, score_BL)
         chosen_BL = state.masked_BL & ~masked_after_BL
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(chosen_BL, state.masked_BL | masked_after_BL),
-            commitment.commit_none(state),
+        return Action.reveal(
+            chosen_BL,
+            of=state.masked_BL | masked_after_BL,
+            commit=False,
             remask_BL=state.revisable_BL & masked_after_BL,
             tokens_BL=torch.where(chosen_BL, token_BL, -1) if self.noisy else None,
-            rule="confidence",
         )
 
     def _draft(self, traj: Trajectory) -> tuple[Tensor, Tensor]:
         """A token for every position that is not given, and the log-probability it was drawn with."""
-        seen, length = traj.current_prediction, traj.state.tokens_BL.shape[1]
-        if self.noisy and seen.posterior is not None and traj.sampling and traj.sampling.temperature > 0:
-            return sample_with_gumbel_noise(traj, seen.posterior, traj.sampling.temperature)
+        posterior = traj.current_prediction.posterior
+        if self.noisy and posterior is not None and traj.sampling and traj.sampling.temperature > 0:
+            return _sample_with_gumbel_noise(traj, posterior, traj.sampling.temperature)
         # A probability of 0 times eta = 0 must be 0, not NaN.
-        return seen.token_BN[:, :length], seen.proposed_BN[:, :length].double().clamp(min=1e-300).log()
+        return traj.token_BL, traj.proposed_BL.double().clamp(min=1e-300).log()
 
     def _planned(self, state: State, look_ahead: LookAhead, token_BL: Tensor) -> Tensor:
         """The log-probability that the planner gives the draft at each revealed position."""
@@ -143,8 +114,8 @@ class P2(Policy):
         return able_BL & ((score_BL < cut_B1) | everything_B1)
 
 
-def sample_with_gumbel_noise(traj: Trajectory, posterior: Posterior, temperature: float) -> tuple[Tensor, Tensor]:
-    """Best token of z / temperature plus Gumbel noise at each wanted position, and its log probability there."""
+def _sample_with_gumbel_noise(traj: Trajectory, posterior: Posterior, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the best token of z / temperature plus Gumbel noise at each wanted position, and its log probability."""
     known_BL = posterior.slot_BN[:, : traj.state.tokens_BL.shape[1]] >= 0
     row_R, position_R = known_BL.nonzero(as_tuple=True)
     log_p_RV = posterior.log_prob(posterior.slot_BN[row_R, position_R]).double()

@@ -1,17 +1,16 @@
-"""ReMDM (Wang et al.). Taxonomy: confidence / re-mask schedule | schedule-dependent | full | re-maskable | none."""
+"""ReMDM (Wang et al. 2025): ancestral sampling that remasks, and the authors' loop for LLaDA."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.axes import ReMDM, cardinality, commitment, loop_alpha, reveal_probability, score
+from unmask.axes import ReMDM, loop_alpha, reveal_probability, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, ModelInput, Policy, State, Trajectory
-from unmask.methods.blocks import check_block_length
-from unmask.methods.card import Card
-from unmask.methods.revised import confidence_when_revealed
+from unmask.core import Action, BlockLength, LookAhead, ModelInput, Policy, State, Trajectory
+from unmask.methods.composed import confidence_when_revealed
 
 _EPS = 1e-5
 """Where the authors' time ends."""
@@ -26,28 +25,6 @@ class ReMDMSampler(Policy):
     """
 
     name: ClassVar[str] = "remdm"
-    card: ClassVar[Card] = Card(
-        "Wang et al. 2025, ReMDM (arXiv 2503.00307)",
-        "confidence / re-mask schedule",
-        "schedule-dependent",
-        "full",
-        "re-maskable",
-        differs=(
-            "whether a position changes and which token it gets are two draws here and one over both there: the same "
-            "law, and the same runs where theirs is split alike",
-            "loop: a step across an edge of the loop ends on the next phase's schedule (theirs on the last one's)",
-            "the confidence of a token is kept in float64 (theirs in bfloat16)",
-            "top-p keeps the token that crosses the limit (theirs drops it)",
-            "given tokens are never re-masked (theirs has no prompts)",
-        ),
-        made_for="temperature 1 and at least as many steps as tokens",
-        presets={
-            "cap": {"operator.variant": "cap", "operator.eta": 0.008},
-            "rescale": {"operator.variant": "rescale", "operator.eta": 0.015},
-            "conf": {"operator.variant": "conf"},
-            "loop": {"operator.variant": "loop", "operator.eta": 0.02},
-        },
-    )
     past_steps = 1
     random = True
     extra_steps = True
@@ -65,19 +42,17 @@ class ReMDMSampler(Policy):
         reveal_B = torch.where(over_B, 1.0, reveal_B)
         chosen_BL = state.masked_BL & (traj.uniform("order") < reveal_B[:, None])
         remask_BL = state.revisable_BL & (traj.uniform("remask") < sigma_BL) & ~over_B[:, None]
-        token_BL = traj.current_prediction.clean.top_BNK[:, : chosen_BL.shape[1], 0]
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(chosen_BL, state.masked_BL | remask_BL),
-            commitment.commit_none(state),
+        return Action.reveal(
+            chosen_BL,
+            of=state.masked_BL | remask_BL,
+            commit=False,
             remask_BL=remask_BL,
-            tokens_BL=torch.where(over_B[:, None] & chosen_BL, token_BL, -1),
+            tokens_BL=torch.where(over_B[:, None] & chosen_BL, traj.top_token_BL, -1),
             notes={"psi_BL": psi_BL},
-            rule="confidence",
         )
 
     def rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities to reveal and to re-mask on the authors' grid: t from 1 to 1e-5 in T steps."""
+        """Return the probabilities to reveal and to re-mask on the authors' grid: t from 1 to 1e-5 in T steps."""
         dt_B = (1 - _EPS) / state.horizon_B.double()
         t_B = 1 - dt_B * state.step_B
         s_B = (t_B - dt_B).clamp(min=0)
@@ -100,32 +75,15 @@ class ReMDMLLaDA(Policy):
     """
 
     name: ClassVar[str] = "remdm-llada"
-    card: ClassVar[Card] = Card(
-        "Wang et al. 2025, ReMDM (arXiv 2503.00307), code for LLaDA",
-        "confidence / re-mask schedule",
-        "schedule-dependent",
-        "block",
-        "re-maskable",
-        differs=(
-            "a count loop of the authors' code, not the paper's sampler",
-            "no early return at end of text",
-        ),
-        made_for="temperature 1",
-        presets={"llada/countdown": {"k": 1}, "llada/truthfulqa": {"k": 4}},
-    )
     past_steps = 1
     extra_steps = True
     steps = "ignore"
     cuda_graph = True
     block_cache = True
-    block_length: int | None = None
+    block_length: BlockLength | None = None
     """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
-    k: int = 1
+    k: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """Positions dropped and refilled a step (the authors' remdm_number); 0 drops none, and those steps do nothing."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.k <= 1_000_000, "k", self.k, "0 or more", "the authors use 1 and 4")
-        check_block_length(self.block_length, "the authors use 32")
 
     def check(self, state: State) -> None:
         for answer in state.answer_BL.sum(-1).tolist():
@@ -137,34 +95,30 @@ class ReMDMLLaDA(Policy):
 
     def model_input(self, traj: Trajectory) -> ModelInput:
         """The canvas without what is about to be dropped: the forward that refills has not seen it."""
-        remask_BL = self._dropped(traj)
-        tokens_BL = torch.where(remask_BL, traj.state.mask_id, traj.state.tokens_BL)
-        return ModelInput.of(replace(traj.state, tokens_BL=tokens_BL), self.needs)
+        state = traj.state
+        in_block_BL, dropping_B = self._round(state)
+        # The k positions of the block that were least sure when they were revealed.
+        k_B = torch.where(dropping_B, self.k, 0)
+        dropped_BL = score.best(-confidence_when_revealed(traj), state.revisable_BL & in_block_BL, k_B)
+        tokens_BL = torch.where(dropped_BL, state.mask_id, state.tokens_BL)
+        return ModelInput.of(replace(state, tokens_BL=tokens_BL), self.needs)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        now = self._clock(state)
-        # The forward was asked about masks and about what the view had dropped.
+        in_block_BL, dropping_B = self._round(state)
+        # The forward was asked about masks and about what its input had dropped.
         remask_BL = traj.current_prediction.wanted_BN[:, : state.tokens_BL.shape[1]] & ~state.masked_BL
-        open_BL = now.in_block_BL & (state.masked_BL | remask_BL)
-        k_B = torch.where(now.dropping_B, self.k, 1)
-        confidence_BL = traj.current_prediction.confidence_BN[:, : open_BL.shape[1]]
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(score.best(confidence_BL, open_BL, k_B), state.masked_BL | remask_BL),
-            commitment.commit_none(state),
+        open_BL = in_block_BL & (state.masked_BL | remask_BL)
+        return Action.reveal(
+            score.best(traj.confidence_BL, open_BL, torch.where(dropping_B, self.k, 1)),
+            of=state.masked_BL | remask_BL,
+            commit=False,
             remask_BL=remask_BL,
             notes={"psi_BL": confidence_when_revealed(traj)},
-            rule="confidence",
         )
 
-    def _dropped(self, traj: Trajectory) -> Tensor:
-        """The k positions of the block that were least sure when they were revealed."""
-        state, now = traj.state, self._clock(traj.state)
-        able_BL = state.revisable_BL & now.in_block_BL
-        return score.best(-confidence_when_revealed(traj), able_BL, torch.where(now.dropping_B, self.k, 0))
-
-    def _clock(self, state: State) -> "_Rounds":
+    def _round(self, state: State) -> tuple[Tensor, Tensor]:
+        """Positions of the current block, and whether it is full enough to drop and refill."""
         answer_B = state.answer_BL.sum(-1)
         size_B = answer_B if self.block_length is None else torch.full_like(answer_B, self.block_length)
         block_B, inner_B = state.step_B // (2 * size_B), state.step_B % (2 * size_B)
@@ -173,11 +127,4 @@ class ReMDMLLaDA(Policy):
         over_B = block_B * size_B >= answer_B
         in_block_BL = torch.where(over_B[:, None], state.answer_BL, in_block_BL)
         filled_B = 7 * size_B // 8
-        return _Rounds(in_block_BL, ~over_B & (inner_B >= filled_B) & (inner_B < filled_B + size_B))
-
-
-@dataclass(frozen=True)
-class _Rounds:
-    in_block_BL: Tensor
-    dropping_B: Tensor
-    """Whether the block is full enough to drop and refill."""
+        return in_block_BL, ~over_B & (inner_B >= filled_B) & (inner_B < filled_B + size_B)

@@ -1,20 +1,13 @@
-"""Swordsman (Zhang et al.).
-
-Taxonomy: entropy shift / confidence | adaptive threshold | adaptive blocks | irreversible | none.
-"""
+"""Swordsman (Zhang et al. 2026): blocks cut where entropy jumps, and a threshold that falls as a block gets easy."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, region, score
-from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Policy, Trajectory
-from unmask.methods.card import RECONSTRUCTION, Card
-
-MEANS = ("block", "masked")
+from unmask.axes import region, score
+from unmask.core import Action, LookAhead, NonNegative, Policy, Probability, Trajectory
 
 
 @dataclass(frozen=True)
@@ -25,55 +18,28 @@ class Swordsman(Policy):
     """
 
     name: ClassVar[str] = "swordsman"
-    card: ClassVar[Card] = Card(
-        "Zhang et al. 2026, Swordsman (arXiv 2602.04399)",
-        "entropy shift / confidence",
-        "adaptive threshold",
-        "adaptive blocks",
-        "irreversible",
-        label=RECONSTRUCTION,
-        differs=(
-            "from the paper's equations; natural logarithms, ties to the first index and a threshold of at most "
-            "tau_init are our choice",
-        ),
-    )
     past_steps = 1
     steps = "ignore"
     cuda_graph = True
-    tau_init: float = 0.9
-    tau_min: float = 0.1
+    tau_init: Probability = 0.9
+    tau_min: NonNegative = 0.1
     """Least rise of entropy (nats) that ends a block."""
-    mean: str = "block"
+    mean: Literal["block", "masked"] = "block"
     """Entropy of a block while it is decoded: over the "block", revealed ones as 0, or over the "masked" ones only."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.tau_init <= 1, "tau_init", self.tau_init, "0 to 1", "it is a probability; published: 0.9")
-        require(self.tau_min >= 0, "tau_min", self.tau_min, "0 or more", "published: 0.1")
-        require(self.mean in MEANS, "mean", self.mean, " or ".join(MEANS), "the paper's text suggests block")
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        length = state.tokens_BL.shape[1]
-        entropy_BL = torch.where(state.masked_BL, traj.current_prediction.clean.entropy_BN[:, :length].double(), 0.0)
+        entropy_BL = torch.where(state.masked_BL, traj.entropy_BL.double(), 0.0)
         notes = self._block(traj, entropy_BL)
         block_BL = state.answer_BL & (state.rank_BL >= notes["start_B"][:, None])
         block_BL = block_BL & (state.rank_BL <= notes["end_B"][:, None])
         open_BL = block_BL & state.masked_BL
-        counted_BL = block_BL if self.mean == "block" else open_BL
-        mean_B = _mean(entropy_BL, open_BL, counted_BL)
-        started_B = notes["entropy_B"]
+        mean_B = _mean(entropy_BL, open_BL, block_BL if self.mean == "block" else open_BL)
+        started_B, ease_B = notes["entropy_B"], notes["ease_B"]
         left_B = torch.where(started_B > 0, mean_B / started_B.clamp(min=1e-300), 0.0).clamp(max=1)
-        ease_B = notes["ease_B"]
         tau_B = self.tau_init * ((1 - ease_B) + ease_B * left_B.sqrt())
-        confidence_BL = traj.current_prediction.clean.p_BNK[:, :length, 0]
-        k_B = (open_BL & (confidence_BL >= tau_B[:, None])).sum(-1).clamp(min=1)
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(score.best(confidence_BL, open_BL, k_B), open_BL),
-            commitment.commit_all(state),
-            notes=notes,
-            rule="confidence",
-        )
+        k_B = (open_BL & (traj.top_p_BL >= tau_B[:, None])).sum(-1).clamp(min=1)
+        return Action.reveal(score.best(traj.top_p_BL, open_BL, k_B), of=open_BL, notes=notes)
 
     def _block(self, traj: Trajectory, entropy_BL: Tensor) -> dict[str, Tensor]:
         """The block of each row: as noted, or cut anew where that one is full."""
@@ -82,8 +48,7 @@ class Swordsman(Policy):
         end_B = self._boundary(traj, entropy_BL)
         new_BL = state.masked_BL & (state.rank_BL <= end_B[:, None])
         entropy_B = _mean(entropy_BL, new_BL, new_BL)
-        zero_B = torch.zeros_like(entropy_B)
-        hardest_B = torch.maximum(traj.notes.get("hardest_B", zero_B), entropy_B)
+        hardest_B = torch.maximum(traj.notes.get("hardest_B", torch.zeros_like(entropy_B)), entropy_B)
         ease_B = torch.where(hardest_B > 0, 1 - entropy_B / hardest_B.clamp(min=1e-300), 0.0)
         new = {"start_B": first_B, "end_B": end_B, "entropy_B": entropy_B, "ease_B": ease_B, "hardest_B": hardest_B}
         if "end_B" not in traj.notes:

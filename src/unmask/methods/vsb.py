@@ -1,23 +1,16 @@
-"""VSB-style (after Wang et al.).
-
-Taxonomy: future-context divergence | variable block size | self-contained blocks | irreversible |
-future-aware criterion.
-"""
+"""VSB-style (after Wang, Qiu and Huang 2026): blocks that end where predictions do not depend on the future."""
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, region, score
+from unmask.axes import cardinality, region
 from unmask.base.errors import ConfigError, require
-from unmask.core import Action, LookAhead, Needs, Policy, Posterior, State, Trajectory
-from unmask.methods.card import RECONSTRUCTION, Card
-from unmask.methods.shadows import originals, shadow_view
-
-AGGREGATES = ("mean", "max")
+from unmask.core import Action, LookAhead, Needs, NonNegative, Policy, Posterior, Probability, State, Trajectory
+from unmask.methods.blocks import shadow_input, shadow_positions
 
 
 @dataclass(frozen=True)
@@ -30,19 +23,6 @@ class VSB(Policy):
     """
 
     name: ClassVar[str] = "vsb"
-    card: ClassVar[Card] = Card(
-        "Wang, Qiu and Huang 2026, When to Commit? (arXiv 2604.23994)",
-        "future-context divergence",
-        "variable block size",
-        "self-contained blocks",
-        "irreversible",
-        planning="future-aware criterion",
-        label=RECONSTRUCTION,
-        differs=(
-            "from the abstract and reading notes: divergence (Jensen-Shannon), aggregate, search and thresholds are "
-            "ours; the future is removed from attention, not masked",
-        ),
-    )
     past_steps = 1
     looks_ahead = True
     steps = "ignore"
@@ -50,41 +30,29 @@ class VSB(Policy):
     """Longest block."""
     least: int = 4
     """Shortest block."""
-    delta: float = 0.01
+    delta: NonNegative = 0.01
     """Divergence (nats) up to which a block counts as self-contained."""
-    aggregate: str = "mean"
-    threshold: float = 0.9
+    aggregate: Literal["mean", "max"] = "mean"
+    threshold: Probability = 0.9
     """Within a block: reveal what is at least this sure, at least one."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ordered = 1 <= self.least <= self.window <= 1024
         require(ordered, "least, window", (self.least, self.window), "1 <= least <= window <= 1024", "e.g. 4, 32")
-        require(self.delta >= 0, "delta", self.delta, "0 or more", "it is in nats")
-        require(self.aggregate in AGGREGATES, "aggregate", self.aggregate, " or ".join(AGGREGATES), "pick one")
-        require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability")
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         end_B = self._end(traj, look_ahead)
         open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
-        confidence_BL = traj.current_prediction.confidence_BN[:, : open_BL.shape[1]]
-        k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
-        return Action(
-            score.rows("confidence", state),
-            open_BL,
-            cardinality.fraction(k_B, open_BL.sum(-1)),
-            commitment.commit_all(state),
-            notes={"end_B": end_B},
-            rule="confidence",
-        )
+        k_B = cardinality.above(traj.confidence_BL, self.threshold, open_BL)
+        return Action.top(state, open_BL, k_B, notes={"end_B": end_B})
 
     def _end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
         """Rank after the block's last position: as noted, or found anew where that block is full."""
-        state = traj.state
-        first_B = region.first_mask(state)
-        noted_B = traj.notes.get("end_B", torch.zeros_like(first_B))
-        end_B = noted_B.clone()
-        row_U = (first_B >= noted_B).nonzero().flatten()
+        first_B = region.first_mask(traj.state)
+        end_B = traj.notes.get("end_B", torch.zeros_like(first_B)).clone()
+        row_U = (first_B >= end_B).nonzero().flatten()
         if len(row_U):
             end_B[row_U] = first_B[row_U] + self._lengths(traj, look_ahead, row_U, first_B[row_U])
         return end_B
@@ -92,9 +60,8 @@ class VSB(Policy):
     def _lengths(self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, first_U: Tensor) -> Tensor:
         """Block lengths of the rows that begin one."""
         drafted = traj.state.select(row_U)
-        token_UL = traj.current_prediction.token_BN[row_U, : drafted.tokens_BL.shape[1]]
         in_window_UL = drafted.masked_BL & (drafted.rank_BL < (first_U + self.window)[:, None])
-        drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, token_UL, drafted.tokens_BL))
+        drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, traj.token_BL[row_U], drafted.tokens_BL))
         last_U = torch.minimum(first_U + self.window, drafted.answer_BL.sum(-1)) - first_U
         aware = self._predictions(look_ahead, drafted, row_U, first_U, None)
         length_W = torch.arange(1, self.window + 1, device=row_U.device)
@@ -104,9 +71,9 @@ class VSB(Policy):
         length_P = length_W[width_P]
         blind = self._predictions(look_ahead, drafted.select(at_P), row_U[at_P], first_U[at_P], length_P)
         divergence_PS = _jensen_shannon(aware.select(at_P), blind)[:, -self.window :]
-        worth_P = divergence_PS.cumsum(-1)[:, -1] / length_P if self.aggregate == "mean" else divergence_PS.amax(-1)
+        mean_P = divergence_PS.cumsum(-1)[:, -1] / length_P
         worth_UW = torch.full(able_UW.shape, float("inf"), dtype=torch.float64, device=row_U.device)
-        worth_UW[at_P, width_P] = worth_P
+        worth_UW[at_P, width_P] = mean_P if self.aggregate == "mean" else divergence_PS.amax(-1)
         return 1 + longest_within(worth_UW, self.delta)
 
     def _predictions(
@@ -114,7 +81,7 @@ class VSB(Policy):
     ) -> Posterior:
         """The window's positions without themselves, reading everything or nothing after `length_U` positions."""
         size = drafted.tokens_BL.shape[1]
-        inputs = shadow_view(drafted, *originals(drafted, first_U, self.window))
+        inputs = shadow_input(drafted, *shadow_positions(drafted, first_U, self.window))
         wanted_UN = inputs.wanted_BN.clone()
         wanted_UN[:, :size] = False
         # A shadow reads the draft, not the other shadows.
@@ -132,7 +99,7 @@ class VSB(Policy):
 
 
 def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
-    """Of two predictions per slot, in nats; 0 where not both were asked for."""
+    """Divergence of two predictions per slot, in nats; 0 where not both were asked for."""
     both_US = (one.slot_BN >= 0) & (other.slot_BN >= 0)
     log_p = one.log_prob(one.slot_BN[both_US]).double()
     log_q = other.log_prob(other.slot_BN[both_US]).double()
@@ -144,7 +111,7 @@ def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
 
 
 def longest_within(worth_UW: Tensor, delta: float) -> Tensor:
-    """Index of the last entry up to delta; of the smallest, the later of equals, where there is none."""
+    """Return the index of the last entry up to delta; where there is none, of the last smallest entry."""
     size = worth_UW.shape[1]
     within_UW = worth_UW <= delta
     last_U = size - 1 - within_UW.flip(-1).long().argmax(-1)

@@ -83,7 +83,7 @@ class BlockCache:
     def step_denoiser(self, rows: int, slots: int) -> "CachedStep | None":
         """The cache as a part of graphed steps; None where its memory is too large to be kept with graphs."""
         padded = _pad_to_bucket(slots)
-        in_pieces = self.network.floors is not None and self.network.bounds(padded).most is not None
+        in_pieces = self.network.row_bounds is not None and self.network.bounds(padded).most is not None
         return None if in_pieces or seat_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
 
     @torch.inference_mode()
@@ -131,7 +131,7 @@ class BlockCache:
         width = 0
         if widths or not fresh:
             width = max(widths, default=1)
-            if self.network.forward is not None or self.network.floors is not None:
+            if self.network.forward is not None or self.network.row_bounds is not None:
                 # Few different widths, where each has its own graph, or its own bits.
                 width = min(_pad_to_bucket(width), seats.memory.slots)
         wanted = sum(span.inside if age else span.wanted for span, age in zip(spans, ages, strict=True))
@@ -148,7 +148,7 @@ class BlockCache:
             # Another run. Its memory is given back first, because the new one may need the room.
             old = None
         # The narrowest passes need most rows.
-        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
+        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.row_bounds else 1
         rows = max(rows, least, 0 if old is None else old.memory.rows)
         seats = Seats(SeatMemory.find_free(self.network, rows, slots))
         if old is not None:
@@ -249,7 +249,9 @@ def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block:
     kept_B = ((old_BN == canvas_BN) | ((old_BN == mask_id) & span_BN)).all(-1)
     wanted_BN = inputs.wanted_BN & span_BN
     numbers = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
-    return BlockSpan(start_B, stop_B, wanted_BN, network.source(inputs) % slots, canvas_BN, torch.stack(numbers, -1))
+    return BlockSpan(
+        start_B, stop_B, wanted_BN, network.source_slots(inputs) % slots, canvas_BN, torch.stack(numbers, -1)
+    )
 
 
 class SeatMemory:
@@ -454,7 +456,7 @@ class CachedPass:
             if self.shape.fresh:
                 whole_RH = self._fill(everyone=False).flatten(0, 1)[whole_R]
                 x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
-        normed_RH, logits_RV = self.network.answers(x_RH)
+        normed_RH, logits_RV = self.network.compute_logits(x_RH)
         hidden_RH = normed_RH if needs.hidden else None
         return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
 
@@ -475,7 +477,7 @@ class CachedPass:
     def _reuse(self) -> Tensor:
         """Run passes over each row's span, padded to one width, that read all other keys and values from the seats."""
         memory, (rows, width, _) = self.memory, self.shape
-        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.floors else Bounds()
+        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.row_bounds else Bounds()
         size = bounds.most or max(self._round(rows), bounds.least)
         parts: list[Tensor] = []
         done = 0

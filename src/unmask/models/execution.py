@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.base.environment import available_memory
 from unmask.base.errors import NotEnoughMemory, require, warn_once
 from unmask.models.cuda_graphs import GraphCache, GraphPool, first_line
-from unmask.models.invariance import Floors
+from unmask.models.invariance import RowBounds
 from unmask.models.network import BUCKET, LayersOutput, Network, run_layers
 from unmask.models.transformer import PLAIN, Layer, Transformer
 
@@ -113,7 +113,7 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
         network.model.use(FusedOps())
     else:
         network.model.use(PLAIN)
-    network = replace(network, floors=Floors(network.model) if invariant else None)
+    network = replace(network, row_bounds=RowBounds(network.model) if invariant else None)
     if engine == "eager":
         return replace(network, forward=None, step_graphs=None)
     steps = GraphCache(network.device, limit=8, slots_multiple=BUCKET)
@@ -141,7 +141,8 @@ class PassGraphs(GraphCache):
     def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
         """Do as `GraphCache.run`. What the kernels cannot do shows in the first pass of a shape."""
         try:
-            return super().run(key, work, inputs, name=name)
+            # Graphs of kernels that were given up, here or by another cache of this model, are never replayed again.
+            return super().run((type(self.model.ops), key), work, inputs, name=name)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:

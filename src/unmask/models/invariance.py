@@ -34,7 +34,7 @@ _found: dict[tuple[object, ...], Bounds] = {}
 
 
 @dataclass(frozen=True, eq=False)
-class Floors:
+class RowBounds:
     """Measures the bounds within which a row's bits do not depend on the number of rows."""
 
     model: Transformer

@@ -364,7 +364,7 @@ def _name_errors(transformers: Any, folder: Path, part: str) -> Iterator[None]:
 
 
 def _check_weights(folder: Path, info: Mapping[str, Any]) -> None:
-    """Refuse weights without a place and places without a weight; `info` is the loading info of transformers."""
+    """Refuse missing, surplus and misshapen weights; `info` is the loading info of transformers."""
     # Each mismatch is a name with its shape in the file and in the model.
     mismatched = [f"{name} {list(stored)} for {list(wanted)}" for name, stored, wanted in info["mismatched_keys"]]
     for names, problem, hint in (
@@ -424,7 +424,7 @@ def _max_positions(config: Any, tokenizer: Any) -> int | None:
 
 
 def _readout(attention: bool, layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """Checked layers whose attention is read out; by default the upper half."""
+    """Check the layers whose attention is read out; by default the upper half."""
     if layers is None:
         return tuple(range(count // 2, count)) if attention else ()
     require(attention, "readout", layers, "None without attention", "load with attention=True")

@@ -13,7 +13,7 @@ from unmask.base.errors import DenoiserError, require
 from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary
 from unmask.models.attention_readout import read_attention
 from unmask.models.cuda_graphs import GraphCache
-from unmask.models.invariance import Bounds, Floors
+from unmask.models.invariance import Bounds, RowBounds
 from unmask.models.transformer import Transformer
 
 BUCKET = 32
@@ -50,7 +50,7 @@ def run_layers(
 
 @dataclass(frozen=True)
 class Network:
-    """A denoiser with one forward pass over a padded batch. The head sees only hidden states of wanted slots."""
+    """A transformer as a denoiser: one forward pass over a padded batch, and the head on wanted slots only."""
 
     model: Transformer
     vocabulary: Vocabulary
@@ -62,7 +62,7 @@ class Network:
     """One of `QUERIES`; they differ only where predictions are shifted."""
     forward: Callable[..., LayersOutput] | None = None
     """Replays the layers from CUDA graphs; None runs them one operation at a time."""
-    floors: Floors | None = None
+    row_bounds: RowBounds | None = None
     """Number of rows that give a row the same bits alone and in a batch; None where that is not asked for."""
     step_graphs: GraphCache | None = None
     """Graphs of whole decoding steps; None where a decode runs them one operation at a time."""
@@ -80,7 +80,7 @@ class Network:
 
         Part of the key of every recorded graph, because networks with different settings share recordings.
         """
-        return self.shift, self.readout, self.query, self.floors is not None
+        return self.shift, self.readout, self.query, self.row_bounds is not None, type(self.model.ops)
 
     def step_denoiser(self, rows: int, slots: int) -> "Network":
         """The network as a part of graphed steps: without graphs of its own, which cannot be recorded inside."""
@@ -98,10 +98,10 @@ class Network:
         bias = attention_bias(padded, self.model.dtype)
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
         counted = inputs.packed or Slots.of(inputs.wanted_BN)
-        source_R = self.source(padded)[counted.index_R // slots, counted.index_R % slots]
+        source_R = self.source_slots(padded)[counted.index_R // slots, counted.index_R % slots]
         watch = self.readout if needs.attention else ()
         output = self._run_in_pieces((padded.tokens_BN, padded.position_BN, bias), watch)
-        normed_RH, logits_RV = self.answers(output.x_BNH.flatten(0, 1)[source_R])
+        normed_RH, logits_RV = self.compute_logits(output.x_BNH.flatten(0, 1)[source_R])
         return ModelOutput(
             logits_RV,
             inputs.wanted_BN,
@@ -132,9 +132,9 @@ class Network:
         """Allowed numbers of rows in a pass over so many slots."""
         cut = self.forward is None and self.device.type == "cpu"
         most = max(1, PIECE // queries) if cut else None
-        return Bounds(1, most) if self.floors is None else self.floors.rows(queries, keys or queries, most)
+        return Bounds(1, most) if self.row_bounds is None else self.row_bounds.rows(queries, keys or queries, most)
 
-    def source(self, inputs: ModelInput) -> Tensor:
+    def source_slots(self, inputs: ModelInput) -> Tensor:
         """Flat index of the slot that each slot's prediction is read at."""
         batch, slots = inputs.tokens_BN.shape
         source_BN = torch.arange(slots, device=inputs.tokens_BN.device).expand(batch, slots)
@@ -145,9 +145,9 @@ class Network:
             source_BN = torch.where(inputs.position_BN > 0, before_BN, source_BN)
         return source_BN + slots * torch.arange(batch, device=source_BN.device)[:, None]
 
-    def answers(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
+    def compute_logits(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
         """Apply final norm and head to packed hidden states, on a multiple of `PACK` rows; return both results."""
-        bounds = Bounds() if self.floors is None else self.floors.packs(PACK)
+        bounds = Bounds() if self.row_bounds is None else self.row_bounds.packs(PACK)
         packs = -(-len(x_RH) // PACK)
         most = (bounds.most or max(packs, bounds.least)) * PACK
         normed, logits = [], []
@@ -182,7 +182,7 @@ class Network:
         if attention_BNN is None:
             return None
         if self.query == "predicting":
-            query_BN = self.source(padded) % padded.tokens_BN.shape[1]
+            query_BN = self.source_slots(padded) % padded.tokens_BN.shape[1]
             attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
         return attention_BNN[:, :slots, :slots] * inputs.valid_BN[:, :, None]
 

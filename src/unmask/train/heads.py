@@ -21,8 +21,8 @@ from unmask.api import LoadedModel
 from unmask.base.errors import ConfigError, UnmaskError, require
 from unmask.base.options import Options, check_name
 from unmask.core import ModelInput, Needs, SamplingParams, State
-from unmask.methods.heads import HEADS, HeadCard, save_head
-from unmask.methods.heads.store import CARD, read_card
+from unmask.methods import HEADS, HeadCard, read_card, save_head
+from unmask.methods.heads import CARD
 from unmask.models import ExactDenoiser
 from unmask.stats.ranking import auroc, spearman
 from unmask.train.export import library_versions

@@ -34,8 +34,6 @@ SHIFT = {"llada": 0, "dream": 1}
 """Slots before a position at which each family reads the position's logits."""
 REHEARSALS = 3
 """Steps before one is recorded: compilation, autotuning, library handles and optimizer state cannot be recorded."""
-ALIGNMENT = 64
-"""Every part of the input buffer starts at a multiple of so many bytes."""
 
 Score = Callable[[Path, int], Mapping[str, float]]
 """Function (folder of a model, prompts per task) -> mean utility by task, on development prompts."""
@@ -143,59 +141,12 @@ class BatchTensors(NamedTuple):
         """Copy a batch to new memory on the device."""
         return cls(*(torch.from_numpy(getattr(batch, name)).to(device) for name in cls._fields))
 
-
-class StepInputs:
-    """Static inputs of a step: a batch per group, and the learning rate.
-
-    All of them are views of one buffer on the device, filled by one copy from pinned memory. Two host buffers take
-    turns: the host may write the next step while the copy of the last one still waits for the device. Before it writes
-    into a buffer again, it waits until that buffer's own copy is done; otherwise a step would read its successor's
-    rows.
-    """
-
-    def __init__(self, groups: Sequence[Group], device: torch.device):
-        shapes: list[tuple[torch.dtype, tuple[int, ...]]] = [(torch.float32, ())]
-        for group in groups:
-            shapes += [
-                (torch.int64, (group.rows,)),
-                (torch.bool, (group.rows, group.length)),
-                (torch.int64, (group.room,)),
-                (torch.float32, (group.room,)),
-            ]
-        parts, size = [], 0
-        for dtype, shape in shapes:
-            used = dtype.itemsize * math.prod(shape)
-            parts.append((slice(size, size + used), dtype, shape))
-            size += -(-used // ALIGNMENT) * ALIGNMENT
-
-        def split_buffer(buffer: Tensor) -> list[Tensor]:
-            return [buffer[place].view(dtype).view(shape) for place, dtype, shape in parts]
-
-        cuda = device.type == "cuda"
-        self._hosts = [torch.zeros(size, dtype=torch.uint8, pin_memory=cuda) for _ in range(2)]
-        self._host_arrays = [[view.numpy() for view in split_buffer(host)] for host in self._hosts]
-        self._copies = [torch.cuda.Event(blocking=True) for _ in range(2)] if cuda else []
-        self._turn = 0
-        self._device = torch.zeros(size, dtype=torch.uint8, device=device)
-        self.rate, *rest = split_buffer(self._device)
-        self.batches = [BatchTensors(*rest[at : at + 4]) for at in range(0, len(rest), 4)]
-
-    def write(self, rate: float, batches: Sequence[Batch]) -> None:
-        """Write the next step's inputs on the host. The device sees them after `send`."""
-        self._turn = 1 - self._turn
-        if self._copies:
-            self._copies[self._turn].synchronize()
-        values = [np.float32(rate)]
-        for batch in batches:
-            values += [getattr(batch, name) for name in BatchTensors._fields]
-        for array, value in zip(self._host_arrays[self._turn], values, strict=True):
-            np.copyto(array, value, casting="no")
-
-    def send(self) -> None:
-        """Copy what was written last to the device, after the work that is queued there."""
-        self._device.copy_(self._hosts[self._turn], non_blocking=True)
-        if self._copies:
-            self._copies[self._turn].record()
+    def fill(self, batch: Batch) -> None:
+        """Queue copies of a batch of the same shape into these tensors, behind the work that waits on the device."""
+        for name, tensor in self._asdict().items():
+            host = torch.from_numpy(getattr(batch, name))
+            # Pinned memory lets the host go on. Its allocator hands the block out again only after the copy.
+            tensor.copy_(host.pin_memory() if tensor.is_cuda else host, non_blocking=True)
 
 
 @contextmanager
@@ -245,12 +196,13 @@ class Trainer:
         weights = [source.weight for source in config.sources.values()]
         groups = make_groups(data.training, config.data.lengths, weights, config.optimizer.batch)
         self.rows = [DeviceRows.of(group, data.training, data.ids.eos, device) for group in groups]
-        self.inputs = StepInputs(groups, device)
-        self.rate = self.inputs.rate if cuda else None
+        # Inputs of a step. They never move, because a recorded step knows their addresses.
+        self.batches = [BatchTensors.of(self.draw(rows.group, 0), device) for rows in self.rows]
+        self.rate = torch.zeros((), device=device) if cuda else None
         self.optimizers = make_optimizers(self.model, config.optimizer, self.rate)
         self.records_step = config.run.graph and cuda
         self._run_update: Callable[[], StepResult] = self.update
-        self._drawn_step: int | None = None
+        self._drawn: tuple[int, list[Batch]] | None = None
 
         # Held-out batches have the training batches' shapes, so that compiled code fits. With every batch come the
         # sources of its places, whose losses are weighted to sum to the mean of each source.
@@ -274,12 +226,16 @@ class Trainer:
 
     def step(self, step: int) -> StepResult:
         """Update the weights once. `step` counts from 0."""
-        if self._drawn_step != step:
-            self.draw(step)
-        self.inputs.send()
-        if self.rate is None:
+        settings = self.config.optimizer
+        if self._drawn is None or self._drawn[0] != step:
+            self._drawn = step, [self.draw(rows.group, step) for rows in self.rows]
+        for tensors, batch in zip(self.batches, self._drawn[1], strict=True):
+            tensors.fill(batch)
+        if self.rate is not None:
+            self.rate.fill_(learning_rate(settings, step))
+        else:
             for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-                group["lr"] = learning_rate(self.config.optimizer, step)
+                group["lr"] = learning_rate(settings, step)
         if self.records_step:
             # Recorded in the first step and not before, because a resumed run has its state only then.
             with restored_after(self.model, self.optimizers):
@@ -287,21 +243,18 @@ class Trainer:
             self.records_step = False
         result = self._run_update()
         # The device is busy with this step now: the host draws the next one meanwhile.
-        if step + 1 < self.config.optimizer.steps:
-            self.draw(step + 1)
+        if step + 1 < settings.steps:
+            self._drawn = step + 1, [self.draw(rows.group, step + 1) for rows in self.rows]
         return result
 
-    def draw(self, step: int) -> None:
-        """Draw a step's rows and masks, and write them where `send` finds them."""
-        settings = self.config.optimizer
-        batches = [draw_batch(rows.group, self.config.seed, step, settings.least_ratio) for rows in self.rows]
-        self.inputs.write(learning_rate(settings, step), batches)
-        self._drawn_step = step
+    def draw(self, group: Group, step: int) -> Batch:
+        """Draw a step's rows and masks of a group, a function of (seed, step)."""
+        return draw_batch(group, self.config.seed, step, self.config.optimizer.least_ratio)
 
     def update(self) -> StepResult:
         """Update the weights with the batches on the device. Nothing in it waits for the device: it can be recorded."""
         loss = torch.zeros((), device=self.device)
-        for rows, batch in zip(self.rows, self.inputs.batches, strict=True):
+        for rows, batch in zip(self.rows, self.batches, strict=True):
             group_loss = (self._losses(rows, batch) * batch.weight_R).sum()
             group_loss.backward()
             loss += group_loss.detach()

@@ -8,9 +8,7 @@ from unmask.api import Model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, Policy, State
-from unmask.methods import make_policy
-from unmask.methods.candidates import candidate, candidates
-from unmask.methods.heads import fitted
+from unmask.methods import candidate, candidates, make_policy, with_head
 from unmask.models import ExactDenoiser
 from unmask.view.asked import AskedBranch, Deviation
 from unmask.view.studies import StudyFolder
@@ -99,7 +97,7 @@ def _candidate(instead: Deviation, model: Model, name: str, study: StudyFolder |
 
 def _method(instead: Deviation, model: Model) -> Policy:
     """A registered method for one step."""
-    made = fitted(
+    made = with_head(
         make_policy(str(instead.policy), **instead.settings),
         model.name,
         model.fingerprint,

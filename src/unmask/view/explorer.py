@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from unmask import __version__
@@ -13,7 +12,7 @@ from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory, m
 from unmask.engine import StepSettings, predict
 from unmask.lab.run.judging import scores
 from unmask.look.run import run_record, spelling
-from unmask.methods import METHODS
+from unmask.methods import METHODS, describe_policy
 from unmask.tasks import CONTROLS, SPLITS, TASKS, DataDir, Example, find_task
 from unmask.view import deviations, watching
 from unmask.view.asked import RUN_OPTIONS, AskedBranch, AskedRun, TaskPrompt
@@ -215,12 +214,11 @@ def _about_task(name: str) -> Plain:
 def _about_method(name: str) -> Plain:
     """Its settings are those that a page may change: plain values of its own."""
     method = METHODS[name]
-    made = method()
-    own: Plain = {f.name: getattr(made, f.name) for f in fields(made)} if is_dataclass(made) else {}
+    own = {key: value for key, value in describe_policy(method.default).items() if key != "name"}
     return {
         "name": name,
-        "about": (method.__doc__ or "").strip().splitlines()[0],
-        "search": issubclass(method, Search),
+        "about": method.about,
+        "search": issubclass(method.kind, Search),
         "settings": {key: value for key, value in own.items() if _is_plain(value)},
     }
 

@@ -22,7 +22,7 @@ from unmask.lab.store import Store
 from unmask.lab.store.pieces import read_table
 from unmask.lab.store.shards import Shard
 from unmask.look.run import ends_of
-from unmask.methods.candidates import candidate, candidates, reference_of
+from unmask.methods import candidate, candidates, reference_of
 from unmask.models import Codec
 from unmask.tasks import DataDir, Example, find_task
 

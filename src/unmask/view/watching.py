@@ -62,7 +62,7 @@ def watching_search(job: PageWork) -> OnStep:
 
 def is_search(policy: Any) -> bool:
     """Whether a policy, or the one of this name, owns its loop."""
-    return isinstance(policy, Search) or (policy in METHODS and issubclass(METHODS[policy], Search))
+    return isinstance(policy, Search) or (policy in METHODS and issubclass(METHODS[policy].kind, Search))
 
 
 def tell_step(job: PageWork, traj: Trajectory, spell: Callable[[int], str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, State, Trajectory
 from unmask.engine import decode
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 from unmask.models import ExactDenoiser, JointDistribution
 
 NEEDS = Needs(divergence=True, attention=True)
@@ -24,7 +24,7 @@ class Watched(Policy):
     name: ClassVar[str] = "watched"
     needs = NEEDS
     past_steps = MEMORY
-    base: Policy = field(default_factory=Fixed)
+    base: Policy = field(default_factory=fixed_action)
     seen: list[tuple[Trajectory, Action]] = field(default_factory=list, compare=False)
 
     @property
@@ -42,7 +42,7 @@ class Watched(Policy):
 
 def states_of(denoiser, state, base=None, *, keys=None, **options) -> list[tuple[Trajectory, Action]]:
     """The trajectory (with its prediction) and the reference's action at every step of a decode."""
-    policy = Watched(base or Fixed())
+    policy = Watched(base or fixed_action())
     keys = keys or list(range(state.batch))
     decode(denoiser, policy, state, noise=Noise.of(keys), **options)
     return policy.seen

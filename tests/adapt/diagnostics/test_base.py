@@ -18,7 +18,7 @@ from unmask.adapt.diagnostics.context_transfer import received, supplied
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, select
 from unmask.engine import apply, decode
-from unmask.methods import Fixed, Revised
+from unmask.methods import fixed_action, with_remasking
 from unmask.models.checkpoints import load_checkpoint
 
 AXIS_FIELDS = {
@@ -226,15 +226,15 @@ def test_a_resumed_trajectory_reads_the_same(problem, kit):
 def test_revised_references_are_read_too(kit):
     """Re-masking makes P_t smaller than M_t, and puts positions without proposals into nobody's way."""
     denoiser, start = kit.exact_problem(seed=2, n=9, steps=8, rows=(0, 1, 2, 0), dependence=4.0)
-    history = kit.states_of(denoiser, start, Revised(Fixed(commit="none")))
-    remasked = 0
+    history = kit.states_of(denoiser, start, with_remasking(fixed_action(commitment="none")))
+    count = 0
     for traj, action in history[1:]:
-        remasked += int(traj.last.remasked_BL.sum())
+        count += int(traj.last.remasked_BL.sum())
         for diagnostic in kit.every_diagnostic():
             reading = diagnostic.read(traj, action)
             assert torch.equal(reading.signal_B.isnan(), reading.abstains_B)
             apply(traj.state, traj.current_prediction, reading.action).check()
-    assert remasked > 0
+    assert count > 0
 
 
 def test_works_on_a_network(kit, scaled, tmp_path):

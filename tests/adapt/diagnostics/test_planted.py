@@ -28,7 +28,7 @@ from unmask.adapt.diagnostics import (
 from unmask.axes import fraction
 from unmask.core import Needs, Noise, Policy, State
 from unmask.engine import decode
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 from unmask.models import ExactDenoiser, JointDistribution
 
 FRESH = 10_000
@@ -143,7 +143,7 @@ class Once(Policy):
     at: int
 
     def act(self, traj, look_ahead):
-        action = Fixed().act(traj, look_ahead)
+        action = fixed_action().act(traj, look_ahead)
         return self.diagnostic.read(traj, action).action if int(traj.state.step_B[0]) == self.at else action
 
 
@@ -164,7 +164,7 @@ class OneMore(Diagnostic):
 def saved(denoiser, diagnostic, at, steps=4):
     """By how much the proposal's schedule loses less than the reference's; None where they are the same."""
     losses, schedules = [], []
-    for policy in (Fixed(), Once(diagnostic, at)):
+    for policy in (fixed_action(), Once(diagnostic, at)):
         run = decode(denoiser, policy, start(denoiser, steps), noise=Noise.of([0]))
         tokens = run.steps[at].state.tokens_BL[0].tolist()
         evidence = {i: t for i, t in enumerate(tokens) if t != denoiser.mask_id}

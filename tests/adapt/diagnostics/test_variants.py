@@ -13,8 +13,7 @@ from unmask.adapt.diagnostics.region import transport_radius
 from unmask.axes import k_min, reveal_count
 from unmask.axes import score as rules
 from unmask.core import Needs, SamplingParams
-from unmask.methods import Dream
-from unmask.methods.candidates import written_out
+from unmask.methods import Dream, with_explicit_order
 
 VARIANTS = [kind for name, kind in DIAGNOSTICS.items() if ":" in name]
 CARDINALITY = [kind for kind in (CardinalityDiagnostic, *VARIANTS) if kind.axis == "cardinality"]
@@ -189,7 +188,7 @@ def test_a_diagnosed_mixture_needs_what_the_score_diagnostic_needs():
 def test_around_dreams_own_update(kit):
     """Its region is the very set that it reveals: written out, counts are of the whole answer."""
     denoiser, start = kit.exact_problem(seed=3, n=9, steps=5, dependence=3.0)
-    base = written_out(Dream())
+    base = with_explicit_order(Dream())
     for traj, action in kit.states_of(denoiser, start, base)[1:]:
         for kind in VARIANTS:
             reading = kind().read(traj, action)

@@ -25,14 +25,13 @@ from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, run_toget
 from unmask.lab.branch.engine import BucketRun
 from unmask.lab.branch.futures import FutureTable
 from unmask.lab.branch.stepper import FixedRows
-from unmask.methods import WINO, CoRe, Fixed, LLaDA, Revised
-from unmask.methods.candidates import CANDIDATES, Instead, candidates, reference_of
+from unmask.methods import WINO, Composed, CoRe, LLaDA, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 8, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.0, seed=0))
 MASK = MODEL.mask_id
-REFERENCE = Fixed()
+REFERENCE = fixed_action()
 OPERATOR = ReMDM("conf")
 
 
@@ -48,17 +47,17 @@ STARTS = [start(a, b, steps=N - PROMPT - a if b else 3, length=N - a) for a, b i
 def small(reference, *, commitment=True):
     """Candidates around any reference."""
     sets = {
-        "score": {"ref": reference, **{n: Instead(reference, alpha=n) for n in ("confidence", "margin", "uniform")}},
-        "region": {"ref": reference, "block:2": Instead(reference, region="block:2")},
-        "cardinality": {"ref": reference, "count:1": Instead(reference, kappa="count:1")},
+        "score": {"ref": reference, **{n: Composed(reference, score=n) for n in ("confidence", "margin", "uniform")}},
+        "region": {"ref": reference, "block:2": Composed(reference, region="block:2")},
+        "cardinality": {"ref": reference, "count:1": Composed(reference, cardinality="count:1")},
     }
     if commitment:
-        sets["commitment"] = {"ref": reference, "none": Revised(Instead(reference, commit="none"))}
+        sets["commitment"] = {"ref": reference, "none": with_remasking(Composed(reference, commitment="none"))}
     return sets
 
 
-def plan(reference=REFERENCE, sets=CANDIDATES, temperature=0.0, rollouts=3, states=4, operator=OPERATOR, **options):
-    return Plan(reference, sets, operator, rollouts, states, seed=0, temperature=temperature, **options)
+def plan(reference=REFERENCE, sets=None, temperature=0.0, rollouts=3, states=4, operator=OPERATOR, **options):
+    return Plan(reference, sets or candidates(), operator, rollouts, states, seed=0, temperature=temperature, **options)
 
 
 def digest(block: BranchResult) -> str:
@@ -66,8 +65,8 @@ def digest(block: BranchResult) -> str:
 
 
 DREAM = candidates("dream")
-HISTORY = Fixed(alpha="stability")
-STABLE_REVISED = Revised(Fixed(commit="none"), ReMDM("cap", eta=0.3))
+HISTORY = fixed_action(score="stability")
+STABLE_REVISED = with_remasking(fixed_action(commitment="none"), ReMDM("cap", eta=0.3))
 REGIMES = {
     "greedy": plan(),
     "drawn tokens": plan(temperature=0.7),
@@ -275,7 +274,7 @@ class TestSchedulingChangesNothing:
 
 
 @dataclass(frozen=True)
-class Once(Fixed):
+class Once(Composed):
     """A candidate's action at one step, the reference's at all others; written without the engine."""
 
     name: ClassVar[str] = "once"
@@ -311,8 +310,8 @@ class TestAgainstDecode:
         states = {(p.request.id, s.index): s for p in block.paths for s in p.sampled}
         for b in block.branches[:: 7 if temperature else 3]:
             one = starts[b.prompt]
-            after = REFERENCE if b.axis != "commitment" else Revised(REFERENCE, chosen.operator)
-            policy = Once(at=b.step, candidate=CANDIDATES[b.axis][b.candidate], after=after)
+            after = REFERENCE if b.axis != "commitment" else with_remasking(REFERENCE, chosen.operator)
+            policy = Once(at=b.step, candidate=candidates()[b.axis][b.candidate], after=after)
             begin = states[b.prompt, b.state].traj
             noise = Noise.of([row_key(0, one.key, stream(b.step, b.rollout))])
             end = decode(MODEL, policy, begin, noise=noise, sampling=SamplingParams(temperature=temperature))
@@ -321,7 +320,7 @@ class TestAgainstDecode:
     def test_the_reference_continues_its_own_run(self):
         block = run(MODEL, plan(), STARTS, EngineSettings(rows=16))
         ends = {path.request.id: tuple(path.end_L[slice(*path.request.answer)].tolist()) for path in block.paths}
-        references = [b for b in block.branches if next(iter(CANDIDATES[b.axis])) == b.candidate]
+        references = [b for b in block.branches if next(iter(candidates()[b.axis])) == b.candidate]
         assert references
         assert all(b.answer == ends[b.prompt] for b in references)
 
@@ -330,7 +329,7 @@ class TestAgainstDecode:
         block = run(MODEL, plan(temperature=1.5, rollouts=6), STARTS, EngineSettings(rows=16))
         by_axis = {}
         for b in block.branches:
-            if next(iter(CANDIDATES[b.axis])) == b.candidate:
+            if next(iter(candidates()[b.axis])) == b.candidate:
                 by_axis.setdefault((b.prompt, b.state, b.rollout), set()).add(b.answer)
         assert all(len(answers) == 1 for answers in by_axis.values())
         first = {r: answers for (p, s, r), answers in by_axis.items() if (p, s) == (STARTS[1].id, 0)}
@@ -383,10 +382,10 @@ def surest_one(masked, confidence, steps_left):
 
 class TestUtilities:
     SETS: ClassVar = {
-        "region": {"full": REFERENCE, "block:2": Fixed(region="block:2")},
+        "region": {"full": REFERENCE, "block:2": fixed_action(region="block:2")},
         "cardinality": {
             "schedule": REFERENCE,
-            **{name: Fixed(kappa=name) for name in ("count:1", "count:1:below", "count:2")},
+            **{name: fixed_action(cardinality=name) for name in ("count:1", "count:1:below", "count:2")},
         },
     }
     RULES: ClassVar = {
@@ -438,7 +437,7 @@ class TestRefusals:
 
     def test_policies_that_draw_without_saying_so(self):
         @dataclass(frozen=True)
-        class Sly(Fixed):
+        class Sly(Composed):
             def act(self, traj, look_ahead):
                 traj.uniform("order")
                 return super().act(traj, look_ahead)
@@ -448,7 +447,7 @@ class TestRefusals:
 
     def test_references_that_commit_on_their_own_way_alone(self):
         @dataclass(frozen=True)
-        class Fickle(Fixed):
+        class Fickle(Composed):
             """Commits while an even number of positions is masked, as there always is if it reveals two at a time."""
 
             def act(self, traj, look_ahead):
@@ -458,7 +457,7 @@ class TestRefusals:
 
         fickle = Fickle()
         sets = {
-            "cardinality": {"ref": fickle, "count:1:below": Instead(fickle, kappa="count:1:below")},
+            "cardinality": {"ref": fickle, "count:1:below": Composed(fickle, cardinality="count:1:below")},
             "commitment": {"ref": fickle},
         }
         with pytest.raises(ContractError, match=r"left a position revisable after a branch.*study commitment around"):

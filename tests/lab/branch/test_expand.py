@@ -12,14 +12,13 @@ from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, SamplingParams, Trajectory, row_key
 from unmask.engine import decode
 from unmask.lab.branch import EngineSettings, Plan, run, stream
-from unmask.methods import Fixed, Revised
-from unmask.methods.candidates import CANDIDATES, Instead, candidates, reference_of
+from unmask.methods import Composed, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 9, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))
 OPERATOR = ReMDM("rescale", eta=0.9)
-REVISES = Revised(Fixed(commit="none"), ReMDM("cap", eta=0.5))
+REVISES = with_remasking(fixed_action(commitment="none"), ReMDM("cap", eta=0.5))
 DIAGNOSED = {name: DIAGNOSTICS[name]() for name in ("score", "region", "cardinality", "commitment")}
 
 
@@ -48,13 +47,17 @@ def plan(reference, sets, temperature=0.0, diagnostics=None):
 
 DREAM = candidates("dream")
 REVISING = {
-    "score": {"ref": REVISES, "margin": Instead(REVISES, alpha="margin"), "uniform": Instead(REVISES, alpha="uniform")},
-    "region": {"ref": REVISES, "block:2": Instead(REVISES, region="block:2")},
-    "cardinality": {"ref": REVISES, "count:1": Instead(REVISES, kappa="count:1")},
+    "score": {
+        "ref": REVISES,
+        "margin": Composed(REVISES, score="margin"),
+        "uniform": Composed(REVISES, score="uniform"),
+    },
+    "region": {"ref": REVISES, "block:2": Composed(REVISES, region="block:2")},
+    "cardinality": {"ref": REVISES, "count:1": Composed(REVISES, cardinality="count:1")},
 }
 REGIMES = {
-    "greedy": plan(Fixed(), CANDIDATES, diagnostics=DIAGNOSED),
-    "drawn tokens": plan(Fixed(), CANDIDATES, 0.8, DIAGNOSED),
+    "greedy": plan(fixed_action(), candidates(), diagnostics=DIAGNOSED),
+    "drawn tokens": plan(fixed_action(), candidates(), 0.8, DIAGNOSED),
     "dream": plan(reference_of(DREAM), DREAM),
     "a reference that revises": plan(REVISES, REVISING),
 }

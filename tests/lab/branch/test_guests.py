@@ -23,21 +23,22 @@ from unmask.methods import (
     P2,
     VSB,
     WINO,
+    Composed,
     CoRe,
     Dream,
-    Fixed,
     InfoGain,
     LLaDA,
     ReMDMLLaDA,
     ReMDMSampler,
     Swordsman,
+    candidates,
+    fixed_action,
 )
-from unmask.methods.candidates import CANDIDATES
 from unmask.models import ExactDenoiser
 
 
 @dataclass(frozen=True)
-class Remembers(Fixed):
+class Remembers(Composed):
     """Reveals as many as steps lie behind it, in each of which it finds nobody's notes."""
 
     name: ClassVar[str] = "remembers"
@@ -45,11 +46,11 @@ class Remembers(Fixed):
 
     def act(self, traj, look_ahead):
         assert not any(step.action.notes for step in traj.steps)
-        return Fixed(kappa=f"count:{max(len(traj.steps), 1)}").act(traj, look_ahead)
+        return fixed_action(cardinality=f"count:{max(len(traj.steps), 1)}").act(traj, look_ahead)
 
 
 @dataclass(frozen=True)
-class TakesTurns(Fixed):
+class TakesTurns(Composed):
     """By its own note the leftmost position or the surest two; `count` is what it begins with."""
 
     name: ClassVar[str] = "turns"
@@ -58,7 +59,10 @@ class TakesTurns(Fixed):
 
     def act(self, traj, look_ahead):
         turn_B = traj.notes.get("turn_B", torch.full_like(traj.state.step_B, self.count)) + 1
-        left, sure = Fixed(region="window:1").act(traj, look_ahead), Fixed(kappa="count:2").act(traj, look_ahead)
+        left, sure = (
+            fixed_action(region="window:1").act(traj, look_ahead),
+            fixed_action(cardinality="count:2").act(traj, look_ahead),
+        )
         return replace(choose(turn_B % 2 == 1, left, sure), notes={"turn_B": turn_B})
 
 
@@ -79,10 +83,10 @@ GUESTS = {
     "p2": P2(),
     "remembers": Remembers(),
 }
-LEAVES = Fixed(region="block:2", commit="none")
+LEAVES = fixed_action(region="block:2", commitment="none")
 """A reference that commits nothing, so that methods which re-mask find something to."""
 REFERENCES = {
-    "llada": Fixed(),
+    "llada": fixed_action(),
     "leaves all open": LEAVES,
     "dream": Dream(),
     "klass": KLASS(window=1, threshold=0.5, epsilon=0.5),
@@ -181,9 +185,9 @@ class TestMergingChangesNothing:
 
     def test_beside_the_four_axes(self):
         """Nothing that stands on another axis changes, and what both name is done once."""
-        sets = {axis: CANDIDATES[axis] for axis in CANDIDATES}
-        guests = {"info-gain": GUESTS["info-gain"], "margin": Fixed(alpha="margin"), "wino": GUESTS["wino"]}
-        chosen = plan(Fixed(), guests=guests, sets=sets)
+        sets = {axis: candidates()[axis] for axis in candidates()}
+        guests = {"info-gain": GUESTS["info-gain"], "margin": fixed_action(score="margin"), "wino": GUESTS["wino"]}
+        chosen = plan(fixed_action(), guests=guests, sets=sets)
         merged = run(MODEL, chosen, STARTS, EngineSettings(rows=16))
         naive = run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=False))
         assert merged.branches == naive.branches
@@ -211,7 +215,7 @@ class TestMergingChangesNothing:
             "vsb": VSB(window=4, least=2),
             "klass": KLASS(window=1, threshold=0.0),
         }
-        chosen = plan(Fixed(), states=2, rollouts=1, guests=guests)
+        chosen = plan(fixed_action(), states=2, rollouts=1, guests=guests)
         whole = run(model.denoiser, chosen, requests, EngineSettings(rows=4))
         naive = run(model.denoiser, chosen, requests, EngineSettings(rows=4, live=7, merge=False))
         assert whole.branches == naive.branches
@@ -226,7 +230,7 @@ class TestShapes:
         [EngineSettings(rows=1), EngineSettings(rows=5, live=7, waiting=1), EngineSettings(rows=64, bucket=64)],
     )
     def test_rows_bucket_and_waiting_change_nothing(self, settings):
-        assert run(MODEL, plan(Fixed()), STARTS, settings).branches == merged_block("llada", 0.0).branches
+        assert run(MODEL, plan(fixed_action()), STARTS, settings).branches == merged_block("llada", 0.0).branches
 
     def test_order_and_company_change_nothing(self):
         whole = merged_block("leaves all open", 4.0).branches
@@ -245,7 +249,7 @@ class TestShapes:
 
         monkeypatch.setattr(ExactDenoiser, "__call__", watched)
         guests = {name: GUESTS[name] for name in ("wino", "vsb", "info-gain", "core")}
-        block = run(MODEL, plan(Fixed(), guests=guests), STARTS, EngineSettings(rows=7))
+        block = run(MODEL, plan(fixed_action(), guests=guests), STARTS, EngineSettings(rows=7))
         assert set(shapes) == {(7, 32), (7, 64)}
         # Dummies are counted: passes are those that the denoiser saw.
         assert block.report.calls == len(shapes)
@@ -259,28 +263,30 @@ class TestRefusals:
             name = "beam"
 
         with pytest.raises(ConfigError, match=r"a search owns its loop"):
-            plan(Fixed(), guests={"beam": Beam()})
+            plan(fixed_action(), guests={"beam": Beam()})
 
     def test_a_planner_that_is_not_there(self):
         with pytest.raises(ConfigError, match="asks a planner"):
-            run(MODEL, plan(Fixed(), guests={"p2": P2(planner=True)}), STARTS[:1], EngineSettings(rows=4))
+            run(MODEL, plan(fixed_action(), guests={"p2": P2(planner=True)}), STARTS[:1], EngineSettings(rows=4))
 
     def test_what_a_method_refuses_is_refused_before_the_first_forward(self, monkeypatch):
         monkeypatch.setattr(ExactDenoiser, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
         with pytest.raises(ConfigError, match="divisor of the 6 new tokens"):
-            run(MODEL, plan(Fixed(), guests={"llada": LLaDA(block_length=4)}), STARTS[:1], EngineSettings(rows=4))
+            run(
+                MODEL, plan(fixed_action(), guests={"llada": LLaDA(block_length=4)}), STARTS[:1], EngineSettings(rows=4)
+            )
 
     def test_methods_that_look_ahead_or_draw_without_saying_so(self):
         @dataclass(frozen=True)
-        class Sly(Fixed):
+        class Sly(Composed):
             def act(self, traj, look_ahead):
                 look_ahead.predict(traj.state, torch.arange(traj.state.batch))
                 return super().act(traj, look_ahead)
 
         with pytest.raises(ContractError, match="without saying so"):
-            run(MODEL, plan(Fixed(), guests={"sly": Sly()}), STARTS[:1], EngineSettings(rows=4))
+            run(MODEL, plan(fixed_action(), guests={"sly": Sly()}), STARTS[:1], EngineSettings(rows=4))
 
     def test_looking_ahead_is_for_the_policy_axis(self):
-        sets = {"score": {"ref": Fixed(), "core": GUESTS["core"]}}
+        sets = {"score": {"ref": fixed_action(), "core": GUESTS["core"]}}
         with pytest.raises(ConfigError, match="look ahead"):
-            run(MODEL, plan(Fixed(), guests={}, sets=sets), STARTS[1:2], EngineSettings(rows=4))
+            run(MODEL, plan(fixed_action(), guests={}, sets=sets), STARTS[1:2], EngineSettings(rows=4))

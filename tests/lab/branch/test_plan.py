@@ -9,14 +9,13 @@ from unmask.adapt.diagnostics import CardinalityDiagnostic, RegionDiagnostic, Sc
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, stream
-from unmask.methods import Fixed, Revised
-from unmask.methods.candidates import CANDIDATES
+from unmask.methods import candidates, fixed_action, with_remasking
 
-REFERENCE = Fixed()
+REFERENCE = fixed_action()
 
 
 def plan(**options):
-    settings = {"reference": REFERENCE, "candidates": CANDIDATES, "operator": ReMDM("conf")}
+    settings = {"reference": REFERENCE, "candidates": candidates(), "operator": ReMDM("conf")}
     return Plan(**(settings | {"rollouts": 3, "states": 4, "seed": 0} | options))
 
 
@@ -35,7 +34,7 @@ def by_name(*diagnostics):
     [
         {"rollouts": 0},
         {"candidates": {}},
-        {"candidates": {"score": {"margin": Fixed(alpha="margin")}}},
+        {"candidates": {"score": {"margin": fixed_action(score="margin")}}},
         {"diagnostics": {"region": NarrowRegion()}},
         {"diagnostics": {"region": ScoreDiagnostic()}},
     ],
@@ -56,26 +55,26 @@ def test_impossible_settings(bad):
 def test_alternatives_are_the_candidates_and_then_the_proposals_of_each_axis():
     chosen = plan(diagnostics=by_name(NarrowRegion(), CardinalityDiagnostic(), RegionDiagnostic()))
     assert list(chosen.proposals) == ["narrow region", "region", "cardinality"]
-    for axis, named in CANDIDATES.items():
+    for axis, named in candidates().items():
         there = [one for one in chosen.alternatives if one.axis == axis]
         proposing = [name for name, proposed in chosen.proposals.items() if proposed.diagnostic.axis == axis]
         assert [one.candidate for one in there] == [*named, *(PROPOSAL for _ in proposing)]
         assert [one.diagnostic for one in there] == [*("" for _ in named), *proposing]
         assert all(one.policy == named[one.candidate] for one in there if not one.diagnostic)
         assert all(one.policy == chosen.proposals[one.diagnostic] for one in there if one.diagnostic)
-    assert list(dict.fromkeys(one.axis for one in chosen.alternatives)) == list(CANDIDATES)
+    assert list(dict.fromkeys(one.axis for one in chosen.alternatives)) == list(candidates())
 
 
 def test_the_operator_continues_on_revising_axes_alone():
-    for axis in CANDIDATES:
+    for axis in candidates():
         after = plan().continuation(axis)
         if AXES[axis].revises:
-            assert after.policy == Revised(REFERENCE, ReMDM("conf"))
+            assert after.policy == with_remasking(REFERENCE, ReMDM("conf"))
             assert after.settled == REFERENCE
         else:
             assert (after.policy, after.settled) == (REFERENCE, None)
-    history = Fixed(alpha="stability")
-    sets = {axis: {"ref": history} for axis in CANDIDATES}
+    history = fixed_action(score="stability")
+    sets = {axis: {"ref": history} for axis in candidates()}
     assert all(plan(reference=history, candidates=sets).continuation(axis).settled is None for axis in sets)
 
 

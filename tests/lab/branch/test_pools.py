@@ -5,7 +5,7 @@ import torch
 from unmask.core import Noise, State, Trajectory
 from unmask.lab.branch import Continuation
 from unmask.lab.branch.pools import Future, RowPool, RunningRows, selected
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 
 
 def rows(first: int, n: int) -> Trajectory:
@@ -24,7 +24,7 @@ def waiting(first: int, n: int) -> RunningRows:
 
 
 def pool_of(*sizes: int) -> RowPool:
-    pool = RowPool(0, Continuation(Fixed()))
+    pool = RowPool(0, Continuation(fixed_action()))
     first = 0
     for n in sizes:
         pool.add(waiting(first, n))

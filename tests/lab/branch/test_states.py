@@ -7,8 +7,7 @@ from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.lab.branch import EngineSettings, Plan, run, spaced
 from unmask.lab.branch.states import joined
-from unmask.methods import Fixed
-from unmask.methods.candidates import CANDIDATES
+from unmask.methods import candidates, fixed_action
 from unmask.models import ExactDenoiser, JointDistribution
 
 
@@ -27,7 +26,7 @@ def sampled(*names):
         for at, steps in enumerate((3, 5, 5))
     ]
     diagnostics = {name: DIAGNOSTICS[name]() for name in names}
-    plan = Plan(Fixed(), CANDIDATES, ReMDM("conf"), rollouts=1, states=3, seed=0, diagnostics=diagnostics)
+    plan = Plan(fixed_action(), candidates(), ReMDM("conf"), rollouts=1, states=3, seed=0, diagnostics=diagnostics)
     block = run(model, plan, starts, EngineSettings(rows=4))
     return [one for path in block.paths for one in path.sampled]
 

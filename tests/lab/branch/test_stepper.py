@@ -17,8 +17,7 @@ from unmask.core import ModelInput, Needs, SamplingParams
 from unmask.engine import decode, decode_one_step
 from unmask.lab.branch import BranchResult, EngineSettings, Plan, run
 from unmask.lab.branch.stepper import FixedRows
-from unmask.methods import KLASS, VSB, WINO, CoRe, Fixed, InfoGain, LLaDA, ReMDMLLaDA
-from unmask.methods.candidates import CANDIDATES, Instead
+from unmask.methods import KLASS, VSB, WINO, Composed, CoRe, InfoGain, LLaDA, ReMDMLLaDA, candidates, fixed_action
 from unmask.models import ExactDenoiser
 
 CORE = CoRe(revise_every=1, tail=0, window=(0.0, 1.0), replacement=0.0)
@@ -33,7 +32,7 @@ REFERENCES = {
 
 
 @dataclass(frozen=True)
-class Rereads(Fixed):
+class Rereads(Composed):
     """Asks about revealed tokens too, and reveals two where its last step has done so."""
 
     name: ClassVar[str] = "rereads"
@@ -43,7 +42,7 @@ class Rereads(Fixed):
         return ModelInput.of(traj.state, Needs(revealed=True))
 
     def act(self, traj, look_ahead):
-        one, two = (Fixed(kappa=f"count:{n}").act(traj, look_ahead) for n in (1, 2))
+        one, two = (fixed_action(cardinality=f"count:{n}").act(traj, look_ahead) for n in (1, 2))
         if traj.last is None:
             return one
         return choose((traj.last.prediction.wanted_BN & ~traj.last.state.masked_BL).any(-1), two, one)
@@ -124,7 +123,10 @@ class TestAgainstDecode:
 
     def test_what_the_last_step_saw_is_its_own_view_or_a_candidates_canvas(self):
         """A candidate that does the very same leaves another record, so the two are not one future."""
-        reference, guests = Rereads(), {"one": Fixed(kappa="count:1"), "two": Fixed(kappa="count:2")}
+        reference, guests = (
+            Rereads(),
+            {"one": fixed_action(cardinality="count:1"), "two": fixed_action(cardinality="count:2")},
+        )
         chosen = plan(reference, 4.0, guests=guests, states=4)
         block = run(MODEL, chosen, STARTS, EngineSettings(rows=8))
         assert block.branches == run(MODEL, chosen, STARTS, EngineSettings(rows=8, merge=False)).branches
@@ -253,7 +255,7 @@ class TestRefusals:
     def test_around_the_four_axes(self, name, monkeypatch):
         monkeypatch.setattr(ExactDenoiser, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
         reference = REFERENCES[name]
-        sets = {axis: {"own": reference, "other": Instead(reference, alpha="margin")} for axis in CANDIDATES}
+        sets = {axis: {"own": reference, "other": Composed(reference, score="margin")} for axis in candidates()}
         chosen = Plan(reference, {**sets, POLICY: {"own": reference}}, ReMDM("conf"), 1, 1, seed=0)
         with pytest.raises(ConfigError, match="study whole methods alone"):
             run(MODEL, chosen, STARTS, EngineSettings(rows=4))
@@ -273,7 +275,7 @@ class TestRefusals:
             def needs(self):
                 return replace(super().needs, divergence=True)
 
-        class Remembers(Fixed):
+        class Remembers(Composed):
             past_steps = -1
 
         for reference in (Compares(), Remembers()):

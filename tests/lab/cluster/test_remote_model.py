@@ -14,7 +14,7 @@ from unmask.api.load import load
 from unmask.base.errors import ConfigError
 from unmask.lab.cluster import Ray
 from unmask.lab.cluster.remote_model import in_batches, merged
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 
 PROMPTS = [f"What is {n} plus {37 * n}?{' Say it.' * (n % 3)}" for n in range(12)]
 SHORT = {"max_new_tokens": 8, "steps": 4}
@@ -79,7 +79,7 @@ def remote():
 class TestOnWorkers:
     def test_is_what_one_process_gives(self, mini, remote):
         """Two batches of three, of other shapes than all twelve at once: both ways are looked at."""
-        out = remote.generate(PROMPTS, batch=3, **SHORT)
+        out = remote.generate(PROMPTS, batch_size=3, **SHORT)
         parts = [[PROMPTS[at] for at in group] for group in in_batches(PROMPTS, 3)]
         same = merged([mini.generate(part, **SHORT) for part in parts], in_batches(PROMPTS, 3))
         assert out.to_json() == same.to_json()
@@ -91,18 +91,18 @@ class TestOnWorkers:
 
     def test_random_numbers_and_samples(self, mini, remote):
         options = {**SHORT, "temperature": 0.7, "samples": 2, "seed": 3, "record": False}
-        out = remote.generate(PROMPTS[:5], batch=4, **options)
+        out = remote.generate(PROMPTS[:5], batch_size=4, **options)
         assert out.to_json() == mini.generate(PROMPTS[:5], **options).to_json()
         assert out.trajectory.steps == ()
 
     def test_infilling_and_the_prompt_nobody_gave(self, mini, remote):
         texts = ["[MASK] + 2 = 4", "1 + 1 = [MASK][MASK]"]
-        assert remote.infill(texts, batch=1, record=False).tokens == mini.infill(texts).tokens
+        assert remote.infill(texts, batch_size=1, record=False).tokens == mini.infill(texts).tokens
         out, one = remote.generate(**SHORT), mini.generate(**SHORT)
         assert out.to_json() == one.to_json()
 
     def test_a_policy_object(self, mini, remote):
-        policy = Fixed(kappa="count:2")
+        policy = fixed_action(cardinality="count:2")
         assert remote.generate(PROMPTS[:2], policy=policy, **SHORT).tokens == (
             mini.generate(PROMPTS[:2], policy=policy, **SHORT).tokens
         )
@@ -113,7 +113,7 @@ class TestOnWorkers:
         victims = {future.result() for future in waiting}
         lost, outcome = pool.lost, []
         options = {"max_new_tokens": 16, "steps": 16, "record": False}
-        thread = threading.Thread(target=lambda: outcome.append(remote.generate(PROMPTS, batch=1, **options)))
+        thread = threading.Thread(target=lambda: outcome.append(remote.generate(PROMPTS, batch_size=1, **options)))
         thread.start()
         while not pool.now().busy:
             time.sleep(0.01)
@@ -128,9 +128,9 @@ class TestOnWorkers:
             ({"steps": 0}, "steps of row 0 is 0"),
             ({"policy": "lada"}, "did you mean llada"),
             ({"tempreature": 1}, "temperature"),
-            ({"batch": 0}, "batch is 0; allowed: 1 or more rows"),
+            ({"batch_size": 0}, "batch_size is 0; allowed: 1 or more rows"),
             ({"on_step": print}, "on_step is given, but the steps are taken by workers"),
-            ({"samples": "2"}, "a whole number"),
+            ({"samples": "2"}, "samples is '2'"),
         ],
     )
     def test_what_is_wrong_is_said_as_in_one_process(self, remote, options, words):
@@ -144,7 +144,7 @@ class TestOnWorkers:
     def test_what_a_cluster_does_not_do(self, remote):
         with pytest.raises(ConfigError, match="branch continues one row"):
             remote.branch(None, step=1)
-        with pytest.raises(ConfigError, match="score is not spread"):
+        with pytest.raises(ConfigError, match="log_likelihood is not spread"):
             remote.log_likelihood("a")
 
     def test_a_model_that_is_none(self, remote):
@@ -159,8 +159,8 @@ class TestOnWorkers:
             model.generate("a")
 
 
-def test_where_is_a_value_of_ours():
-    with pytest.raises(ConfigError, match="where is 'ray'; allowed: a Ray"):
+def test_a_cluster_is_a_value_of_ours():
+    with pytest.raises(ConfigError, match="cluster is 'ray'; allowed: a Ray"):
         unmask.load("mini", cluster="ray")
 
 

@@ -21,7 +21,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 
 
 def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):
@@ -99,7 +99,7 @@ def test_states_reload_and_go_on(tiny_run, tiny_load):
         if traj.steps:
             before, revealed = traj.last.state, traj.last.revealed_BL
             assert torch.equal(before.tokens_BL[~revealed], traj.state.tokens_BL[~revealed])
-        end = decode(model.denoiser, Fixed(), traj)
+        end = decode(model.denoiser, fixed_action(), traj)
         length = int(end.state.length_B[0])
         canvas = end.state.tokens_BL[0, :length][~end.state.fixed_BL[0, :length]]
         assert model.codec.answer(canvas.tolist()).encode("utf-8", "replace").decode() == answers[row["prompt"]]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.tiny_studies import table
-from unmask.base.errors import ConfigError
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import summarise
 from unmask.lab.run import judging
@@ -15,9 +15,9 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 from unmask.report import compare as report
-from unmask.tasks import find_task
+from unmask.tasks import Example, Scorer, code_answers, find_task
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,16 @@ def test_without_an_evaluator_there_is_no_utility(members, monkeypatch):
     assert bad[1] == "jsonschema is not installed"
 
 
+def test_a_misspelt_sandbox_is_refused_and_no_utility(monkeypatch):
+    """NaN would say that nobody could tell, of every answer alike."""
+    monkeypatch.setenv("UNMASK_SANDBOX", "of")
+    constraints = {"prompt": "def f():\n", "entry_point": "f", "test": "def check(candidate): pass\n"}
+    scorer = Scorer("test pass", code_answers.score_program, code_answers.score_programs)
+    example = Example("Write f.", "    return 1\n", ("",), constraints, 1, scorer=scorer)
+    with pytest.raises(UnknownName, match=r"UNMASK_SANDBOX.*'of'.*off"):
+        judging.scores([("    return 1\n", example)], None)
+
+
 def test_a_verdict_without_a_utility_is_none(members, monkeypatch):
     unknown = SimpleNamespace(utility=None, reason="timed out")
     monkeypatch.setattr(judging, "score_all", lambda pairs, jobs: [unknown for _ in pairs])
@@ -123,7 +133,7 @@ def raising(tiny_model, shared):
 
 @pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n", "x\0y"])
 def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
-    policies = {"reference": Fixed(), "in order": Fixed(region="window:1", kappa="count:1")}
+    policies = {"reference": fixed_action(), "in order": fixed_action(region="window:1", cardinality="count:1")}
     evaluation = evaluate(
         raising(text),
         ["humaneval"],

@@ -12,7 +12,7 @@ from unmask.engine import decode
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
-from unmask.methods import Fixed, LLaDA
+from unmask.methods import LLaDA, fixed_action
 
 PART = "step"
 LLADA, SAMPLED, WATCHED = "llada", "llada, sampled", "llada, watched"
@@ -71,7 +71,7 @@ def policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
     """LLaDA's, the fixed action, and the four diagnostics around it behind gates that never open."""
     shut = Lookup((), (0.0,), None)
     diagnostics = tuple(kind() for kind in PAPER_DIAGNOSTICS)
-    fixed = Fixed()
+    fixed = fixed_action()
     return LLaDA(subject.canvas.block), fixed, JointPolicy(fixed, diagnostics, (shut,) * len(diagnostics))
 
 

@@ -8,7 +8,7 @@ from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
 from unmask.lab.branch import BranchCost, EngineSettings, Plan, run
-from unmask.methods.candidates import candidates, reference_of
+from unmask.methods import candidates, reference_of
 
 PART = "study"
 STEADY, ENGINE = "network alone", "branch engine"

@@ -11,7 +11,7 @@ from unmask.api import Request
 from unmask.core import Needs, Noise, Policy, row_key
 from unmask.lab.branch.plan import Plan, stream
 from unmask.lab.branch.states import ReferenceRun, Sampled
-from unmask.methods.revised import own_view
+from unmask.methods import has_own_input
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ class Bucket:
         """Those of the alternatives, each once: the reference is a candidate of every axis."""
         self.actor_of = [number_of(Actor(one.policy, plan.is_guest(one)), self.actors) for one in self.alternatives]
         """Index into `actors` of every alternative."""
-        readers = [one.policy for one in self.actors if not (one.guest and own_view(one.policy))]
+        readers = [one.policy for one in self.actors if not (one.guest and has_own_input(one.policy))]
         needs = needs_of(readers)
-        self.needs = replace(needs, shadows=False) if own_view(plan.reference) else needs
+        self.needs = replace(needs, shadows=False) if has_own_input(plan.reference) else needs
         """The first forward at a state serves every alternative that reads the canvas, and is what the record of a
         candidate's step shows the reference."""
         self.recalled = _recalled([one.policy for one in self.actors])

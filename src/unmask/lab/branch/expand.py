@@ -19,7 +19,7 @@ from unmask.lab.branch.pools import selected
 from unmask.lab.branch.readings import StoredReading, Taken, diagnose
 from unmask.lab.branch.states import joined
 from unmask.lab.branch.stepper import OwnStep, Stepper, check_plain, moved_on
-from unmask.methods.revised import own_view
+from unmask.methods import has_own_input
 
 
 class Expander:
@@ -134,7 +134,7 @@ class Expander:
         after = self.bucket.continuations[self.bucket.alternatives[alternative].axis]
         actor = self.bucket.actors[self.bucket.actor_of[alternative]]
         # Where the reference read a view of its own, its record says other things than a candidate's of the same step.
-        name = actor.policy.name if own_view(actor.policy) and not actor.guest else "candidate"
+        name = actor.policy.name if has_own_input(actor.policy) and not actor.guest else "candidate"
         step = step._replace(action=plain_action(step.action, change))
         for continuation, rows in self._continuations(after, change.state):
             policy = continuation.policy

@@ -11,7 +11,7 @@ from dataclasses import replace
 from unmask.core import ALL, Policy, Trajectory
 from unmask.lab.branch.bucket import Actor
 from unmask.lab.branch.stepper import OwnStep, StepCost, Stepper, acts_whole
-from unmask.methods.revised import own_view
+from unmask.methods import has_own_input
 
 
 def own_step(stepper: Stepper, actor: Actor, seen: Trajectory) -> OwnStep:
@@ -23,7 +23,7 @@ def own_step(stepper: Stepper, actor: Actor, seen: Trajectory) -> OwnStep:
         return step._replace(prediction=seen.current_prediction, action=replace(step.action, notes=dict(seen.notes)))
     if acts_whole(policy):
         step = stepper.whole_step(seen, policy)
-        return step if own_view(policy) else step._replace(prediction=seen.current_prediction)
+        return step if has_own_input(policy) else step._replace(prediction=seen.current_prediction)
     return OwnStep(seen.current_prediction, *stepper.act(seen, policy), (StepCost(),) * seen.state.batch)
 
 

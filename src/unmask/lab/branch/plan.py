@@ -11,8 +11,7 @@ from unmask.adapt.diagnostics import Diagnostic
 from unmask.axes import POLICY, ReMDM, revises
 from unmask.base.errors import require
 from unmask.core import Policy
-from unmask.methods import Revised
-from unmask.methods.candidates import Sets, check_continues
+from unmask.methods import CandidateSets, check_reference, with_remasking
 
 PROPOSAL = "proposal"
 """The candidate's name under which a diagnostic's own action is branched; the diagnostic's name tells several apart."""
@@ -70,7 +69,7 @@ class Plan:
     """What is tried at every state, and what follows."""
 
     reference: Policy
-    candidates: Sets
+    candidates: CandidateSets
     """By axis and name; the first of every axis is the reference."""
     operator: ReMDM
     """Re-opens what candidates on a revising axis leave revisable."""
@@ -100,7 +99,7 @@ class Plan:
                 require(ok, f"candidate {name!r} of {axis}", policy, "a policy", "a search owns its loop: drop it")
         require(bool(self.candidates), "axes", [], "one or more", "name an axis")
         if self.whole:
-            check_continues(self.reference, whole=True)
+            check_reference(self.reference, whole=True)
 
     @property
     def whole(self) -> bool:
@@ -112,7 +111,7 @@ class Plan:
         if not revises(axis):
             return Continuation(self.reference)
         settled = self.reference if self.reference.past_steps == 0 else None
-        return Continuation(Revised(self.reference, self.operator), settled)
+        return Continuation(with_remasking(self.reference, self.operator), settled)
 
     def is_guest(self, one: Alternative) -> bool:
         """Whether a whole method acts there once, on the reference's past; the reference goes on with its own."""

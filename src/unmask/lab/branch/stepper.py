@@ -33,7 +33,7 @@ from unmask.engine import (
     raise_faults,
     recompute_last_step,
 )
-from unmask.methods.revised import own_view
+from unmask.methods import has_own_input
 from unmask.models import pad_input
 
 SLOTS = 32
@@ -68,7 +68,7 @@ class OwnStep(NamedTuple):
 
 def acts_whole(policy: Policy) -> bool:
     """Whether a step of it takes more than one forward of the plain canvas."""
-    return policy.looks_ahead or own_view(policy)
+    return policy.looks_ahead or has_own_input(policy)
 
 
 def check_plain(policy: Policy, traj: Trajectory) -> None:
@@ -175,7 +175,7 @@ class Stepper:
         looks, canvas_B = LookCache(self.settings), traj.state.valid_BL.sum(-1)
         looks.begin(traj.rows_B)
         own = looks.cost
-        if traj.prediction is None or own_view(policy):
+        if traj.prediction is None or has_own_input(policy):
             inputs = policy.model_input(hide_noise(traj, policy))
             traj, own = predict(self.settings, traj, inputs, needs or policy.needs)
         action, change = decide(self.settings, policy, traj, looks if policy.looks_ahead else None)

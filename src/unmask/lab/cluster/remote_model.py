@@ -22,8 +22,8 @@ from unmask.lab.cluster.stand_in import stand_in
 from unmask.lab.cluster.where import Ray
 from unmask.models import Prompt
 
-BATCH = 32
-"""Rows that a worker decodes together, when nobody says."""
+BATCH_SIZE = 32
+"""Rows that a worker decodes together, where no number is given."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class RemoteModel:
 
     def __init__(self, cluster: Ray, load: Callable[[ModelName], Model], name: ModelName):
         """Connect, start workers and have the model loaded by one of them: what is wrong with it is heard now."""
-        require(isinstance(cluster, Ray), "where", cluster, "a Ray(...), or None for this process", "e.g. where=Ray()")
+        require(
+            isinstance(cluster, Ray), "cluster", cluster, "a Ray(...), or None for this process", "e.g. cluster=Ray()"
+        )
         self.loader = LoadOne(load, name)
         """Whoever has workers of its own loads the same model."""
         with ExitStack() as stack:
@@ -83,42 +85,44 @@ class RemoteModel:
         return self.here.fingerprint
 
     def generate(
-        self, prompt: Prompt | Sequence[Prompt] | None = None, *, batch: int = BATCH, **options: Any
+        self, prompt: Prompt | Sequence[Prompt] | None = None, *, batch_size: int = BATCH_SIZE, **options: Any
     ) -> Generation:
-        """`Model.generate` with the same options, `batch` rows of similar length at a time on each worker."""
+        """`Model.generate` with the same options, `batch_size` rows of similar length at a time on each worker."""
         given: Any = self.here.default_prompt if prompt is None else prompt
         prompts = check_prompts(given)
-        return self._decoded("generate", prompts, batch, options, default_prompt=prompt is None)
+        return self._decoded("generate", prompts, batch_size, options, default_prompt=prompt is None)
 
-    def infill(self, text: str | Sequence[str], *, batch: int = BATCH, **options: Any) -> Generation:
+    def infill(self, text: str | Sequence[str], *, batch_size: int = BATCH_SIZE, **options: Any) -> Generation:
         """`Model.infill` with the same options, in the same way."""
-        return self._decoded("infill", check_texts("text", text), batch, options, default_prompt=False)
+        return self._decoded("infill", check_texts("text", text), batch_size, options, default_prompt=False)
 
     def branch(self, *given: Any, **options: Any) -> NoReturn:
         """One row is no work for many: refused."""
         raise ConfigError(
-            "branch continues one row; allowed: generate and infill on a cluster; unmask.load(...) without where= "
+            "branch continues one row; allowed: generate and infill on a cluster; unmask.load(...) without cluster= "
             "branches from what this model returned"
         )
 
     def log_likelihood(self, *given: Any, **options: Any) -> NoReturn:
         """Refused."""
         raise ConfigError(
-            "score is not spread over workers; allowed: generate and infill on a cluster; load the model without where="
+            "log_likelihood is not spread over workers; allowed: generate and infill on a cluster; load the model "
+            "without cluster="
         )
 
     def _decoded(
-        self, task: str, prompts: Sequence[Any], batch: int, options: Mapping[str, Any], *, default_prompt: bool
+        self, task: str, prompts: Sequence[Any], batch_size: int, options: Mapping[str, Any], *, default_prompt: bool
     ) -> Generation:
         require(self.close.alive, "the model", "closed", "one whose workers are there", "load it again")
-        require(fits(batch, int) and batch >= 1, "batch", batch, "1 or more rows", "decode at least one at a time")
+        ok = fits(batch_size, int) and batch_size >= 1
+        require(ok, "batch_size", batch_size, "1 or more rows", "decode at least one at a time")
         check_options(task, options)
         asked = DecodeOptions(**options)
         if asked.on_step is not None:
             raise ConfigError(
                 "on_step is given, but the steps are taken by workers; allowed: None on a cluster; leave it out"
             )
-        groups = in_batches(prompts, max(1, batch // asked.samples))
+        groups = in_batches(prompts, max(1, batch_size // asked.samples))
         parcel = packed((task, dict(options)))
         calls = [(parcel, None if default_prompt else [prompts[at] for at in group]) for group in groups]
         parts = list(self.workers.in_order(_decode, calls, what=task))

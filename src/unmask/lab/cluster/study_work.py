@@ -20,7 +20,7 @@ from unmask.lab.run.site import PlannedWork, planned_work
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.study import Study
 from unmask.lab.study_models import REFERENCES, ModelSpec
-from unmask.methods.candidates import around, candidates, reference_of
+from unmask.methods import candidates, reference_of, register_reference
 from unmask.tasks import Example
 
 
@@ -45,7 +45,7 @@ class CarriedStudy:
         """The study, in a process that has not read its file; refused where it is another one here."""
         for name, policy in self.references.items():
             # Who read the file has checked what it may be.
-            _check_same("the reference", name, around(policy, whole=True))
+            _check_same("the reference", name, register_reference(policy, whole=True))
         _check_same("the study", self.fingerprint, fingerprint(self.study.config))
         return self.study
 

@@ -48,7 +48,7 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Unit
 from unmask.lab.study import ROLES, Study
 from unmask.lab.study_models import ModelSpec
-from unmask.methods import Revised
+from unmask.methods import Composed, with_remasking
 from unmask.stats import Calibration, NotEnough, choose_fixed
 
 
@@ -439,7 +439,7 @@ def _gated(arms: Arms, arm: str, row: DecodedRow) -> DecodeLine:
 
 def _joint_fixed(joint: Policy, arms: Sequence[Arms]) -> Policy:
     """The joint arm with all gates shut; the operator stays only where something is left revisable."""
-    inner = joint.base if isinstance(joint, Revised) else joint
+    inner = joint.base if isinstance(joint, Composed) else joint
     assert isinstance(inner, JointPolicy)
     revises = any(AXES[one.axis].revises and one.calibration.fixed.action != one.calibration.reference for one in arms)
-    return Revised(inner.fixed, joint.operator) if revises and isinstance(joint, Revised) else inner.fixed
+    return with_remasking(inner.fixed, joint.operator) if revises and isinstance(joint, Composed) else inner.fixed

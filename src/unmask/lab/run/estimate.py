@@ -21,8 +21,7 @@ from unmask.lab.run.jobs import Members
 from unmask.lab.run.naive import NaiveCount, naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.methods.candidates import Sets, reference_of
-from unmask.methods.revised import own_view
+from unmask.methods import CandidateSets, has_own_input, reference_of
 
 RUNS_ON = {"greedy": (0.8, 0.17), "drawn": (0.0, 0.8), "revised": (1.8, 0.0)}
 """Steps that a branch is run, as a rule, before it meets a known future: so many, and a share of those that are left.
@@ -158,14 +157,14 @@ def estimate(
         )
 
 
-def _looking_ahead(sets: Sets) -> tuple[str, ...]:
+def _looking_ahead(sets: CandidateSets) -> tuple[str, ...]:
     """Methods of the policy axis that look ahead, as a sentence names them."""
     reference = reference_of(sets)
     every = {name: policy for name, policy in sets.get(POLICY, {}).items() if policy.looks_ahead}
     return tuple(f"{n} (the reference, at every step)" if p == reference else n for n, p in every.items())
 
 
-def _expected(study: Study, sets: Sets, left: Sequence[int]) -> int:
+def _expected(study: Study, sets: CandidateSets, left: Sequence[int]) -> int:
     """Row-forwards of one prompt with merging; the reference's own run and proposals of diagnostics included."""
     proposals = Counter(study.diagnosed_axes)
     greedy = study.temperature == 0 and not reference_of(sets).random
@@ -187,7 +186,7 @@ def _own_passes(study: Study, axis: str, named: Mapping[str, Policy]) -> int:
     """Passes at a state of methods that read more than its canvas: one each, or one a rollout where they draw."""
     if axis != POLICY:
         return 0
-    own = [policy for policy in named.values() if own_view(policy)]
+    own = [policy for policy in named.values() if has_own_input(policy)]
     return sum(study.rollouts if study.temperature > 0 or policy.random else 1 for policy in own)
 
 

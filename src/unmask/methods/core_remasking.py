@@ -1,17 +1,27 @@
-"""CoRe (Zhai et al.). Taxonomy: context robustness | revision-budget dependent | full | re-maskable | none."""
+"""CoRe (Zhai et al. 2026): LLaDA's schedule with rewrites of brittle tokens now and then."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, score
+from unmask.axes import score
 from unmask.base.errors import ConfigError, require
-from unmask.core import Action, LookAhead, Needs, Policy, Prediction, State, Trajectory
-from unmask.methods.blocks import Clock, check_block_length, check_blocks, clock
-from unmask.methods.card import Card
-from unmask.methods.llada import quota
+from unmask.core import (
+    Action,
+    BlockLength,
+    Count,
+    LookAhead,
+    Natural,
+    Needs,
+    Policy,
+    Prediction,
+    Probability,
+    State,
+    Trajectory,
+)
+from unmask.methods.blocks import BlockClock, block_clock, check_blocks
 
 
 @dataclass(frozen=True)
@@ -23,30 +33,19 @@ class CoRe(Policy):
     """
 
     name: ClassVar[str] = "core"
-    card: ClassVar[Card] = Card(
-        "Zhai et al. 2026, CoRe (ICML 2026)",
-        "context robustness",
-        "revision-budget dependent",
-        "full",
-        "re-maskable",
-        differs=(
-            "the row is the paper's: reveals follow confidence (or margin) and LLaDA's schedule, within blocks where "
-            "block_length is given; robustness and the budget are those of the rewrites",
-        ),
-    )
     needs = Needs(revealed=True)
     looks_ahead = True
-    block_length: int | None = None
-    base: str = "confidence"
-    """What orders the reveals: "confidence" or "margin"."""
-    revise_every: int = 8
+    block_length: BlockLength | None = None
+    base: Literal["confidence", "margin"] = "confidence"
+    """What orders the reveals."""
+    revise_every: Natural = 8
     """Probe on every so many steps of a block; 0 never."""
-    candidates: int = 32
-    rewrites: int = 1
+    candidates: Count = 32
+    rewrites: Natural = 1
     """Most tokens rewritten by one probe."""
-    tail: int = 16
+    tail: Natural = 16
     """Last positions of a block that are never rewritten."""
-    replacement: float = 0.3
+    replacement: Probability = 0.3
     """Least probability of a replacement."""
     window: tuple[float, float] = (0.25, 0.75)
     """Part of a block's steps in which probes happen."""
@@ -54,13 +53,7 @@ class CoRe(Policy):
     """Score the step's other reveals again in the rewritten context: one more forward."""
 
     def __post_init__(self) -> None:
-        known = ("confidence", "margin")
-        check_block_length(self.block_length, "leave it out for one block")
-        require(self.base in known, "base", self.base, " or ".join(known), "pick one")
-        for name in ("revise_every", "rewrites", "tail"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more", "0 switches it off")
-        require(1 <= self.candidates <= 1_000_000, "candidates", self.candidates, "1 to 1000000", "the authors use 32")
-        require(0 <= self.replacement <= 1, "replacement", self.replacement, "0 to 1", "it is a probability")
+        super().__post_init__()
         ordered = 0 <= self.window[0] <= self.window[1] <= 1
         require(ordered, "window", self.window, "0 <= start <= end <= 1", "the authors use (0.25, 0.75)")
 
@@ -69,28 +62,19 @@ class CoRe(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        now = clock(state, self.block_length)
-        quota_B = quota(now)
-        rewrite_BL, tokens_BL = self._rewrite(traj, look_ahead, now, quota_B)
+        clock = block_clock(state, self.block_length)
+        rewrite_BL, tokens_BL = self._rewrite(traj, look_ahead, clock)
         score_BL = self._base_score(traj.current_prediction, state)
         if self.joint_reeval:
             score_BL, tokens_BL = self._reevaluate(state, look_ahead, rewrite_BL, tokens_BL, score_BL)
-        fill_BL = score.best(score_BL, now.open_BL, quota_B)
-        chosen_BL = rewrite_BL | fill_BL
-        return Action(
-            score.rows("confidence", state),
-            *cardinality.reveal_set(chosen_BL, now.open_BL),
-            commitment.commit_none(state),
-            remask_BL=rewrite_BL,
-            tokens_BL=tokens_BL,
-            rule="confidence",
-        )
+        chosen_BL = rewrite_BL | score.best(score_BL, clock.open_BL, clock.quota_B)
+        return Action.reveal(chosen_BL, of=clock.open_BL, commit=False, remask_BL=rewrite_BL, tokens_BL=tokens_BL)
 
-    def _rewrite(self, traj: Trajectory, look_ahead: LookAhead, now: Clock, quota_B: Tensor) -> tuple[Tensor, Tensor]:
+    def _rewrite(self, traj: Trajectory, look_ahead: LookAhead, clock: BlockClock) -> tuple[Tensor, Tensor]:
         """Positions to rewrite and what to write there (-1 elsewhere)."""
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
-        probe_BL = self._probe_set(traj, now)
+        probe_BL = self._probe_set(traj, clock)
         row_U = probe_BL.any(-1).nonzero().flatten()
         if len(row_U) == 0:
             return rewrite_BL, tokens_BL
@@ -100,21 +84,21 @@ class CoRe(Policy):
         seen = look_ahead.predict(hidden, row_U, given_UL=torch.where(probe_UL, asked.tokens_BL, -1))
         instability_UL = -(_given(seen) + 1e-10).log()
         changes_UL = probe_UL & (seen.token_BN != asked.tokens_BL) & (seen.confidence_BN >= self.replacement)
-        count_U = quota_B[row_U].clamp(max=self.rewrites)
+        count_U = clock.quota_B[row_U].clamp(max=self.rewrites)
         rewrite_BL[row_U] = score.best(instability_UL, changes_UL, count_U)
         tokens_BL[row_U] = torch.where(rewrite_BL[row_U], seen.token_BN, -1)
         return rewrite_BL, tokens_BL
 
-    def _probe_set(self, traj: Trajectory, now: Clock) -> Tensor:
+    def _probe_set(self, traj: Trajectory, clock: BlockClock) -> Tensor:
         """S_t: the revealed positions of smallest margin, on rows whose step is a probing one."""
         state = traj.state
         if self.revise_every == 0:
             return torch.zeros_like(state.fixed_BL)
-        start_B, end_B = ((share * now.steps_B).long() for share in self.window)
-        probing_B = (now.inner_B % self.revise_every == 0) & (now.inner_B >= start_B) & (now.inner_B < end_B)
-        tail_start_B1 = state.rank_BL.masked_fill(~now.in_block_BL, -1).amax(-1, keepdim=True) - self.tail
-        able_BL = state.revisable_BL & now.in_block_BL & (state.rank_BL <= tail_start_B1) & probing_B[:, None]
-        count_B = torch.full_like(now.inner_B, self.candidates)
+        start_B, end_B = ((share * clock.steps_B).long() for share in self.window)
+        probing_B = (clock.inner_B % self.revise_every == 0) & (clock.inner_B >= start_B) & (clock.inner_B < end_B)
+        tail_start_B1 = state.rank_BL.masked_fill(~clock.in_block_BL, -1).amax(-1, keepdim=True) - self.tail
+        able_BL = state.revisable_BL & clock.in_block_BL & (state.rank_BL <= tail_start_B1) & probing_B[:, None]
+        count_B = torch.full_like(clock.inner_B, self.candidates)
         return score.best(-traj.current_prediction.clean.margin_BN, able_BL, count_B)
 
     def _base_score(self, seen: Prediction, state: State) -> Tensor:

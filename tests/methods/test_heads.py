@@ -9,8 +9,8 @@ import torch
 
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.json_files import to_hashed_json
-from unmask.methods import DEMASK, LLaDA
-from unmask.methods.heads import DependenceHead, HeadCard, PlannerHead, fitted, load_head, save_head, shipped, store
+from unmask.methods import DEMASK, HeadCard, LLaDA, heads, save_head, shipped_heads, with_head
+from unmask.methods.heads import DependenceHead, PlannerHead, load_head
 
 QUALITY = {"loss": 0.5, "loss_of_the_mean": 0.4}
 CARD = HeadCard("demask", "mini", "abc", 6, 3, "", "a loss", {"texts": 2}, {"seed": 0}, QUALITY, {"torch": "2"})
@@ -64,7 +64,7 @@ def test_an_edited_card_is_noticed(folder):
 def test_weights_of_another_shape_are_refused(folder):
     card = load_head(str(folder), "demask").card
     body = vars(replace(card, size=4))
-    (folder / "head.json").write_text(to_hashed_json(store.FORMAT, body), encoding="utf-8")
+    (folder / "head.json").write_text(to_hashed_json(heads.FORMAT, body), encoding="utf-8")
     with pytest.raises(SchemaError, match="the weights are not those of a demask head"):
         load_head(str(folder), "demask")
 
@@ -78,39 +78,39 @@ def test_missing_files(folder, tmp_path):
 
 
 def test_a_shipped_head_is_found_by_its_model(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped")
-    assert shipped("demask") == {}
+    monkeypatch.setattr(heads, "SHIPPED", tmp_path / "shipped")
+    assert shipped_heads("demask") == {}
     with pytest.raises(ConfigError, match="needs a head trained for mini, and none comes with the package"):
-        fitted(DEMASK(), "mini", "abc", False)
+        with_head(DEMASK(), "mini", "abc", False)
     shutil.copytree(folder, tmp_path / "shipped" / "demask-mini")
-    assert shipped("demask") == {"abc": "demask-mini"}
-    assert shipped("ddpd") == {}
-    assert fitted(DEMASK(), "mini", "abc", False) == DEMASK(head="demask-mini")
+    assert shipped_heads("demask") == {"abc": "demask-mini"}
+    assert shipped_heads("ddpd") == {}
+    assert with_head(DEMASK(), "mini", "abc", False) == DEMASK(head="demask-mini")
     assert load_head("demask-mini", "demask").card.model == "mini"
     with pytest.raises(ConfigError, match="needs a head trained for other"):
-        fitted(DEMASK(), "other", "xyz", False)
+        with_head(DEMASK(), "other", "xyz", False)
 
 
 @pytest.mark.parametrize("model", ["mini", "mini-dream"])
 @pytest.mark.parametrize("kind", ["demask", "ddpd"])
 def test_shipped_heads_are_whole_and_say_what_they_are_worth(kind, model):
     card = load_head(f"{kind}-{model}", kind).card
-    assert shipped(kind)[card.fingerprint] == f"{kind}-{model}"
+    assert shipped_heads(kind)[card.fingerprint] == f"{kind}-{model}"
     assert (card.model, card.data["texts"], card.data["held_out"]) == (model, 8000, 500)
     assert card.quality["loss"] < 0.5 * card.quality["loss_of_the_mean"]
     assert card.quality["explained_variance"] > 0.5
-    page = (store.SHIPPED / f"{kind}-{model}" / "README.md").read_text(encoding="utf-8")
-    assert page == store.page(card)
+    page = (heads.SHIPPED / f"{kind}-{model}" / "README.md").read_text(encoding="utf-8")
+    assert page == heads.describe_card(card)
     assert "Verdict: better than always saying the mean" in page
 
 
 def test_shipped_heads_are_small():
-    assert sum(path.stat().st_size for path in store.SHIPPED.rglob("*")) < 1_000_000
+    assert sum(path.stat().st_size for path in heads.SHIPPED.rglob("*")) < 1_000_000
 
 
 def test_other_policies_are_left_alone():
-    assert fitted(LLaDA(), "mini", "abc", False) == LLaDA()
-    assert fitted(DEMASK(), "exact", "abc", True).head == "measured"
+    assert with_head(LLaDA(), "mini", "abc", False) == LLaDA()
+    assert with_head(DEMASK(), "exact", "abc", True).head == "measured"
 
 
 def test_a_planner_reads_probabilities_of_0():

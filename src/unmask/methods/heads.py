@@ -1,0 +1,270 @@
+"""Learned parts of DEMASK and DDPD: small networks on the denoiser's hidden rows, stored as folders.
+
+A folder holds the weights, a card with their hash that says what they are worth, and a page to read.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from unmask.base.errors import ConfigError, OtherModel, SchemaError, UnknownName, require
+from unmask.base.files import atomic_folder, format_path, os_error_text, read_file, write_text
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
+from unmask.base.options import check_annotations
+from unmask.core import Policy, Search
+
+HeadName = Annotated[str, Field(min_length=1)]
+AUTO = "auto"
+"""The head that travels with the package for the run's model, if there is one."""
+FORMAT = "unmask-head-1"
+HEAD = "head"
+"""The folder of a head inside of what training writes."""
+CARD, WEIGHTS, PAGE = "head.json", "head.safetensors", "README.md"
+SHIPPED = Path(__file__).parent / "shipped_heads"
+"""Folders KIND-MODEL."""
+LEAST_LOG = -30.0
+"""Least log-probability of a token that stands: a feature, so it must be finite."""
+
+
+# The networks
+
+
+class DependenceHead(nn.Module):
+    """D_ij = sigmoid((W_q e_i + a) . (W_k e_j + c) / sqrt(d) + b), 0 on the diagonal: how much revealing j moves i.
+
+    e = gelu(W layer_norm(h)). On the rows themselves the product learns its texts by heart and is worse than a
+    constant on others: what matters, how open i and j still are, is no linear function of a hidden row.
+    """
+
+    DROP = 0.2
+    """Share of a row's numbers left out in training."""
+
+    def __init__(self, width: int, size: int):
+        super().__init__()
+        self.inner = nn.Linear(width, 2 * size)
+        self.query, self.key = nn.Linear(2 * size, size), nn.Linear(2 * size, size)
+        # Most pairs hardly depend on each other.
+        self.bias = nn.Parameter(torch.full((), -4.0))
+
+    def logits(self, hidden_BNH: Tensor) -> Tensor:
+        """Return D before the sigmoid, query by key."""
+        rows_BNH = F.dropout(F.layer_norm(hidden_BNH.float(), hidden_BNH.shape[-1:]), self.DROP, self.training)
+        e_BNE = F.gelu(self.inner(rows_BNH))
+        q_BNK, k_BNK = self.query(e_BNE), self.key(e_BNE)
+        return q_BNK @ k_BNK.transpose(-1, -2) / math.sqrt(q_BNK.shape[-1]) + self.bias
+
+    def forward(self, hidden_BNH: Tensor) -> Tensor:
+        return self.logits(hidden_BNH).sigmoid() * (1 - torch.eye(hidden_BNH.shape[-2], device=hidden_BNH.device))
+
+
+class PlannerHead(nn.Module):
+    """g_l: is the token that stands at l noise? From its hidden row and the probability that the model gives it."""
+
+    def __init__(self, width: int, size: int):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width + 1, size), nn.Linear(size, 1)
+
+    def forward(self, hidden_BNH: Tensor, p_BN: Tensor) -> Tensor:
+        log_p_BN1 = p_BN.float().clamp(min=math.exp(LEAST_LOG)).log()[..., None]
+        features = torch.cat((hidden_BNH.float(), log_p_BN1), -1)
+        logits: Tensor = self.outer(F.gelu(self.inner(features))).squeeze(-1)
+        return logits
+
+
+HEADS: dict[str, type[DependenceHead] | type[PlannerHead]] = {"demask": DependenceHead, "ddpd": PlannerHead}
+"""The networks by the name of the method that reads them."""
+
+
+@dataclass(frozen=True)
+class HeadCard:
+    """What a head is: for which model, from which data, by which loss, and how good on what it has not seen."""
+
+    kind: str
+    model: str
+    fingerprint: str
+    width: int
+    size: int
+    weights_sha256: str
+    loss: str
+    data: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    quality: Mapping[str, float]
+    """On held-out texts."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_annotations(self, {f.name: f.name for f in fields(self)}, "the head's card")
+
+
+@dataclass(frozen=True)
+class Head:
+    """A trained network with its card."""
+
+    card: HeadCard
+    network: nn.Module
+
+
+# Policies that read a head
+
+
+class LearnedPolicy(Policy):
+    """A policy that reads a head on the denoiser's hidden rows. Its field `head` says which."""
+
+    headless: ClassVar[str]
+    """What `head` may say instead where the model itself can answer: on `exact`, and for oracles."""
+    head: HeadName
+
+    @property
+    def trained(self) -> bool:
+        """Whether it reads a head; not where the model answers itself."""
+        return self.head != self.headless
+
+    def network_for(self, hidden_BLH: Tensor | None) -> nn.Module:
+        """Return the head's network on the device of the hidden rows; refused where it was made for other rows."""
+        if self.head == AUTO:
+            raise ConfigError(
+                f"head of {self.name} is {AUTO!r}, and this run does not say of which model; allowed: a folder, or "
+                f"{self.headless!r}; {_how_to_train(self.name, 'MODEL')}"
+            )
+        width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self._loaded.card.width
+        require(width == own, "width of the hidden rows", width, f"{own}, the head's", "train a head for this model")
+        assert hidden_BLH is not None
+        return self._loaded.network.to(hidden_BLH.device)
+
+    @cached_property
+    def _loaded(self) -> Head:
+        """The head, read and checked at the first step. `with_head` gives every run a policy that has not read it."""
+        return load_head(self.head, self.name)
+
+
+def with_head(policy: Policy | Search, name: str, fingerprint: str, exact: bool) -> Policy | Search:
+    """Return the policy with the head of this model; refused where there is none, or it is another model's."""
+    if not isinstance(policy, LearnedPolicy) or not policy.trained:
+        return policy
+    head = policy.head
+    if head == AUTO and exact:
+        head = policy.headless
+    elif head == AUTO:
+        known = shipped_heads(policy.name)
+        if fingerprint not in known:
+            raise ConfigError(
+                f"{policy.name} needs a head trained for {name}, and none comes with the package; allowed: a folder of "
+                f"`unmask train head`, or head={policy.headless}; {_how_to_train(policy.name, name)}"
+            )
+        head = known[fingerprint]
+    else:
+        card = load_head(head, policy.name).card
+        if card.fingerprint != fingerprint:
+            raise OtherModel(
+                f"the head {format_path(head)} was trained for {card.model} ({card.fingerprint}), this is {name} "
+                f"({fingerprint}); allowed: a head of the same model; {_how_to_train(policy.name, name)}"
+            )
+    return replace(policy, head=head)  # type: ignore[type-var]
+
+
+def _how_to_train(kind: str, model: str) -> str:
+    return f"train one: unmask train head --kind {kind} --model {model} --out FOLDER, then --set head=FOLDER/head"
+
+
+# Folders
+
+
+def shipped_heads(kind: str) -> dict[str, str]:
+    """Return names of the package's heads of a kind, by the fingerprints of their models."""
+    folders = sorted(SHIPPED.glob(f"{kind}-*"))
+    return {read_card(folder).fingerprint: folder.name for folder in folders if (folder / CARD).is_file()}
+
+
+def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
+    """Write a folder, whole or not at all; return the card with the weights' hash."""
+    # Not at the top: who decodes without heads needs no reader of weights.
+    from safetensors.torch import save
+
+    stored = save({name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()})
+    card = replace(card, weights_sha256=hashlib.sha256(stored).hexdigest())
+    with atomic_folder(folder) as partial:
+        (partial / WEIGHTS).write_bytes(stored)
+        write_text(partial / CARD, to_hashed_json(FORMAT, asdict(card)))
+        write_text(partial / PAGE, describe_card(card))
+    return card
+
+
+def describe_card(card: HeadCard) -> str:
+    """Return the page of a head: its card in words."""
+    quality = "\n".join(f"| {name.replace('_', ' ')} | {value:.4f} |" for name, value in card.quality.items())
+    better = card.quality["loss"] < card.quality["loss_of_the_mean"]
+    verdict = "better than" if better else "NOT better than"
+    data = ", ".join(f"{name}: {value}" for name, value in card.data.items())
+    return (
+        f"# {card.kind} head for {card.model}\n\n"
+        f"Reads hidden rows of width {card.width} of the model with fingerprint `{card.fingerprint}`.\n\n"
+        f"- Data: {data}\n- Loss: {card.loss}\n- Settings: {dict(card.settings)}\n"
+        f"- Weights: `{card.weights_sha256}` (SHA-256)\n"
+        f"- Verdict: {verdict} always saying the mean of the training texts, by the loss on held-out ones\n\n"
+        f"| on held-out texts | |\n|---|---|\n{quality}\n"
+    )
+
+
+def read_card(folder: Path) -> HeadCard:
+    """Read the card of a folder; refused if it was edited."""
+    try:
+        text = read_file(folder / CARD).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"head {format_path(folder)} cannot be read ({os_error_text(error)}); allowed: a folder that `unmask train "
+            "head` wrote, or the name of a head in the package; check the path"
+        ) from error
+    try:
+        return from_hashed_json(
+            FORMAT, text, lambda body: HeadCard(**body), kind="head", to_body=asdict, refusals=(ConfigError,)
+        )
+    except HashMismatch as error:
+        raise SchemaError(f"{format_path(folder / CARD)}: {error}; {_AGAIN}") from error
+
+
+def load_head(place: str, kind: str) -> Head:
+    """Load a head by the name of one in the package, or by its folder; refused unless its bytes are the card's."""
+    folder = SHIPPED / place if (SHIPPED / place / CARD).is_file() and "/" not in place else Path(place)
+    # What training was told to write into holds the head in a folder of its own.
+    folder = folder if (folder / CARD).is_file() or not (folder / HEAD / CARD).is_file() else folder / HEAD
+    card = read_card(folder)
+    if card.kind not in HEADS:
+        raise UnknownName("kind of head", card.kind, HEADS)
+    if card.kind != kind:
+        raise ConfigError(
+            f"{format_path(place)} is a head for {card.kind}; allowed: one for {kind}; "
+            f"{_how_to_train(kind, card.model)}"
+        )
+    try:
+        stored = read_file(folder / WEIGHTS)
+    except OSError as error:
+        raise SchemaError(
+            f"{format_path(folder / WEIGHTS)} cannot be read ({os_error_text(error)}); {_AGAIN}"
+        ) from error
+    if hashlib.sha256(stored).hexdigest() != card.weights_sha256:
+        raise SchemaError(f"{format_path(folder / WEIGHTS)} does not have the hash of its card; {_AGAIN}")
+    return Head(card, _build_network(stored, card))
+
+
+_AGAIN = "allowed: what `unmask train head` wrote; train it again"
+
+
+def _build_network(stored: bytes, card: HeadCard) -> nn.Module:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    network = HEADS[card.kind](card.width, card.size)
+    try:
+        network.load_state_dict(load(stored))
+    except (RuntimeError, SafetensorError, ValueError) as error:
+        raise SchemaError(f"the weights are not those of a {card.kind} head ({error}); {_AGAIN}") from error
+    return network.eval().requires_grad_(False)

@@ -1,0 +1,288 @@
+"""The registry of methods: lookup by name, settings in and out, published presets, and a user's own classes.
+
+`methods.toml` has one entry per method. A name of the registry runs no code but ours, so that a file or a request may
+hold one; a user's own class is run only where somebody types `path.py:Class` or `package.module:Class`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from unmask.base.errors import ConfigError, UnknownName, UnmaskError
+from unmask.base.options import POLICY_FORMS, check_types, parse_spec, read_toml
+from unmask.base.user_code import code_hash, describe_error, is_shipped, load_user_code
+from unmask.core import Policy, Search
+
+VERIFIED = "verified"
+"""Label of a method that gives the same tokens as the authors' code on a network, but for what `differs` says."""
+RECONSTRUCTION = "reconstruction"
+"""Label of a method with parts of ours, or untested against the authors' files; `differs` says which."""
+OURS = "this library"
+LABELS = (VERIFIED, RECONSTRUCTION, OURS)
+TAXONOMY = ("score", "cardinality", "region", "commitment", "planning")
+"""The axes of the paper's table of methods, in its order."""
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """An entry of `methods.toml`: where a method comes from, its row of the taxonomy, and its published settings."""
+
+    name: str
+    make: str
+    """Class, or function, that gives the method with its default settings, as `module:name` of this package."""
+    citation: str
+    score: str
+    cardinality: str
+    region: str
+    commitment: str
+    planning: str = "none"
+    learned: bool = False
+    """Whether it needs a learned part beside the denoiser."""
+    label: str = VERIFIED
+    version: str = "1"
+    """Raised where the same settings give other tokens than before."""
+    made_for: str = ""
+    """How its authors run it, where the defaults of a run are others: temperature, steps."""
+    differs: Sequence[str] = ()
+    """Where it leaves the authors' code or the paper's row, and why."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Published settings by model and task, as `llada/gsm8k`."""
+
+    @cached_property
+    def default(self) -> Policy | Search:
+        """The method with its default settings."""
+        policy: Policy | Search = self._made()
+        return policy
+
+    @property
+    def kind(self) -> type[Policy] | type[Search]:
+        """The method's class."""
+        return type(self.default)
+
+    @property
+    def about(self) -> str:
+        """The first line of the method's description."""
+        return (self._made.__doc__ or "").partition("\n")[0]
+
+    @property
+    def _made(self) -> Any:
+        module, _, attribute = self.make.partition(":")
+        return getattr(import_module(f"unmask.methods.{module}"), attribute)
+
+
+def _read_methods() -> dict[str, MethodInfo]:
+    methods = {}
+    for name, entry in read_toml(Path(__file__).with_name("methods.toml"), "table of methods").items():
+        # TOML has no word for None.
+        presets = {
+            preset: {key: None if value == "none" else value for key, value in settings.items()}
+            for preset, settings in entry.pop("presets", {}).items()
+        }
+        methods[name] = MethodInfo(name, **entry, presets=presets)
+    return methods
+
+
+METHODS = _read_methods()
+"""All methods by name, in the order of `methods.toml`."""
+
+
+def find_method(name: str) -> MethodInfo:
+    """Return the entry of a method; an unknown name is answered with those that are close."""
+    if name not in METHODS:
+        raise UnknownName("policy", name, METHODS)
+    return METHODS[name]
+
+
+def make_policy(name: str, **settings: Any) -> Policy | Search:
+    """Make a method by its name. Dotted settings reach into parts: `operator.variant="cap"`, `base="llada"`."""
+    policy: Policy | Search = with_settings(find_method(name).default, name, settings)
+    return policy
+
+
+def describe_policy(policy: Policy | Search) -> dict[str, Any]:
+    """Return name and settings of a policy, parts included, as results record them.
+
+    No setting says what a user's own class does: it is described by its name and a hash of its code under `class`,
+    which cannot be the name of a field.
+    """
+    kind = type(policy)
+    own = {} if is_shipped(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}
+    return {"name": policy.name, **own, **_settings_of(policy)}
+
+
+def _settings_of(part: Any) -> dict[str, Any]:
+    return {setting: _described(getattr(part, field)) for setting, field in _setting_fields(part).items()}
+
+
+def _setting_fields(part: Any) -> Mapping[str, str]:
+    if isinstance(part, Policy | Search):
+        return part.setting_fields
+    return {f.name: f.name for f in fields(part)}
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_described, value))
+    if isinstance(value, Policy | Search):
+        return describe_policy(value)
+    return _settings_of(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def method_status(policy: Policy | Search) -> dict[str, str]:
+    """Return how far a method can be trusted, and its version, for the results that it makes."""
+    info = method_info(policy)
+    if info is None:
+        return {"label": "own"}
+    return {"label": info.label, "version": info.version, **({"made_for": info.made_for} if info.made_for else {})}
+
+
+def method_info(policy: Policy | Search) -> MethodInfo | None:
+    """Return the entry of a policy's method; None for a user's own and for parts that are no method by themselves."""
+    info = METHODS.get(policy.name)
+    return info if info is not None and isinstance(policy, info.kind) else None
+
+
+def with_settings(part: Any, path: str, settings: Mapping[str, Any]) -> Any:
+    """Return a policy, or a part of one, with some settings changed; `path` is what messages call it."""
+    names = _setting_fields(part)
+    known = {setting: getattr(part, field) for setting, field in names.items()}
+    changes: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        head, _, rest = key.partition(".")
+        if head not in known:
+            raise UnknownName(f"setting of {path}", key, known)
+        if rest:
+            if not is_dataclass(known[head]):
+                raise ConfigError(f"{path}.{head} has no parts; allowed: {head}=VALUE; drop {rest!r}")
+            inner.setdefault(head, {})[rest] = value
+        elif isinstance(value, str) and isinstance(known[head], Policy):
+            changes[head] = make_policy(value)  # a part that is a policy may be named
+        elif value is None and isinstance(known[head], str):
+            changes[head] = "none"  # a command line cannot tell the word from the value
+        else:
+            changes[head] = value
+    for head, below in inner.items():
+        changes[head] = with_settings(changes.get(head, known[head]), f"{path}.{head}", below)
+    if not isinstance(part, Policy | Search):
+        check_types(type(part), changes, path)
+    return replace(part, **{names[setting]: value for setting, value in changes.items()})
+
+
+# Published settings by model and task
+
+FAMILIES = ("llada", "dream")
+ANY_FAMILY = "*"
+"""In place of a family, before a model is read: the preset exists for one family or another."""
+
+
+def preset_family(reference: str, options: Mapping[str, Any]) -> str:
+    """Return the family whose published settings a model takes: its own, or that of its reference."""
+    own = str(options.get("family", "")).lower()
+    return own if own in FAMILIES else reference
+
+
+def find_preset(name: str, preset: str, family: str | None) -> tuple[str, dict[str, Any]]:
+    """Return key and settings of a method's preset, found by its whole key, or by its task and the family."""
+    presets = METHODS[name].presets
+    keys = [key for key in presets if key == preset or (key == f"{family}/{preset}" and family != ANY_FAMILY)]
+    if not keys and family in (None, ANY_FAMILY):
+        keys = [key for key in presets if key.partition("/")[2] == preset]
+    if len(keys) == 1 or (keys and family == ANY_FAMILY):
+        return keys[0], dict(presets[keys[0]])
+    if keys:
+        raise ConfigError(f"preset of {name} is {preset!r}; allowed: {', '.join(keys)}; say which of them")
+    there = ", ".join(presets) or "none"
+    on = "" if family in (None, ANY_FAMILY) else f" with a model of the family {family}"
+    todo = "choose one of them, or leave it out" if presets else "leave it out"
+    raise ConfigError(f"preset of {name} is {preset!r}{on}; allowed: {there}; {todo}")
+
+
+# Policies as they are typed, a user's own among them
+
+OWN_CLASS = "a frozen dataclass that inherits from unmask.core.Policy or Search and has a `name`"
+
+
+def parse_policy(
+    text: str,
+    more: Mapping[str, Any] | None = None,
+    also: Sequence[str] = (),
+    *,
+    family: str | None = None,
+    option: str = "--policy",
+    folder: Path | None = None,
+) -> Policy | Search:
+    """Make the policy of a text such as "klass:threshold=0.8"; a class of the user's own is run.
+
+    `more` are settings from elsewhere, `also` names that the caller knows besides; `option` is what messages call the
+    text. `preset=TASK` among the settings is one of the method's presets, for models of this family. Files of own
+    classes are looked for in `folder`.
+    """
+    name, settings = split_policy(text, more, also, option=option)
+    if name not in METHODS:
+        return make_own_policy(name, settings, folder)
+    preset = settings.pop("preset", None)
+    published = find_preset(name, str(preset), family)[1] if preset is not None else {}
+    return make_policy(name, **{**published, **settings})
+
+
+def split_policy(
+    text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), *, option: str = "--policy"
+) -> tuple[str, dict[str, Any]]:
+    """Return name and settings of a policy's text, `more` from elsewhere among them. Nothing is run."""
+    name, settings = parse_spec(text, option)
+    for key, value in (more or {}).items():
+        if key in settings:
+            raise ConfigError(
+                f"{key} is given twice, in {option} {text!r} and with --set or an option of its own; allowed: once; "
+                "drop one"
+            )
+        settings[key] = value
+    first, colon, rest = name.partition(":")
+    if colon and (first in METHODS or not rest.strip()):
+        raise ConfigError(f"{option} {text!r}: {rest!r} is not KEY=VALUE; allowed: {POLICY_FORMS}; add the value")
+    if not colon and name.endswith(".py"):
+        raise ConfigError(f"{option} {text!r} is a file without a class; allowed: {POLICY_FORMS}; add :Class")
+    if name == "all":
+        raise ConfigError(
+            f"{option} 'all' is no single policy; allowed: in `unmask compare`; name one of `unmask methods`"
+        )
+    if not colon and name not in METHODS:
+        raise UnknownName("policy", name, [*METHODS, *also, "path.py:Class", "package.module:Class"])
+    return name, settings
+
+
+def make_own_policy(name: str, settings: Mapping[str, Any], folder: Path | None = None) -> Policy | Search:
+    """Make a policy of a user's own class, `path.py:Class` or `package.module:Class`, with these settings."""
+    kind = _load_class(name, folder)
+    needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    for key in needed:
+        if key not in settings:
+            raise ConfigError(f"{name} needs the setting {key!r}; allowed: {name}:{key}=VALUE; add it")
+    rest = {key: value for key, value in settings.items() if key not in needed}
+    try:
+        policy: Policy | Search = with_settings(kind(**{key: settings[key] for key in needed}), name, rest)
+        return policy
+    except UnmaskError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{name} cannot be made ({describe_error(error)}); correct it, or its settings") from error
+
+
+def _load_class(name: str, folder: Path | None) -> Any:
+    kind, todo = load_user_code(name, folder), "docs/extending.md has an example"
+    if not (isinstance(kind, type) and issubclass(kind, Policy | Search)):
+        found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise ConfigError(f"{name} is {found}; allowed: {OWN_CLASS}; {todo}")
+    # A class that inherits from a dataclass counts as one, though its own annotations would be no fields.
+    own = "__dataclass_params__" in vars(kind)
+    if not (is_dataclass(kind) and own and kind.__dataclass_params__.frozen):
+        raise ConfigError(
+            f"{name} is no frozen dataclass; allowed: {OWN_CLASS}; write @dataclass(frozen=True) above it"
+        )
+    if not isinstance(getattr(kind, "name", None), str):
+        raise ConfigError(f'{name} has no name; allowed: {OWN_CLASS}; add name: ClassVar[str] = "..."')
+    return kind

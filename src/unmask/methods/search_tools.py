@@ -1,0 +1,230 @@
+"""What searches share: paths that are predicted together, budgets of forwards, and one beam loop.
+
+A path is a one-row `Trajectory` that keeps its prediction, so that a canvas is run once however often it is thought of.
+"""
+
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
+
+import torch
+from pydantic import AfterValidator
+from torch import Tensor
+
+from unmask.base.errors import require
+from unmask.core import Action, BlockLength, Needs, Noise, Policy, Search, SearchContext, State, Trajectory, concat
+from unmask.core import select as select_rows
+from unmask.engine import join_rows
+from unmask.methods.composed import fixed_action
+from unmask.methods.llada import LLaDA
+
+T = TypeVar("T")
+
+# Paths
+
+
+def start_paths(context: SearchContext, traj: Trajectory, needs: Needs) -> list[Trajectory]:
+    """Return a path for every row, with its prediction: what a decode by the baseline runs first."""
+    bare = replace(traj, steps=(), prediction=None, config=None)
+    paths = []
+    for row in range(traj.state.batch):
+        alone = bare.select(torch.tensor([row], device=traj.rows_B.device))
+        paths.append(replace(alone, rows_B=torch.full_like(alone.rows_B, row)))
+    return predict_paths(context, paths, needs)
+
+
+def predict_paths(context: SearchContext, paths: Sequence[Trajectory], needs: Needs) -> list[Trajectory]:
+    """Return the paths with their predictions; those that have masks and none yet share one pass."""
+    fresh = [at for at, path in enumerate(paths) if path.prediction is None and has_masks(path)]
+    predicted = list(paths)
+    if fresh:
+        rows = [paths[at] for at in fresh]
+        noise = rows[0].noise
+        if isinstance(noise, Noise):
+            noise = Noise(torch.cat([path.noise.key_B for path in rows]))
+        states = concat([path.state for path in rows])
+        prediction = context.predict(states, torch.cat([path.rows_B for path in rows]), needs, noise=noise)
+        for place, at in enumerate(fresh):
+            here = torch.tensor([place], device=states.step_B.device)
+            predicted[at] = replace(paths[at], prediction=select_rows(prediction, here))
+    return predicted
+
+
+def has_masks(path: Trajectory) -> bool:
+    """Whether a path is not finished."""
+    return bool(path.state.masked_BL.any())
+
+
+def reveal(
+    context: SearchContext, path: Trajectory, name: str, chosen_BL: Tensor, tokens_BL: Tensor | None = None
+) -> Trajectory:
+    """Return the path with just these positions revealed; `tokens_BL` go before the sampled tokens."""
+    tokens_BL = None if tokens_BL is None else torch.where(chosen_BL, tokens_BL, -1)
+    return context.apply_action(path, name, Action.reveal(chosen_BL, of=path.state.masked_BL, tokens_BL=tokens_BL))
+
+
+def canvas_key(path: Trajectory) -> bytes:
+    """Return the bytes of a path's canvas: two paths of a row that share them are one."""
+    return path.state.tokens_BL.cpu().numpy().tobytes()
+
+
+def unique(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """Return the first item of every key, in their order."""
+    found: dict[Hashable, T] = {}
+    for item in items:
+        found.setdefault(key(item), item)
+    return list(found.values())
+
+
+def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:
+    """Return the mean of a path's numbers at some of its positions, one or more."""
+    return float(values_BN[:, : places_BL.shape[1]][places_BL].double().mean())
+
+
+def annotate(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajectory]) -> Trajectory:
+    """Return the path with notes on its last step about what was thought of beside it.
+
+    `value` is the path's own, `tree` counts the canvases that the search has held for the row, `dropped` those that
+    left it at this step, `passed_over` the positions that they had revealed.
+    """
+    step = path.steps[-1]
+    over_BL = sum((other.steps[-1].revealed_BL.long() for other in dropped), torch.zeros_like(step.state.tokens_BL))
+    count = step.rows_B.new_tensor
+    notes = {  # stored names
+        "value": torch.tensor([value], dtype=torch.float64, device=step.rows_B.device),
+        "tree": count([tree]),
+        "dropped": count([len(dropped)]),
+        "passed_over": over_BL,
+    }
+    return replace(path, steps=(*path.steps[:-1], replace(step, action=replace(step.action, notes=notes))))
+
+
+def merge_paths(traj: Trajectory, paths: Iterable[Trajectory]) -> Trajectory:
+    """Return the chosen path of every row as the search's result."""
+    paths = list(paths)
+    return join_rows(paths, (*traj.steps, *(step for path in paths for step in path.steps)))
+
+
+# Budgets
+
+_TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
+
+
+def _check_budget(budget: int | str) -> int | str:
+    times = _TIMES.fullmatch(budget) if isinstance(budget, str) else None
+    ok = float(times[1]) >= 1 if times else isinstance(budget, int) and 1 <= budget <= 10**9
+    require(ok, "budget", budget, "forwards per row, 1 or more, or times a base decode, '1x' or more", "e.g. '4x'")
+    return budget
+
+
+Budget = Annotated[int | str, AfterValidator(_check_budget)]
+"""Forwards per row at most: a number, or times a decode by the baseline ("4x")."""
+
+
+class ForwardBudget:
+    """How many passes rows may take beyond the one per round of a decode by the baseline.
+
+    A budget counts forwards as the run does: a pass under guidance is two.
+    """
+
+    def __init__(self, budget: int | str, base_B: Tensor, context: SearchContext | None = None):
+        self.context, self.base = context, base_B.tolist()
+        # The first passes are over, one per row.
+        self.each = 1 if context is None else max(1, *context.forwards_B.tolist())
+        for row, base in enumerate(self.base):
+            enough = isinstance(budget, str) or budget >= base * self.each
+            least = f"{base * self.each} or more, the forwards of a base decode of row {row}"
+            require(enough, "budget", budget, least, "raise it, or lower steps or new tokens")
+        times = 0.0 if isinstance(budget, int) else float(budget.removesuffix("x"))
+        self.spare = [
+            (budget // self.each if isinstance(budget, int) else math.floor(times * base)) - base for base in self.base
+        ]
+
+    def left(self, rounds: int) -> list[int]:
+        """Return the passes left to every row, where a decode by the baseline would have taken so many by now."""
+        assert self.context is not None
+        spent = self.context.forwards_B.tolist()
+        return [spare - (paid // self.each - rounds) for spare, paid in zip(self.spare, spent, strict=True)]
+
+
+class ScheduledSearch(Search):
+    """A search whose baseline is LLaDA: one pass for each step of its schedule."""
+
+    block_length: BlockLength | None
+
+    def baseline_forwards(self, state: State) -> Tensor:
+        """Passes of a decode that keeps LLaDA's schedule, from here on: every one of them reveals something."""
+        blocks_B: Any = 1 if self.block_length is None else -(-state.answer_BL.sum(-1) // self.block_length)
+        left_B = -(-state.horizon_B // blocks_B) * blocks_B - state.step_B
+        return torch.minimum(left_B, state.masked_BL.sum(-1)).clamp(min=1)
+
+    @property
+    def baseline(self) -> Policy:
+        """LLaDA; in blocks, which need not divide the answer here, the same rule on a region."""
+        return LLaDA() if self.block_length is None else fixed_action(region=f"block:{self.block_length}")
+
+
+# The beam loop
+
+
+@dataclass(frozen=True)
+class BeamPath:
+    """A path of a beam, and what the search thinks of it."""
+
+    path: Trajectory
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
+class BeamRound:
+    """What became of a row's beam in one round: the paths that are kept, and the other canvases that were made."""
+
+    kept: Sequence[BeamPath]
+    made: int
+    """Canvases that the round added to the search."""
+    dropped: Sequence[Trajectory]
+
+
+class BeamSearch(Search):
+    """A search that keeps several paths per row. Passes are shared between paths and rows."""
+
+    budget: Budget
+
+    @abstractmethod
+    def advance(
+        self, context: SearchContext, beams: Mapping[int, Sequence[BeamPath]], spare: Sequence[int]
+    ) -> Mapping[int, BeamRound]:
+        """Move the beams of some rows one step on. `spare` are the passes that each row may take beside one."""
+
+    @abstractmethod
+    def baseline_forwards(self, state: State) -> Tensor:
+        """Passes that a decode of each row by the baseline takes, the smallest budget."""
+
+    def check(self, state: State) -> None:
+        ForwardBudget(self.budget, self.baseline_forwards(state))
+
+    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
+        beams: list[Sequence[BeamPath]] = [[BeamPath(path)] for path in start_paths(context, traj, self.needs)]
+        budget = ForwardBudget(self.budget, self.baseline_forwards(traj.state), context)
+        tree = [1] * len(beams)
+        rounds = 1
+        while going := [row for row, beam in enumerate(beams) if any(has_masks(item.path) for item in beam)]:
+            moved = self.advance(context, {row: beams[row] for row in going}, budget.left(rounds))
+            noted = []
+            for row in going:
+                tree[row] += moved[row].made
+                noted += [annotate(item.path, item.value, tree[row], moved[row].dropped) for item in moved[row].kept]
+            paths = iter(predict_paths(context, noted, self.needs))
+            for row in going:
+                beams[row] = [replace(item, path=next(paths)) for item in moved[row].kept]
+            context.report_paths([_best(beams[row]) for row in going])
+            rounds += 1
+        return merge_paths(traj, map(_best, beams))
+
+
+def _best(beam: Sequence[BeamPath]) -> Trajectory:
+    """The path of largest value; of equal ones the first."""
+    return max(beam, key=lambda item: item.value).path
