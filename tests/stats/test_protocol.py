@@ -83,8 +83,9 @@ class TestLeakage:
 class TestStates:
     def test_columns_cannot_be_changed(self, states):
         made = states(q_SA=Q_SA, signal_S=[1, 2, 3])
-        with pytest.raises(ValueError, match="read-only"):
-            made.q_SAR[0] = 0
+        for column in (made.q_SAR, made.signal_S, made.proposals["raw"].q_SR, made.proposals["snapped"].same_SA):
+            with pytest.raises(ValueError, match="read-only"):
+                column[0] = 0
         assert len(made) == 3
 
     def test_some_prompts(self, world):
@@ -101,6 +102,7 @@ class TestStates:
             ({"prompt_S": np.arange(2)}, "prompt_S do not fit"),
             ({"abstained_S": np.ones(3, bool)}, "write NaN there"),
             ({"candidates": ("a", "a")}, "candidates do not fit"),
+            ({"reference": 2}, "reference do not fit"),
             ({"q_SAR": np.full((3, 2, 4), 2.0)}, "utilities lie in"),
             ({"proposals": dict.fromkeys(("raw", "snapped"), ProposedAction(np.zeros((3, 2)), np.zeros((3, 2), bool)))},
              "proposals"),

@@ -146,6 +146,7 @@ def quantile_starts(signal_S: Array, bins: int) -> Array:
     known = np.sort(signal_S[~np.isnan(signal_S)])
     if not len(known):
         return known
+    # Values that were seen, not quantiles between them: interpolation would split equal signals by rounding.
     start_E = np.unique(known[np.arange(1, bins) * len(known) // bins])
     return start_E[start_E > known[0]]
 
@@ -203,6 +204,7 @@ def gate_gains(states: ValidationGains, bins: int, rule: str) -> Array:
 
 def gate_levels(detector: Detector) -> list[float]:
     """The thresholds that tell the detector's bins apart, from the highest, and last the one that is always open."""
+    # Bins whose means differ by rounding only must not be told apart by a threshold between them.
     distinct = np.unique(round_scores(detector.g_B[np.isfinite(detector.g_B)]))
     return [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
 
@@ -257,6 +259,7 @@ def stages(masked_S: ArrayLike, count: int = STAGES) -> Ints:
 
 def prompt_folds(prompts: int, folds: int, seed: int) -> Ints:
     """The fold of each prompt: as equal in size as can be, drawn at random."""
+    # A stream of its own: the bootstrap draws from (seed,) and (seed, 0), random states and halves from [seed, 2].
     return np.random.default_rng([seed, 1]).permutation(prompts) % min(folds, prompts)
 
 
@@ -265,6 +268,7 @@ def _predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
     predicted_S = np.full(len(states.signal_S), np.nan)
     for fold in states.folds:
         here_S = states.fold_S == fold
+        # Only states whose proposal has a utility; `fit_detector` elsewhere takes all that have an opportunity.
         rest_S = states.used_S & ~here_S
         if rest_S.any():
             detector = fit_detector(states.signal_S[rest_S], states.g_S[rest_S], bins)
@@ -280,6 +284,7 @@ def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[fl
     gain_SH = np.pad(gain_SH, ((0, 0), (1, 0)))
     fold_S = states.fold_S[used_S]
     sum_FH = cluster_sums(gain_SH, fold_S, int(fold_S.max()) + 1)
+    # Each fold is graded with the threshold that has the largest gain on all other folds.
     pick_F = _first_largest(sum_FH.sum(0) - sum_FH)
     return gain_SH, gain_SH[np.arange(len(gain_SH)), pick_F[fold_S]]
 
@@ -341,6 +346,7 @@ class CalibrationSettings(Options):
         usual = {"rule": "lift", "fixed": "one-step"}
         later = {name: body.pop(name) for name in usual}
         deterministic = body.pop("deterministic")
+        # The order of the keys is that of the bytes, which gates and studies have hashed.
         body["apart"] = body.pop("fixed_out_of_fold")  # stored name
         body |= {"theta": True, "folds": None, "deterministic": deterministic}
         return body | {name: value for name, value in later.items() if value != usual[name]}
@@ -446,6 +452,7 @@ def _from_body(body: dict[str, Any]) -> Calibration:
     actions = len(body["candidates"])
     start_E, g_B = _array(detector["start_E"]), _array(detector["g_B"])
     states_B, positive_B = (np.array(detector[name], dtype=np.int64) for name in ("states_B", "positive_B"))
+    # The hash holds against accidents; a body that was hashed anew must not index beyond the candidates.
     chosen = [fixed["action"], body["reference"], *schedule["action_K"]]
     if not all(0 <= a < actions for a in chosen) or len(fixed["mean_A"]) != actions:
         raise ValueError(f"actions are {chosen} of {actions} candidates")

@@ -5,7 +5,7 @@ a pair of actions ("pairwise", (0, 1)), or nothing ("delta", ""). docs/opportuni
 each number means.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ from unmask.stats.resampling import (
     Bools,
     Estimate,
     Ints,
-    bootstrap,
+    bootstrap_named,
     cluster_sums,
     estimate_measures,
     mean_of_task_means,
@@ -193,6 +193,7 @@ def opportunity_measures(
     for states in (tasks[name] for name in names):
         code_S, prompts = prompt_codes(states.prompt_S)
         row_S = np.arange(len(code_S)) if stage is None else np.flatnonzero(states.stage_S == stage)
+        # Weights sum to 1 over the usable states of a task, and stay so when only one stage is summed.
         weight_S = np.full(len(row_S), 1 / max(1, int(states.fit.used_S.sum())))
         fit = states.fit
         per_state = (fit.used_S, fit.g_S, *fit.g_FS, *fit.seen_FS, np.abs(fit.naive_S - fit.g_S) <= TIE, fit.noisy_S)
@@ -207,24 +208,25 @@ def opportunity_measures(
     mass_U = _pair_masses(sum_PM.sum(0, keepdims=True))[0][0]
     largest = _first_largest(mass_U)
 
-    def statistic(count_DP: Array) -> Array:
+    actions = next(iter(tasks.values())).fit.q_FSA.shape[2]
+    pairs = [(int(a), int(b)) for a, b in zip(*np.triu_indices(actions, 1), strict=True)]
+
+    def measures(count_DP: Array) -> dict[Key, Array]:
         sum_DM = count_DP @ sum_PM
         mass_DU, reversal_DU = _pair_masses(sum_DM)
         # An action paired with itself wins nothing, hence the 0.
-        mass_D1 = mass_DU[:, [] if largest is None else [largest]].max(1, initial=0.0, keepdims=True)
-        mass_D1 = np.where(sum_DM[:, [_MASS]] > 0, mass_D1, np.nan)
+        mass_D = mass_DU[:, [] if largest is None else [largest]].max(1, initial=0.0)
         ranked = [(score, value, count_DP[:, prompt] * mass) for score, value, prompt, mass in cells]
-        top, bottom = zip(*RATIOS.values(), strict=True)
-        ratios_DM = ratio(sum_DM[:, top], sum_DM[:, bottom])
-        return np.concatenate([ratios_DM, mass_D1, captured_shares(ranked, COVERAGES), reversal_DU], 1)
+        share_DC = captured_shares(ranked, COVERAGES)
+        named: dict[Key, Array] = {
+            (name, ""): ratio(sum_DM[:, top], sum_DM[:, bottom]) for name, (top, bottom) in RATIOS.items()
+        }
+        named["bidirectional", ""] = np.where(sum_DM[:, _MASS] > 0, mass_D, np.nan)
+        named |= {("concentration", c): share_DC[:, k] for k, c in enumerate(COVERAGES)}
+        return named | {("pairwise", pair): reversal_DU[:, k] for k, pair in enumerate(pairs)}
 
-    estimates = bootstrap(statistic, strata, task_seeds(seed, names), resamples=resamples, width=len(prompt_S))
-    actions = next(iter(tasks.values())).fit.q_FSA.shape[2]
-    pairs = [(int(a), int(b)) for a, b in zip(*np.triu_indices(actions, 1), strict=True)]
-    keys: list[Key] = [*((name, "") for name in RATIOS), ("bidirectional", "")]
-    keys += [*(("concentration", c) for c in COVERAGES), *(("pairwise", pair) for pair in pairs)]
     return Opportunity(
-        estimates=dict(zip(keys, estimates, strict=True)),
+        estimates=bootstrap_named(measures, strata, task_seeds(seed, names), resamples=resamples, width=len(prompt_S)),
         states=int(used_S.sum()),
         excluded=int((~used_S).sum()),
         prompts=len(np.unique(prompt_S[used_S])),
@@ -253,6 +255,7 @@ def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
     One fold of rollouts says where a is better than b, the other by how much, and back; a fold that sees a tie counts
     for neither. `mean_A` says which of the two is better as a fixed action.
     """
+    # NaN would spread through the products below; states without both actions are set to 0 afterwards.
     both_SAA = np.isfinite(fit.q_FSA[0])[:, :, None] & np.isfinite(fit.q_FSA[0])[:, None, :]
     d0, d1 = (zero_rounding(q_SA[:, :, None] - q_SA[:, None, :]) for q_SA in np.nan_to_num(fit.q_FSA))
     won_SAA = np.where(both_SAA, ((d0 > 0) * d1 + (d1 > 0) * d0) / 2, 0.0)
@@ -297,6 +300,7 @@ def measure_detection(
         resamples=resamples,
     )
     estimates |= _random_coverage(frame, seed, draws)
+    # Other prompts to draw from: those that have a state with a signal.
     seen = frame[frame["bin"] >= 0]
     nowhere = Estimate(float("nan"), float("nan"), float("nan"), resamples)
     estimates |= {("auroc_among", ""): nowhere, ("auroc_within", ""): nowhere}
@@ -347,6 +351,7 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
     whole["spearman"] = spearman(score_S, g_S, weight_DS)
     whole["positive_rate"] = weighted_mean(weight_DS, positive_S)
     g_FS, seen_FS, gain_FS = ([_floats(frame, f"{name}_{f}") for f in (0, 1)] for name in ("oracle", "seen", "always"))
+    # Not the column `always`, from which differences that are only rounding were taken: stored lifts have them.
     gain_S = np.stack(gain_FS).mean(0)
     found_DC = top_sums(score_S, positive_S, coverages, weight_DS)
     captured_DC = captured_shares([(score_S, g_S, weight_DS)], coverages)
@@ -386,11 +391,11 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
         numbers["less_regret", ""] = lift["diagnostic"] - lift["stage"]
         return numbers
 
-    return _bootstrap_tasks(
+    return bootstrap_named(
         lambda count_DP: named(mean_of_task_means(sums_T, count_DP)),
-        {task: len(sums_PM) for task, sums_PM in zip(frames, sums_T, strict=True)},
-        seed,
-        resamples,
+        [len(sums_PM) for sums_PM in sums_T],
+        task_seeds(seed, frames),
+        resamples=resamples,
     )
 
 
@@ -418,6 +423,7 @@ def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Es
     states, total = len(g_S), float(g_S.sum())
     # Without opportunity there is none to share.
     value_MS = [g_S / (total if total > TIE * states else float("nan")), gain_S / states]
+    # The rest of an order is never looked at, but drawing it whole lets one order serve all coverages.
     rng, at_once = np.random.default_rng([seed, 2]), max(1, MAX_ENTRIES // states)
     first_DS = np.broadcast_to(np.arange(states), (at_once, states))
     parts: list[list[Array]] = [[], []]
@@ -514,8 +520,13 @@ def mean_comparison(
             found[key] = share[key][there] @ values[there] if there.any() else np.full(values.shape[1], np.nan)
         return found
 
-    sizes = {task: len(names) for task, names in zip(frames, prompts, strict=True)}
-    return _bootstrap_tasks(means, sizes, seed, resamples, width=sum(len(one) for _, one, _ in cells))
+    return bootstrap_named(
+        means,
+        [len(names) for names in prompts],
+        task_seeds(seed, frames),
+        resamples=resamples,
+        width=sum(len(one) for _, one, _ in cells),
+    )
 
 
 def _setting_shares(task_N: Ints, point_N: Array) -> Array:
@@ -525,26 +536,6 @@ def _setting_shares(task_N: Ints, point_N: Array) -> Array:
     size = dict(zip(tasks.tolist(), settings.tolist(), strict=True))
     shares = [1 / (len(size) * size[one]) if known else 0.0 for one, known in zip(task_N, there_N, strict=True)]
     return np.array(shares)
-
-
-def _bootstrap_tasks(
-    numbers: Callable[[Array], Mapping[Any, Array]],
-    prompts: Mapping[str, int],
-    seed: int,
-    resamples: int,
-    width: int = 1,
-) -> dict[Any, Estimate]:
-    """Intervals of named numbers of prompt counts, with prompts drawn within each task."""
-    names: list[Any] = []
-
-    def columns(count_DP: Array) -> Array:
-        by_name = numbers(count_DP)
-        names[:] = by_name
-        return np.stack(list(by_name.values()), 1)
-
-    seeds = task_seeds(seed, prompts)
-    estimates = bootstrap(columns, list(prompts.values()), seeds, resamples=resamples, width=width)
-    return dict(zip(names, estimates, strict=True))
 
 
 def _floats(frame: pd.DataFrame, name: str) -> Array:

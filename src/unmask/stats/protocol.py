@@ -87,17 +87,22 @@ class StateSet:
         wrong = [name for name, column in columns.items() if len(column) != states]
         if len(self.candidates) != actions or len(set(self.candidates)) != actions:
             wrong.append("candidates")
+        if not 0 <= self.reference < actions:
+            wrong.append("reference")
+        proposals = {}
         for name in PROPOSALS:
-            one = self.proposals[name]
-            if np.shape(one.q_SR) != (states, rollouts) or np.shape(one.same_SA) != (states, actions):
+            q_SR, same_SA = np.array(self.proposals[name].q_SR), np.array(self.proposals[name].same_SA)
+            proposals[name] = ProposedAction(q_SR, same_SA)
+            if q_SR.shape != (states, rollouts) or same_SA.shape != (states, actions):
                 wrong.append(f"proposals[{name!r}]")
-            elif np.isfinite(check_utilities(one.q_SR[:, None])[columns["abstained_S"]]).any():
+            elif np.isfinite(check_utilities(q_SR[:, None])[columns["abstained_S"]]).any():
                 raise ValueError(f"proposals[{name!r}] has a utility where abstained_S is true; write NaN there")
         if wrong:
             raise ValueError(f"{', '.join(wrong)} do not fit q_SAR of shape {q.shape}; pass an entry for each state")
-        for name, column in columns.items():
+        for column in (*columns.values(), *(x for one in proposals.values() for x in (one.q_SR, one.same_SA))):
             column.setflags(write=False)
-            object.__setattr__(self, name, column)
+        for name, value in {**columns, "proposals": proposals}.items():
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.q_SAR)
@@ -247,12 +252,14 @@ def cross_fit(
     fixed_S = np.broadcast_to(np.asarray(fixed, dtype=np.int64), (states,))
     if not ((fixed_S >= 0) & (fixed_S < actions)).all():
         raise ValueError(f"fixed is {fixed!r}; the table has actions 0..{actions - 1}")
+    # Halves, not every other rollout: rollouts are numbered, and stored studies were graded so.
     folds = [q, q] if deterministic else [q[:, :, : rollouts // 2], q[:, :, rollouts // 2 :]]
     q_FSA = np.stack([mean_over_rollouts(fold) for fold in folds])
     # An action without a utility in one fold could be picked by the other and not be graded.
     q_FSA = np.where(np.isfinite(q_FSA).all(0), q_FSA, np.nan)
     used_S = np.isfinite(_take(q_FSA[0], fixed_S))
     chosen_FS = np.stack([_best_action(q_SA, fixed_S, reference) for q_SA in q_FSA])
+    # Means of equal rollouts can differ in the last bit, and a gain of 1e-17 would count as positive.
     gain_FSA = zero_rounding(q_FSA - np.stack([_take(q_SA, fixed_S) for q_SA in q_FSA])[:, :, None])
     g_FS = np.stack([_take(gain_FSA[1 - f], chosen_FS[f]) for f in (0, 1)])
     mean_SA = np.where(np.isfinite(q_FSA[0]), mean_over_rollouts(q), np.nan)
@@ -261,6 +268,7 @@ def cross_fit(
         g_S=zero_rounding(g_FS.mean(0)),
         g_FS=g_FS,
         seen_FS=np.stack([_take(gain_FSA[f], chosen_FS[f]) for f in (0, 1)]),
+        # Excluded states have a pick, too, because NaN is set to -inf for it; nothing may read that.
         chosen_FS=np.where(used_S, chosen_FS, -1),
         naive_S=zero_rounding(np.where(np.isfinite(fixed_mean_S), best_S, 0.0) - fixed_mean_S),
         noisy_S=np.any(spread_SA > TIE, axis=1),
@@ -317,6 +325,7 @@ def choose_fixed(q_SAR: ArrayLike, *, reference: int | None = None) -> FixedActi
             "share one or more: leave out the action that is missing most"
         )
     mean_A = np.where(known_A, mean_SA[complete_S].mean(0), np.nan)
+    # Utilities are 0 or more, so that -1 never ties.
     tied_A = np.nan_to_num(mean_A, nan=-1.0) >= np.nanmax(mean_A) - TIE
     action = reference if reference is not None and tied_A[reference] else int(tied_A.argmax())
     return FixedAction(action, mean_A, int(complete_S.sum()), int((~complete_S).sum()))
@@ -340,6 +349,7 @@ def gains_over(states: StateSet, fixed: ArrayLike, proposal: str, *, determinist
     """
     fit = cross_fit(states.q_SAR, fixed, reference=states.reference, deterministic=deterministic)
     q_SR = states.proposals[proposal].q_SR
+    # As a table of one action, so that a proposal is graded on the same folds as every candidate.
     proposed_FS = cross_fit(q_SR[:, None], 0, deterministic=deterministic).q_FSA[:, :, 0]
     fixed_FS = np.stack([_take(q_SA, fit.fixed_S) for q_SA in fit.q_FSA])
     return fit, zero_rounding(np.where(states.abstained_S, 0.0, proposed_FS - fixed_FS))
@@ -474,6 +484,7 @@ def held_out_frame(states: HeldOutSet, calibration: Calibration) -> pd.DataFrame
     }
     for f in (0, 1):
         columns |= {f"oracle_{f}": fit.g_FS[f], f"seen_{f}": fit.seen_FS[f], f"always_{f}": gain_FS[f]}
+    # One set of states for all arms: otherwise their differences would be between states, too.
     used_S = fit.used_S & np.isfinite(gain_FS[0]) & np.isfinite(stage_S)
     if not used_S.any():
         raise NotEnough(

@@ -41,6 +41,7 @@ def auroc(
     wins_D, pairs_D = np.zeros((2, len(weight)))
     for one in np.unique(group):
         member_S = group == one
+        # Scores are not rounded here, unlike in `top_sums`: stored AUROCs were computed so.
         place_S, places = _dense_places(score[member_S])
         up_DS, down_DS = weight[:, member_S] * positive[member_S], weight[:, member_S] * (1 - positive[member_S])
         up_DG, down_DG = _sums_by_place(up_DS, place_S, places), _sums_by_place(down_DS, place_S, places)
@@ -78,6 +79,7 @@ def top_sums(
         raise ValueError("value_S has values that are not finite; leave those states out")
     if len(score) == 0 or len(coverages) == 0:
         return np.zeros((len(weight), len(coverages)))
+    # Means of bins are sums that were rounded; equal bins must stay equal, or they would get an order.
     key = -round_scores(score)
     order = np.argsort(key, kind="stable")
     ends = np.flatnonzero(np.r_[key[order][1:] != key[order][:-1], True])
@@ -88,6 +90,7 @@ def top_sums(
     sums = []
     for c in coverages:
         wanted_D = c * upto_DG[:, -1]
+        # The tolerance keeps a group that ends at the cut, but for rounding, on this side of it.
         cut_D = np.minimum((upto_DG < wanted_D[:, None] * (1 - TIE)).sum(1), upto_DG.shape[1] - 1)
         before_D, sum_D = (np.where(cut_D > 0, x_DG[row, cut_D - 1], 0.0) for x_DG in (upto_DG, gained_DG))
         mass_D, gain_D = upto_DG[row, cut_D] - before_D, gained_DG[row, cut_D] - sum_D

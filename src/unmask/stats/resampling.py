@@ -76,6 +76,7 @@ def bootstrap(
     if not (resamples >= 1 and 0 < level < 1):
         raise ValueError(f"resamples is {resamples} and level {level}; they must be >= 1 and between 0 and 1")
     prompts = sum(strata)
+    # The value itself is the statistic of every prompt drawn once.
     point_M = statistic(np.ones((1, prompts)))[0]
     at_once = max(1, MAX_ENTRIES // max(width, prompts, 1))
     drawn_DM = np.concatenate([statistic(count_DP) for count_DP in draw_counts(strata, seeds, resamples, at_once)])
@@ -85,8 +86,29 @@ def bootstrap(
     return tuple(Estimate(float(v), float(low), float(high), int(n)) for v, low, high, n in columns)
 
 
+def bootstrap_named(
+    measures: Callable[[Array], Mapping[Key, Array]],
+    strata: Sequence[int],
+    seeds: Sequence[Sequence[int]],
+    *,
+    resamples: int = RESAMPLES,
+    width: int = 1,
+) -> dict[Key, Estimate]:
+    """`bootstrap` of a statistic whose numbers have names: (D, P) in, one vector of D numbers per name out."""
+    names: list[Key] = []
+
+    def columns(count_DP: Array) -> Array:
+        values = measures(count_DP)
+        names[:] = values
+        return np.stack(list(values.values()), 1)
+
+    estimates = bootstrap(columns, strata, seeds, resamples=resamples, width=width)
+    return dict(zip(names, estimates, strict=True))
+
+
 def draw_counts(strata: Sequence[int], seeds: Sequence[Sequence[int]], resamples: int, at_once: int) -> Iterator[Array]:
     """Yield how often each prompt is drawn, `at_once` resamples at a time. The split changes no number."""
+    # One generator per stratum: a task's draws do not depend on which other tasks there are.
     generators = [np.random.default_rng(list(seed)) for seed in seeds]
     for start in range(0, resamples, at_once):
         rows = min(at_once, resamples - start)
@@ -101,6 +123,7 @@ def draw_counts(strata: Sequence[int], seeds: Sequence[Sequence[int]], resamples
 
 def quantile_interval(drawn_DM: Array, level: float) -> Array:
     """Both ends of the interval of each column, (2, M), over the finite values; linear between order statistics."""
+    # As np.nanquantile but for last digits, which all stored intervals have; infinities count as undefined.
     ordered_DM = np.sort(np.where(np.isfinite(drawn_DM), drawn_DM, np.nan), 0)
     last_M = np.isfinite(ordered_DM).sum(0) - 1
     place_2M = np.array([[(1 - level) / 2], [(1 + level) / 2]]) * np.maximum(last_M, 0)
@@ -124,22 +147,19 @@ def estimate_measures(
     *,
     seed: int,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
 ) -> dict[Key, Estimate]:
     """Intervals of named measures of state weights: (D, S) in, one vector of D numbers per name out.
 
     The states of a prompt weigh as much as the prompt was drawn.
     """
     code_S, prompts = prompt_codes(prompt_S)
-    names: list[Key] = []
-
-    def columns(count_DP: Array) -> Array:
-        values = measures(count_DP[:, code_S])
-        names[:] = values
-        return np.stack(list(values.values()), 1)
-
-    estimates = bootstrap(columns, [prompts], [(seed, 0)], resamples=resamples, level=level, width=len(code_S))
-    return dict(zip(names, estimates, strict=True))
+    return bootstrap_named(
+        lambda count_DP: measures(count_DP[:, code_S]),
+        [prompts],
+        [(seed, 0)],
+        resamples=resamples,
+        width=len(code_S),
+    )
 
 
 def estimate_ratio(
@@ -190,6 +210,7 @@ def mean_over_tasks(
         known_T = [known_PA & known_PA[:, [relative_to]] for known_PA in known_T]
     edges = np.cumsum([0, *(rows for rows, _ in shapes)])
 
+    # Missing values are 0 in both sums, so that a matrix product serves every resample at once.
     def means(count_DP: Array, columns: slice = slice(None)) -> Array:
         parts = []
         for start, top, bottom, known in zip(edges, top_T, bottom_T, known_T, strict=False):
