@@ -58,6 +58,11 @@ def test_gold_scores_one(name, data):
             assert score("nothing", e).utility == 0.0
 
 
+def test_environment_variable(data, monkeypatch):
+    monkeypatch.setenv(DATA_VARIABLE, str(data))
+    assert len(find_task("humaneval").examples()) == 100
+
+
 def test_rows_hash_fits_the_file(data):
     """What a download from the hub is checked against."""
     for file in (*FILES.values(), GSM8K_TRAIN):

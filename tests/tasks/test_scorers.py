@@ -23,7 +23,7 @@ def some(name: str) -> tuple[Example, ...]:
 
 
 def example(task: str, target: str, parts: list[str], **constraints) -> Example:
-    return Example("", target, tuple(parts), constraints, 1, "x", task, "development", find_task(task).scorer)
+    return Example("", target, tuple(parts), constraints, 1, "x", task, "development", scorer=find_task(task).scorer)
 
 
 def utility(task: str, target: str, parts: list[str], text: str, **constraints) -> float | None:
