@@ -40,24 +40,16 @@ if TYPE_CHECKING:
     from unmask.methods import METHODS as METHODS
     from unmask.methods import compose as compose
 
-_HOME = {
-    "load": "api.load",
-    "Model": "api.model",
-    "Generation": "api.model",
-    "calibrate": "lab.calibrate_named",
-    "MODELS": "api.load",
-    "METHODS": "methods",
-    "compose": "methods",
-    "decode": "engine",
-    "Action": "core",
-    "Noise": "core",
-    "Policy": "core",
-    "SamplingParams": "core",
-    "State": "core",
-    "Trajectory": "core",
-    "UnmaskError": "base.errors",
-    "ConfigError": "base.errors",
+_NAMES = {
+    "api.load": ("MODELS", "load"),
+    "api.model": ("Generation", "Model"),
+    "base.errors": ("ConfigError", "UnmaskError"),
+    "core": ("Action", "Noise", "Policy", "SamplingParams", "State", "Trajectory"),
+    "engine": ("decode",),
+    "lab.calibrate_named": ("calibrate",),
+    "methods": ("METHODS", "compose"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = ["__version__", *sorted(_HOME)]
 
 _configure_threads()

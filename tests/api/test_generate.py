@@ -78,7 +78,7 @@ class TestGeneration:
 
     def test_accounts(self, model):
         out = model.generate(["a", "bc"], steps=3)
-        assert (out.row_forwards, out.forwards, out.processed) == ((3, 3), 6, 6 * 8)
+        assert (out.row_forwards, out.forwards, out.cost.processed_tokens) == ((3, 3), 6, 6 * 8)
         assert out.tokens_per_forward == 13 / 6
         with pytest.raises(ConfigError, match=r"use \.texts"):
             _ = out.text
@@ -295,7 +295,7 @@ REFUSED = [
     ({"task": "x"}, ["'task'"]),
     ({"policy": "wino", "block_length": 10**23}, ["block_length", "1 to 1000000"]),
     ({"policy": "fixed", "region": "block:" + "9" * 30}, ["region", "1 to 1000000"]),
-    ({"policy": "info-gain", "candidates": 10**5}, ["candidates is 100000", "1 to 1024"]),
+    ({"policy": "info-gain", "candidates": 10**5}, ["candidates of info-gain is 100000", "1 to 1024"]),
     ({"temperature": -1.0}, ["temperature is -1.0", ">= 0"]),
     ({"top_p": 0.0}, ["top_p is 0.0", "above 0"]),
     ({"top_k": -1}, ["top_k is -1", "0 or more"]),
@@ -318,8 +318,8 @@ REFUSED = [
     ({"score": "margin", "policy": LLaDA()}, ["none with a policy object"]),
     ({"region": "blok:2"}, ["unknown region 'blok'; did you mean block"]),
     ({"block_lenght": 2}, ["'block_lenght'", "did you mean block_length?"]),
-    ({"block_length": "4"}, ["block_length of llada is '4'", "int | None"]),
-    ({"block_length": True}, ["block_length of llada is True", "int | None"]),
+    ({"block_length": "4"}, ["block_length of llada is '4'", "1 to 1000000, or None"]),
+    ({"block_length": True}, ["block_length of llada is True", "1 to 1000000, or None"]),
     ({"block_length": 4}, ["block_length is 4", "a divisor of the 7 new tokens"]),
     ({"policy": "fixed", "kappa": 1.5}, ["1.5", "[0, 1]"]),
     ({"policy": "fixed", "alpha": [1, 1, 0, 0, 0]}, ["sum to 1", "divide"]),

@@ -342,8 +342,8 @@ class TestApproximateCaches:
         ways = [{}, {"cache": "prefix"}, {"cache": "dual"}, {"cache": "dual", "cache_refresh": 3}]
         runs = [self.run(llada, **way) for way in ways]
         assert len({run.tokens for run in runs}) == 4
-        assert len({run.processed for run in runs}) == 4
-        assert runs[0].processed > runs[1].processed > runs[2].processed
+        assert len({run.cost.processed_tokens for run in runs}) == 4
+        assert runs[0].cost.processed_tokens > runs[1].cost.processed_tokens > runs[2].cost.processed_tokens
 
     @pytest.mark.parametrize(
         ("options", "words"),

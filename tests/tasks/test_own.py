@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName
-from unmask.tasks import find_task, open_task, own_task, score, score_all
+from unmask.tasks import check_scorer, find_task, open_task, own_task, score, score_all
 
 LINES = [{"prompt": f"say {n}", "target": f"{n}"} for n in range(6)]
 
@@ -157,6 +157,77 @@ class TestFiles:
         given = {"name": "mine", "prompts": str(write(LINES)), "scorer": "exact", "max_new_tokens": 8} | change
         with pytest.raises(ConfigError, match=message):
             own_task(given.pop("name"), given.pop("prompts"), **given)
+
+
+FILL = {"text": "The [MASK] sat on the [MASK*2] mat.", "target": ["cat", "red  wool"]}
+
+
+class TestTextsWithBlanks:
+    def lines(self, row=FILL, n=4):
+        return [{**row, "text": f"{row['text']} {at}"} for at in range(n)]
+
+    def test_a_task_that_asks_to_fill(self, write):
+        task = own_task("mine", str(write(self.lines())), scorer="blanks")
+        assert task.max_new_tokens == 3
+        example = task.examples("validation")[0]
+        assert example.has_blanks
+        assert example.parts == ("cat", "red  wool")
+        verdict = score("cat\n red wool", example)
+        assert (verdict.utility, verdict.reason) == (1.0, "2 of 2 blanks right")
+        assert [(part.name, part.right) for part in score("Cat\nred wool\nmore", example).parts] == [
+            ("[1]", False),
+            ("[2]", True),
+        ]
+        assert score("cat", example).utility == 0.5
+        assert score("", example).utility == 0.0
+        # The same words as prompts are another task.
+        prompts = [{"prompt": row["text"], "target": row["target"]} for row in self.lines()]
+        assert mine(write(prompts), "contains").version != task.version
+
+    @pytest.mark.parametrize("rule", ["exact", "answer", "contains", "blanks"])
+    def test_one_run_of_blanks_is_read_by_every_rule(self, write, rule):
+        task = own_task(
+            "mine", str(write(self.lines({"text": "Two and two is [MASK*3].", "target": "four"}))), scorer=rule
+        )
+        example = task.examples("validation")[0]
+        assert (score("four", example).utility, score("five", example).utility) == (1.0, 0.0)
+
+    def test_a_function_gets_the_fills(self, write, module):
+        name = module(
+            "def score(text, example):\n"
+            "    assert set(example) == {'id', 'text', 'target', 'split', 'fills'}\n"
+            "    return float(example['fills'] == example['target'])"
+        )
+        lines = self.lines({"text": "The [MASK] and the [MASK].", "target": ["cat", "dog"]})
+        task = own_task("mine", str(write(lines)), scorer=f"{name}:score")
+        check_scorer(task)
+        example = task.examples("validation")[0]
+        assert (score("cat\ndog", example).utility, score("cat", example).utility) == (1.0, 0.0)
+
+    @pytest.mark.parametrize(
+        ("row", "rule", "message"),
+        [
+            ({"text": "no blank"}, "blanks", "text in line 1 .*mark the blanks"),
+            ({"text": "[MASK*0] x"}, "blanks", "text in line 1 .*mark the blanks"),
+            ({"text": "[MASK] [MASK*2] x"}, "blanks", "nothing but spaces between them"),
+            ({"target": "cat"}, "blanks", "target in line 1 .*allowed: 2 texts in a list"),
+            ({"target": ["cat", 3]}, "blanks", "target in line 1 .*allowed: 2 texts in a list"),
+            ({}, "exact", "has 2 runs of blanks, and the rule 'exact' reads one"),
+            ({"prompt": "x"}, "blanks", "line 1 .*has a prompt and a text"),
+            ({"text": 3}, "blanks", "text in line 1 .* is 3; allowed: a text"),
+        ],
+    )
+    def test_refused(self, write, row, rule, message):
+        with pytest.raises(SchemaError, match=message):
+            own_task("mine", str(write([FILL | row])), scorer=rule)
+
+    def test_texts_bring_their_length_and_keep_to_themselves(self, write):
+        with pytest.raises(ConfigError, match="horizon of mine is 8; allowed: none"):
+            mine(write(self.lines()), "blanks")
+        with pytest.raises(ConfigError, match="rows of mine is 'prompts and texts'"):
+            own_task("mine", str(write([*self.lines({"text": "x [MASK]", "target": "y"}), *LINES])), scorer="exact")
+        with pytest.raises(SchemaError, match="mark the blanks"):
+            mine(write(LINES), "blanks")
 
 
 class TestRules:

@@ -447,7 +447,7 @@ def test_trouble_before_the_completion_starts_is_unavailable(monkeypatch, tmp_pa
             result = check_completion(PROBLEM, RIGHT)
             assert (result.status, words in result.detail) == ("unavailable", True), result
     with monkeypatch.context() as patch:
-        patch.setattr(sandbox, "readable_paths", lambda: [("/no-such-place", True)])
+        patch.setattr(confine, "readable_paths", lambda: [("/no-such-place", True)])
         result = check_completion(PROBLEM, RIGHT, isolation="landlock")
         assert (result.status, "/no-such-place" in result.detail) == ("unavailable", True), result
     monkeypatch.setattr(sandbox, "SETUP_S", 0.001)

@@ -48,7 +48,7 @@ from unmask.core import (
 from unmask.engine import apply, decode
 from unmask.methods import describe_policy
 from unmask.models import GuidedDenoiser, Prompt
-from unmask.stats.bootstrap import Estimate, ratio_intervals
+from unmask.stats import Estimate, estimate_ratio
 
 EXACT, MONTE_CARLO, ORACLE = "exact", "monte-carlo", "oracle"
 QUANTITIES = {
@@ -125,7 +125,7 @@ class Likelihoods:
         if len(self.rows) < 2 or not math.isfinite(total):
             return Estimate(value, math.nan, math.nan, n=len(self.rows))
         sums, counts = [row.log_likelihood for row in self.rows], [len(row.tokens) for row in self.rows]
-        (mean,) = ratio_intervals(sums, counts, range(len(self.rows)), seed=self.config["seed"])
+        mean = estimate_ratio(sums, counts, range(len(self.rows)), seed=self.config["seed"])
         return Estimate(value, _exp(-mean.high), _exp(-mean.low), n=len(self.rows))
 
     def to_json(self) -> str:

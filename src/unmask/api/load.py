@@ -338,11 +338,11 @@ def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -
     )
 
 
-def _shipped(name: str, about: str) -> ModelEntry:
+def _shipped_entry(name: str, about: str) -> ModelEntry:
     return ModelEntry(about, NetworkOptions, partial(_build_shipped, name), lambda: "ready: in the package")
 
 
-def _published(name: str, family: str, about: str) -> ModelEntry:
+def _published_entry(name: str, family: str, about: str) -> ModelEntry:
     def status() -> str:
         cached = is_cached(PUBLISHED[name])
         return "ready: in the local cache" if cached else "not downloaded: loading it fetches it"
@@ -353,17 +353,21 @@ def _published(name: str, family: str, about: str) -> ModelEntry:
 
 
 MODELS: dict[str, ModelEntry] = {
-    "mini": _shipped("mini", "LLaDA's architecture and format, 6.6 million parameters; trained on the suite's tasks."),
-    "mini-dream": _shipped("mini-dream", "Dream's architecture and format, 6.3 million parameters; the same training."),
+    "mini": _shipped_entry(
+        "mini", "LLaDA's architecture and format, 6.6 million parameters; trained on the suite's tasks."
+    ),
+    "mini-dream": _shipped_entry(
+        "mini-dream", "Dream's architecture and format, 6.3 million parameters; the same training."
+    ),
     "exact": ModelEntry(
         "A random joint distribution small enough to enumerate: every prediction is the true conditional.",
         ExactOptions,
         _build_exact,
         lambda: "ready",
     ),
-    "llada": _published("llada", "llada", "LLaDA, 8 billion parameters, 16 GB."),
-    "llada-1.5": _published("llada-1.5", "llada", "LLaDA after preference tuning, 16 GB."),
-    "dream": _published("dream", "dream", "Dream, 7 billion parameters, 15 GB."),
+    "llada": _published_entry("llada", "llada", "LLaDA, 8 billion parameters, 16 GB."),
+    "llada-1.5": _published_entry("llada-1.5", "llada", "LLaDA after preference tuning, 16 GB."),
+    "dream": _published_entry("dream", "dream", "Dream, 7 billion parameters, 15 GB."),
     "masked-lm": ModelEntry(
         "Any masked language model of Hugging Face transformers: BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...",
         MaskedLMOptions,

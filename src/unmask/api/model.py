@@ -100,11 +100,6 @@ class Generation(Displayable):
         return total_cost(self.trajectory)
 
     @property
-    def processed(self) -> int:
-        """Number of tokens that the denoiser read in those passes."""
-        return int(self.trajectory.processed_B.sum())
-
-    @property
     def tokens_per_forward(self) -> float:
         """Tokens of the answers, without filler, per denoiser pass."""
         return sum(self.answer_tokens) / self.forwards
@@ -174,6 +169,8 @@ class Model:
         resolved = resolve(self, DecodeOptions(**options))
         texts = check_texts("text", text)
         requests = [infill_request(self, one, resolved.options.steps, resolved.steps_share) for one in texts]
+        for request in requests:
+            check_length(self, "text", len(request.canvas))
         return self._decode("infill", texts, requests, resolved, default_prompt=False)
 
     @spell_options

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.tiny_studies import table
-from unmask.base.errors import ConfigError
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import summarise
 from unmask.lab.run import judging
@@ -17,7 +17,7 @@ from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.methods import fixed_action
 from unmask.report import compare as report
-from unmask.tasks import find_task
+from unmask.tasks import Example, Scorer, code_answers, find_task
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,16 @@ def test_without_an_evaluator_there_is_no_utility(members, monkeypatch):
     assert good == (1.0, "compared")
     assert math.isnan(bad[0])
     assert bad[1] == "jsonschema is not installed"
+
+
+def test_a_misspelt_sandbox_is_refused_and_no_utility(monkeypatch):
+    """NaN would say that nobody could tell, of every answer alike."""
+    monkeypatch.setenv("UNMASK_SANDBOX", "of")
+    constraints = {"prompt": "def f():\n", "entry_point": "f", "test": "def check(candidate): pass\n"}
+    scorer = Scorer("test pass", code_answers.score_program, code_answers.score_programs)
+    example = Example("Write f.", "    return 1\n", ("",), constraints, 1, scorer=scorer)
+    with pytest.raises(UnknownName, match=r"UNMASK_SANDBOX.*'of'.*off"):
+        judging.scores([("    return 1\n", example)], None)
 
 
 def test_a_verdict_without_a_utility_is_none(members, monkeypatch):

@@ -11,9 +11,7 @@ tests run in another process, which asks it for values. `docs/sandbox.md` says w
 """
 
 import contextlib
-import functools
 import json
-import math
 import os
 import shutil
 import signal
@@ -27,10 +25,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field
 
 from unmask.base.errors import UnknownName, require
 from unmask.base.files import storable
+from unmask.base.options import Options
 from unmask.tasks.sandbox import confine
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "choose_isolation",
 ]
 
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 SETUP_S = 60.0
 """Starting an interpreter is not the completion's time; longer is trouble."""
@@ -76,25 +78,15 @@ ISOLATIONS = {
 """`landlock` and `bubblewrap` hold files back; system calls are filtered in both. `off`: a process and limits alone."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Options):
     """What one run may use."""
 
-    wall_s: float = 10.0
+    wall_s: Seconds = 10.0
     """Seconds on the clock, from the moment the completion starts."""
-    cpu_s: float = 5.0
+    cpu_s: Seconds = 5.0
     """Seconds of processor time, in whole seconds, rounded up."""
-    memory_mb: int = 512
+    memory_mb: Annotated[int, Field(ge=64, lt=1 << 20)] = 512
     """Address space."""
-
-    def __post_init__(self) -> None:
-        for name in ("wall_s", "cpu_s"):
-            value = getattr(self, name)
-            ok = isinstance(value, int | float) and 0 < value < math.inf
-            require(ok, name, value, "a number of seconds above 0", "10 is plenty for HumanEval")
-        most = (1 << 20) - 1
-        ok = isinstance(self.memory_mb, int) and not isinstance(self.memory_mb, bool) and 64 <= self.memory_mb <= most
-        require(ok, "memory_mb", self.memory_mb, f"a whole number from 64 to {most}", "the default is 512")
 
 
 DEFAULT = Limits()
@@ -207,7 +199,7 @@ def run(
                 "entry_point": problem["entry_point"],
                 "isolation": isolation.name,
                 "work": work,
-                "readable": readable_paths() if isolation.name == "landlock" else (),
+                "readable": confine.readable_paths() if isolation.name == "landlock" else (),
                 "cpu_s": limits.cpu_s,
                 "memory_mb": limits.memory_mb,
             }
@@ -322,7 +314,7 @@ def _command(isolation: Isolation, work: str) -> list[str]:
         return command
     bwrap = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"]
     bwrap += ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
-    for path, files in readable_paths():
+    for path, files in confine.readable_paths():
         bwrap += ["--ro-bind", path, path] if files else ["--dir", path]
     for path in (python, _FOLDER):
         bwrap += ["--ro-bind", path, path]
@@ -330,9 +322,3 @@ def _command(isolation: Isolation, work: str) -> list[str]:
         bwrap += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     # A folder in memory in place of the one on disk.
     return [*bwrap, "--size", str(confine.FILE_BYTES), "--tmpfs", work, "--remount-ro", "/", "--chdir", "/", *command]
-
-
-@functools.cache
-def readable_paths() -> list[tuple[str, bool]]:
-    """List what a completion may read, once per process."""
-    return confine.readable_paths()

@@ -34,6 +34,9 @@ They end the check at once, as does all that is no `Exception`; a completion cou
 """
 
 
+NOT_LOADED = "the completion does not load:"
+
+
 class CheckEnded(BaseException):
     """The outcome stands. Not an `Exception`: tests that expect one must not swallow it."""
 
@@ -42,17 +45,17 @@ def main() -> None:
     """Read the job from the socket at standard input, and report what came of the completion through it."""
     fd = os.dup(0)
     try:
-        check(fd)
+        run_checker(fd)
     except BaseException as error:
-        emit(fd, trouble=f"sandbox: {describe(error)}")
+        send_event(fd, trouble=f"sandbox: {describe(error)}")
 
 
-def emit(fd: int, **event: object) -> None:
+def send_event(fd: int, **event: object) -> None:
     """Send one event. Nobody may be listening any more."""
     os.write(fd, json.dumps(event).encode("ascii") + b"\n")
 
 
-def check(fd: int) -> None:
+def run_checker(fd: int) -> None:
     """Be the process that checks."""
     linux = sys.platform == "linux"
     if linux:
@@ -69,7 +72,7 @@ def check(fd: int) -> None:
     worker = os.fork()
     if worker == 0:
         try:
-            work(job, calls_out, answers_in, null)
+            run_worker(job, calls_out, answers_in, null)
         finally:
             os._exit(70)
     os.close(calls_out)
@@ -79,23 +82,23 @@ def check(fd: int) -> None:
     tests = json.loads(read_frame(fd, FRAME_BYTES))
     hello = json.loads(read_frame(answers_out, ANSWER_BYTES) or b'{"trouble": "the worker died"}')
     if "trouble" in hello:
-        emit(fd, trouble=f"sandbox: {hello['trouble']}")
+        send_event(fd, trouble=f"sandbox: {hello['trouble']}")
         return
-    shut_in(job, worker)
-    emit(fd, ready=True)
+    confine_process(job, worker)
+    send_event(fd, ready=True)
     candidate = Candidate(worker, calls_in, answers_out, job["cpu_s"])
     try:
         outcome = judge(tests, candidate)
     except BaseException as error:
         # Whatever went wrong from here on, the completion had a part in it.
         outcome = {"status": "error", "detail": f"the process that checks failed: {describe(error)}"}
-    emit(fd, **outcome)
+    send_event(fd, **outcome)
     if not candidate.is_reaped:
         os.kill(worker, signal.SIGKILL)
         os.waitpid(worker, 0)
 
 
-def shut_in(job: dict[str, Any], *others: int) -> None:
+def confine_process(job: dict[str, Any], *others: int) -> None:
     """Take away what this process does not need from here on; it may send signals to `others`."""
     if sys.platform == "linux":
         confine.drop_privileges()
@@ -142,18 +145,18 @@ class Candidate:
             outcome, content = values.loads(data)
             if outcome == "return":
                 return content
-            built_in, name, args, message = content
-            if outcome != "raise" or not all(isinstance(text, str) for text in (built_in, name, message)):
+            built_in, name, args, words = content
+            if outcome != "raise" or not all(isinstance(text, str) for text in (built_in, name, words)):
                 raise values.BadValue("neither returned nor raised")
-            error = rebuild(built_in, args, message)
+            error = rebuild(built_in, args, words)
         except BrokenPipeError:
-            self.end(**self.ending())
+            self.end(**self.describe_ending())
         except Exception as wrong:
             detail = f"the completion's process sent an answer that is no answer: {describe(wrong)}"
             self.end(status="error", detail=detail)
-        detail = f"{name}: {message}".rstrip(": ")[:500]
+        detail = f"{name}: {words}".rstrip(": ")[:500]
         if isinstance(error, SWALLOWED) or not isinstance(error, Exception):
-            self.end(status="error", detail=f"{'the completion raised' if self.called else LOADS_NOT} {detail}")
+            self.end(status="error", detail=f"{'the completion raised' if self.called else NOT_LOADED} {detail}")
         self.raised[id(error)] = error, detail
         raise error
 
@@ -162,7 +165,7 @@ class Candidate:
         self.outcome = outcome
         raise CheckEnded
 
-    def ending(self) -> dict[str, object]:
+    def describe_ending(self) -> dict[str, object]:
         """Say how a worker ended that does not answer: it may also be alive, with its pipe closed."""
         stop = time.monotonic() + PATIENCE_S
         pid = 0
@@ -180,10 +183,7 @@ class Candidate:
         return {"status": "error", "detail": f"the completion's process {how} before the checks were through"}
 
 
-LOADS_NOT = "the completion does not load:"
-
-
-def rebuild(built_in: str, args: Any, message: str) -> BaseException:
+def rebuild(built_in: str, args: Any, words: str) -> BaseException:
     """Make an exception like the one that the completion raised, of the nearest built-in class."""
     kind = getattr(builtins, built_in)
     if not issubclass(kind, BaseException):
@@ -192,14 +192,14 @@ def rebuild(built_in: str, args: Any, message: str) -> BaseException:
         error: BaseException = kind(*args)
     except Exception:
         # It takes other arguments than it keeps.
-        error = Exception(message)
+        error = Exception(words)
     return error
 
 
 def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
     """Run the tests on the candidate, and say what came of it."""
     try:
-        run_check = prepare(tests, candidate)
+        run_check = load_tests(tests, candidate)
     except BaseException as error:
         return {"trouble": f"the problem itself is broken: {describe(error)}"}
     try:
@@ -207,7 +207,7 @@ def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
     except CheckEnded:
         return candidate.outcome
     except Exception as error:
-        return {"status": "error", "detail": f"{LOADS_NOT} {candidate.raised[id(error)][1]}"}
+        return {"status": "error", "detail": f"{NOT_LOADED} {candidate.raised[id(error)][1]}"}
     try:
         run_check(candidate)
     except BaseException as error:
@@ -217,11 +217,11 @@ def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
             return {"status": "error", "detail": f"the completion raised {candidate.raised[id(error)][1]}"}
         if not candidate.called:
             return {"trouble": f"the tests failed before they called the completion: {describe(error)}"}
-        return {"status": "fail", "detail": f"{describe(error)}{place(error, tests['test'])}"}
+        return {"status": "fail", "detail": f"{describe(error)}{failing_line(error, tests['test'])}"}
     return candidate.outcome or {"status": "pass", "detail": "all checks passed"}
 
 
-def prepare(tests: dict[str, str], candidate: Candidate) -> Any:
+def load_tests(tests: dict[str, str], candidate: Candidate) -> Any:
     """Define what the tests need: helpers from the prompt, the entry point under its own name, and `check`."""
     names: dict[str, Any] = {"__name__": "checks"}
     try:
@@ -235,7 +235,7 @@ def prepare(tests: dict[str, str], candidate: Candidate) -> Any:
     return names["check"]
 
 
-def place(error: BaseException, source: str) -> str:
+def failing_line(error: BaseException, source: str) -> str:
     """Return the line of the tests at which an exception came up."""
     line, step = 0, error.__traceback__
     while step:
@@ -249,7 +249,7 @@ def place(error: BaseException, source: str) -> str:
 # The worker
 
 
-def work(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> None:
+def run_worker(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> None:
     """Be the worker: shut this process in, then load the completion and answer one call after the other."""
     try:
         # Every file is closed but the two pipes, which become 3 and 4; output goes where it went before. The pipes'
@@ -261,7 +261,7 @@ def work(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> Non
         if sys.platform == "linux":
             confine.lower_worker_limits(job["cpu_s"])
             _thread.stack_size(confine.STACK_BYTES)
-        shut_in(job)
+        confine_process(job)
         os.environ.clear()
         sys.argv = [""]
     except BaseException as error:
@@ -276,13 +276,13 @@ def work(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> Non
         if not callable(module.__dict__.get(entry_point)):
             raise NameError(f"there is no function {entry_point!r} after the completion has run")
 
-    send_frame(answers_in, attempt(load))
+    send_frame(answers_in, answer_call(load))
     while question := read_frame(calls_out, FRAME_BYTES):
         args, kwargs = values.loads(question)
-        send_frame(answers_in, attempt(lambda a, k: getattr(module, entry_point)(*a, **k), args, kwargs))
+        send_frame(answers_in, answer_call(lambda a, k: getattr(module, entry_point)(*a, **k), args, kwargs))
 
 
-def attempt(action: Any, *arguments: object) -> bytes:
+def answer_call(action: Any, *arguments: object) -> bytes:
     """Return the answer to one call: what it returned, or what it raised."""
     try:
         return values.dumps(["return", action(*arguments)], strict=False)

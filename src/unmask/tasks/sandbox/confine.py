@@ -7,6 +7,7 @@ the standard library alone.
 
 import ctypes
 import errno
+import functools
 import math
 import os
 import resource
@@ -96,6 +97,7 @@ def hide_memory() -> None:
 # Files, by Landlock
 
 
+@functools.cache
 def readable_paths() -> list[tuple[str, bool]]:
     """What a completion needs to run: each path with whether files below it may be read, or only listed.
 
@@ -235,20 +237,22 @@ def filter_program(machine: str, pid: int, *others: int) -> bytes:
     code += [(_EQUAL, 0, 1, 435), _ABSENT]
     code += [(_EQUAL, 0, 5, (56, 220)[column]), (_LOAD, 0, 0, _FIRST), (_ANY_BIT, 2, 0, _NEW_NAMESPACES)]
     code += [(_ANY_BIT, 0, 1, _THREAD), (_RETURN, 0, 0, _ALLOW), _REFUSE]
-    code += _only((72, 25)[column], {_SECOND: FCNTL_COMMANDS})
-    code += _only((16, 29)[column], {_SECOND: IOCTL_COMMANDS}, _ERROR | errno.ENOTTY)
-    code += _only((157, 167)[column], {_FIRST: PRCTL_OPTIONS})
-    code += _only((53, 199)[column], {_FIRST: UNIX_SOCKETS, _SECOND: STREAMS})
+    code += _allow_only((72, 25)[column], {_SECOND: FCNTL_COMMANDS})
+    code += _allow_only((16, 29)[column], {_SECOND: IOCTL_COMMANDS}, _ERROR | errno.ENOTTY)
+    code += _allow_only((157, 167)[column], {_FIRST: PRCTL_OPTIONS})
+    code += _allow_only((53, 199)[column], {_FIRST: UNIX_SOCKETS, _SECOND: STREAMS})
     # Both halves of the pointer to an address.
-    code += _only((44, 206)[column], {_FIFTH: NO_ADDRESS, _FIFTH + 4: NO_ADDRESS})
+    code += _allow_only((44, 206)[column], {_FIFTH: NO_ADDRESS, _FIFTH + 4: NO_ADDRESS})
     for signal in ((62, 129), (200, 130), (234, 131)):
-        code += _only(signal[column], {_FIRST: (pid, *others)})
-    code += _only((302, 261)[column], {_FIRST: (0, pid)})
+        code += _allow_only(signal[column], {_FIRST: (pid, *others)})
+    code += _allow_only((302, 261)[column], {_FIRST: (0, pid)})
     code += [(_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
-def _only(call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM) -> list[_Instruction]:
+def _allow_only(
+    call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM
+) -> list[_Instruction]:
     """Let a call through only with some values of its arguments, each 32 bits at an offset; else `answer`."""
     body: list[_Instruction] = []
     for offset, values in allowed.items():
