@@ -36,7 +36,7 @@ def test_a_text_that_cannot_be_filled(model):
     with pytest.raises(ConfigError, match="mark what is to be filled"):
         infill_request(model, "ab")
     with pytest.raises(ConfigError, match="needs a canvas of 9 positions; allowed: at most 8"):
-        infill_request(model, "_" * 9)
+        model.infill("_" * 9)
 
 
 def test_generation_is_infilling_on_the_right(model):

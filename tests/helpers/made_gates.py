@@ -4,23 +4,34 @@ from dataclasses import replace
 
 import numpy as np
 
-from unmask.stats import Threshold, calibration, fit_detector
+from unmask.lab import choose
+from unmask.lab.analysis import detection
+from unmask.stats import Threshold
+from unmask.stats.protocol import fit_calibration
 
 
-def rising(seen, bins):
-    """Bins of the real signal whose prediction rises with it, below 0 in the lower half."""
-    detector = fit_detector(seen, bins)
-    return replace(detector, g_B=np.linspace(-0.5, 0.5, len(detector.g_B)))
+def set_tau(patch, tau_of, rule="lift"):
+    """Calibrations of a rule whose threshold is `tau_of(states)`, for all who calibrate a study."""
+    fit = choose.fit_calibration
 
+    def fit_known(states, settings, whole_runs=None):
+        made = fit(states, settings, whole_runs)
+        return replace(made, tau=tau_of(states)) if settings.rule == rule else made
 
-def half_open(seen, bins, **how):
-    """The upper half of the region's signals opens its gate, nothing the score's."""
-    if "full" not in seen.table.candidates and "all" not in seen.table.candidates:
-        return Threshold(None, 0.0, -0.25, 0.1, "made shut")
-    return Threshold(0.0, 0.5, 0.25, 0.1, "")
+    patch.setattr(choose, "fit_calibration", fit_known)
+    patch.setattr(detection, "fit_calibration", fit_known)
 
 
 def known_gates(patch):
-    """Gates of the region and of commitment are half open, all others shut."""
-    patch.setattr(calibration, "fit_detector", rising)
-    patch.setattr(calibration, "fit_gate", half_open)
+    """Gates of the region and of commitment are open for the upper half of the real signals, all others shut."""
+
+    def rising(states, settings, whole_runs=None):
+        made = fit_calibration(states, settings, whole_runs)
+        return replace(made, detector=replace(made.detector, g_B=np.linspace(-0.5, 0.5, len(made.detector.g_B))))
+
+    def half_open(states):
+        opens = "full" in states.candidates or "all" in states.candidates
+        return Threshold(0.0, 0.5, 0.25, 0.1) if opens else Threshold(None, 0.0, -0.25, 0.1, "made shut")
+
+    patch.setattr(choose, "fit_calibration", rising)
+    set_tau(patch, half_open)

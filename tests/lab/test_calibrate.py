@@ -23,9 +23,15 @@ from unmask.lab.run import driver
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.store import Store
 from unmask.methods import candidates
-from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
-from unmask.stats import calibrate as choose
-from unmask.stats.guarantee import fitted_half
+from unmask.stats import CalibrationSettings, fitted_half
+from unmask.stats.protocol import (
+    HeldOutSet,
+    LeakageError,
+    ProposedAction,
+    ValidationSet,
+    estimate_gate_lift,
+    fit_calibration,
+)
 from unmask.tasks import open_task, own_task
 
 QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
@@ -177,7 +183,7 @@ class TestEndToEnd:
             rows = [{"prompt": p, "target": text, "id": p} for p, text in zip(ECHOED, said, strict=True)]
             text = "\n".join(json.dumps(row | {"split": "validation"}) for row in rows)
             (tmp_path / "echo.jsonl").write_text(text, encoding="utf-8")
-            monkeypatch.setattr(lab, "_table", lambda *given: table)
+            monkeypatch.setattr(lab, "_states", lambda *given: table)
             return own_task("echo", str(tmp_path / "echo.jsonl"), scorer=scorer(mode), max_new_tokens=6)
 
         return call
@@ -250,7 +256,7 @@ class TestEndToEnd:
     def adapts(self, echo):
         """A task on which the diagnostic is always right: targets are what is said when every gate is open."""
         table = one_step("count:1:below", opens=True, prompts=ECHOED)
-        chosen = choose(table, CalibrationSettings(seed=0))
+        chosen = fit_calibration(table, CalibrationSettings(seed=0))
         return echo(table, policy=Arms("cardinality", "llada", chosen, DIAGNOSTICS["cardinality"]()).always)
 
     def test_a_guarantee(self, adapts, gate_from, tmp_path):
@@ -319,14 +325,14 @@ def one_step(best, opens=False, prompts=tuple(range(12))):
     q_SAR = np.repeat(q_SA[:, :, None], 4, 2)
     proposed_SR = q_SAR[:, 1 - names.index(best)]
     nowhere_SA = np.zeros((len(half_S), len(names)), bool)
-    return ValidationTable(
+    return ValidationSet(
         prompt_S=np.repeat(prompts, 4),
+        place_S=np.tile(np.arange(4), len(prompts)),
         masked_S=np.tile([1.0, 0.75, 0.5, 0.25], len(prompts)),
         q_SAR=q_SAR,
         signal_S=np.where(half_S, 1e-3, -1.0),
         abstained_S=np.zeros(len(half_S), bool),
-        raw=ProposedAction(proposed_SR, nowhere_SA),
-        snapped=ProposedAction(proposed_SR, nowhere_SA),
+        proposals=dict.fromkeys(("raw", "snapped"), ProposedAction(proposed_SR, nowhere_SA)),
         candidates=names,
         reference=0,
     )
@@ -346,14 +352,14 @@ def planted(kind, prompts=40, seed=0):
     q_SA = np.stack([np.full(len(good_S), 0.5), 0.5 + gain_S, third_S], 1)
     q_SAR = np.repeat(q_SA[:, :, None], 4, 2)
     nowhere_SA = np.zeros((len(good_S), 3), bool)
-    return ValidationTable(
+    return ValidationSet(
         prompt_S=np.repeat(np.arange(prompts), 4),
+        place_S=np.tile(np.arange(4), prompts),
         masked_S=np.tile([1.0, 0.75, 0.5, 0.25], prompts),
         q_SAR=q_SAR,
         signal_S=signal_S,
         abstained_S=np.zeros(len(good_S), bool),
-        raw=ProposedAction(np.repeat((0.5 + gain_S)[:, None], 4, 1), nowhere_SA),
-        snapped=ProposedAction(q_SAR[:, 1], nowhere_SA),
+        proposals=dict.fromkeys(("raw", "snapped"), ProposedAction(q_SAR[:, 1], nowhere_SA)),
         candidates=("full", "block:8", "block:16"),
         reference=0,
     )
@@ -361,7 +367,7 @@ def planted(kind, prompts=40, seed=0):
 
 def test_an_opportunity_that_is_there_is_found():
     table = planted("finds")
-    chosen = choose(table, CalibrationSettings(seed=0))
+    chosen = fit_calibration(table, CalibrationSettings(seed=0))
     lift = lift_of(table, chosen)
     assert lift.value == pytest.approx(chosen.tau.out_of_fold)
     assert 0 < lift.low < lift.value < lift.high
@@ -373,17 +379,17 @@ def test_an_opportunity_that_is_there_is_found():
 
 def test_the_interval_is_over_prompts():
     table = planted("finds", prompts=200)
-    chosen = choose(table, CalibrationSettings(seed=0))
+    chosen = fit_calibration(table, CalibrationSettings(seed=0))
     lift = lift_of(table, chosen)
     assert (lift.high - lift.low) / (2 * 1.96) == pytest.approx(chosen.tau.error, rel=0.15)
 
 
 def test_held_out_states_are_refused():
     table = planted("finds")
-    chosen = choose(table, CalibrationSettings(seed=0))
-    held_out = HeldOutTable(**{name: getattr(table, name) for name in table.__dataclass_fields__})
+    chosen = fit_calibration(table, CalibrationSettings(seed=0))
+    held_out = HeldOutSet(**{name: getattr(table, name) for name in table.__dataclass_fields__})
     with pytest.raises(LeakageError):
-        gate_lift(held_out, chosen)
+        estimate_gate_lift(held_out, chosen)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +402,7 @@ def test_held_out_states_are_refused():
 )
 def test_no_opportunity_is_said_and_not_raised(kind, reason):
     table = planted(kind)
-    chosen = choose(table, CalibrationSettings(seed=0))
+    chosen = fit_calibration(table, CalibrationSettings(seed=0))
     lift = lift_of(table, chosen)
     assert (lift.value, lift.low, lift.high) == (0, 0, 0)
     assert reason in lift.how
@@ -405,7 +411,7 @@ def test_no_opportunity_is_said_and_not_raised(kind, reason):
 
 def gate_of(kind):
     table = planted(kind)
-    chosen = choose(table, CalibrationSettings(seed=0))
+    chosen = fit_calibration(table, CalibrationSettings(seed=0))
     arms = Arms("region", "llada", chosen, DIAGNOSTICS["region"](), None)
     return Gate("small", "f" * 16, "mine", arms, 0.5, lift_of(table, chosen))
 

@@ -20,13 +20,13 @@ from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.core import Policy, Vocabulary
 from unmask.lab import compare_prompts
 from unmask.lab.compare import evaluate
-from unmask.lab.compare_summary import MACRO, summarise
+from unmask.lab.compare_summary import MACRO, summarise, sure_front
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.lab.run import judging
 from unmask.methods import LLaDA, fixed_action, with_remasking
 from unmask.report import compare as report
 from unmask.report.compare_screen import screens
-from unmask.stats import Estimate, mean_interval, paired_difference
+from unmask.stats import Estimate, mean_over_tasks
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, find_task, own_task, score
 from unmask.train.sources import STRIDE, Folders, generate_texts
 
@@ -333,9 +333,10 @@ class TestSummary:
             columns = {p: [r.utility for r in two.rows if (r.task, r.policy) == (task, p)] for p in two.policies}
             for policy, values in columns.items():
                 line = summary.line(task, policy)
-                expected = mean_interval(values, seed=3, resamples=500)
+                (expected,) = mean_over_tasks([np.array(values)[:, None]], seed=3, resamples=500)
                 assert astuple(line.utility) == pytest.approx(astuple(expected))
-                expected = paired_difference(values, columns["reference"], seed=3, resamples=500)
+                less_P1 = (np.array(values) - np.array(columns["reference"]))[:, None]
+                (expected,) = mean_over_tasks([less_P1], seed=3, resamples=500)
                 assert astuple(line.difference) == pytest.approx(astuple(expected))
 
     def test_best_and_picks(self, carry):
@@ -434,3 +435,21 @@ def test_default_batch_follows_the_vocabulary():
     assert compare_prompts.rows_at_once(big.denoiser, 32) == compare_prompts.MOST_ROWS
     object.__setattr__(big.denoiser, "vocabulary", Vocabulary(126_464, 126_336))
     assert compare_prompts.rows_at_once(big.denoiser, 256) == 1
+
+
+class TestSureFront:
+    def test_sure_is_better_than_everything_as_cheap(self):
+        rng = np.random.default_rng(0)
+        base_P = rng.random(60)
+        near_P = base_P + 0.3 + 0.05 * rng.standard_normal(60)
+        table_PA = np.stack([base_P, base_P + 0.3, near_P, base_P + 1], 1)
+        cost_A, how = [1.0, 2.0, 3.0, 4.0], {"seed": 5, "resamples": 300}
+        sure = sure_front([table_PA], cost_A, np.ones(4, bool), **how)
+        for mine in range(4):
+            others = [other for other in range(4) if other != mine and cost_A[other] <= cost_A[mine]]
+            differences = [table_PA[:, [mine]] - table_PA[:, [other]] for other in others]
+            assert sure[mine] == all(mean_over_tasks([x_P1], **how)[0].low > 0 for x_P1 in differences)
+        assert sure.tolist() == [True, True, False, True]
+
+    def test_at_one_cost_nobody_is_sure_of_a_tie(self):
+        assert not sure_front([np.ones((5, 2))], [1.0, 1.0], np.ones(2, bool), seed=0, resamples=20).any()

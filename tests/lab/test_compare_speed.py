@@ -8,7 +8,7 @@ from tests.helpers.made_comparison import made, timed
 from unmask.lab.compare_speed import summarise_speed
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.report.compare_screen import time_remarks
-from unmask.stats.bootstrap import macro_ratios
+from unmask.stats import mean_over_tasks
 
 ROWS = {"t": {"reference": [1.0] * 6, "fast": [0.5] * 6}}
 
@@ -27,7 +27,7 @@ def test_seconds_are_per_prompt_and_the_first_batch_is_left_out():
     # Positions, and the tokens of the answers among them.
     assert (fast.tokens_per_second.value, fast.answer_tokens_per_second.value) == (8.0, 2.0)
     assert (fast.batches, fast.cold) == (2, False)
-    expected = macro_ratios([[[4.0, 1.0], [6.0, 3.0]]], [[[2.0, 2.0], [2.0, 2.0]]], reference=0, seed=0)[1]
+    expected = mean_over_tasks([[[4.0, 1.0], [6.0, 3.0]]], [[[2.0, 2.0], [2.0, 2.0]]], relative_to=0, seed=0)[1]
     assert (fast.ratio.low, fast.ratio.high) == pytest.approx((expected.low, expected.high))
     assert [line.front for line in found.of("t")] == [True, True]
     assert found.of(MACRO)[1].seconds.value == 1.0

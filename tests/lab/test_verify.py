@@ -14,7 +14,7 @@ from unmask.lab import published
 from unmask.lab.published import LLADA
 from unmask.lab.verify import Agreement, Target, chosen_tasks, measure, prepare, target_of, verdict
 from unmask.methods import LLaDA
-from unmask.stats.proportion import wilson
+from unmask.stats import wilson
 
 
 class TestVerdict:

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from unmask.stats import ProposedAction, ValidationTable
+from unmask.stats.protocol import ProposedAction, ValidationSet
 
 MARGINS = (0.1, 0.2, 0.3)
 
 
-def states(kind=ValidationTable, *, q_SA, signal_S, gain_S=None, **columns):
-    """A table from a few columns: four equal rollouts, one prompt for each state, proposals by their gain on action 0.
+def states(kind=ValidationSet, *, q_SA, signal_S, gain_S=None, **columns):
+    """States from a few columns: four equal rollouts, one prompt for each state, proposals by their gain on action 0.
 
     Where the gain is NaN the diagnostic abstains.
     """
@@ -21,13 +21,13 @@ def states(kind=ValidationTable, *, q_SA, signal_S, gain_S=None, **columns):
     proposal = ProposedAction(q_SR, np.zeros((count, actions), bool))
     return kind(
         **{
-            "prompt_S": np.arange(count) + (0 if kind is ValidationTable else 10_000),
+            "prompt_S": np.arange(count) + (0 if kind is ValidationSet else 10_000),
+            "place_S": np.zeros(count, int),
             "masked_S": np.full(count, 0.9),
             "q_SAR": np.repeat(q_SA[:, :, None], 4, 2),
             "signal_S": signal_S,
             "abstained_S": np.isnan(q_SR[:, 0]),
-            "raw": proposal,
-            "snapped": proposal,
+            "proposals": {"raw": proposal, "snapped": proposal},
             "candidates": tuple("abcdefgh"[:actions]),
             "reference": 0,
             **columns,
@@ -41,9 +41,9 @@ def world(kind, seed, *, prompts=60, information=1.5, skill=0.7, loss=0.02, rate
     With chance `rate`, which varies between prompts, another action is better by 0.1, 0.2 or 0.3. The signal is
     standard normal, and larger by `information` on those states. There the diagnostic's action gains as much with
     chance `skill`; else it gains 0.1, nothing or -0.1, less `loss`. `noise` moves each utility in each rollout. At a
-    share of states it is silent.
+    share of states it abstains.
     """
-    rng = np.random.default_rng([seed, kind is ValidationTable])
+    rng = np.random.default_rng([seed, kind is ValidationSet])
     count = 8 * prompts
     ease_S = np.repeat(rng.uniform(0.4, 0.5, prompts), 8) + rng.uniform(-0.03, 0.03, count)
     q_SA = ease_S[:, None] - [0.0, 0.02, 0.05, 0.1]
@@ -61,13 +61,16 @@ def world(kind, seed, *, prompts=60, information=1.5, skill=0.7, loss=0.02, rate
     same_SA = (np.arange(4) == snapped_S[:, None]) & ~abstained_S[:, None]
     snapped_SR = np.where(abstained_S[:, None], np.nan, q_SAR[np.arange(count), snapped_S])
     return kind(
-        prompt_S=np.char.add("v" if kind is ValidationTable else "h", np.repeat(np.arange(prompts), 8).astype(str)),
+        prompt_S=np.char.add("v" if kind is ValidationSet else "h", np.repeat(np.arange(prompts), 8).astype(str)),
+        place_S=np.tile(np.arange(8), prompts),
         masked_S=np.tile(1 - np.arange(8) / 8, prompts),
         q_SAR=q_SAR,
         signal_S=np.where(abstained_S, np.nan, signal_S),
         abstained_S=abstained_S,
-        raw=ProposedAction(np.where(abstained_S[:, None], np.nan, raw_SR), same_SA & right_S[:, None]),
-        snapped=ProposedAction(snapped_SR, same_SA),
+        proposals={
+            "raw": ProposedAction(np.where(abstained_S[:, None], np.nan, raw_SR), same_SA & right_S[:, None]),
+            "snapped": ProposedAction(snapped_SR, same_SA),
+        },
         candidates=("best", "second", "third", "fourth"),
         reference=0,
     )

@@ -1,4 +1,7 @@
-"""AUROC and Spearman: as SciPy has them, with ties, with weights."""
+"""AUROC and Spearman as SciPy has them, the best-ranked share of states, fronts, and Wilson's interval."""
+
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -6,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from unmask.stats import auroc, spearman
-from unmask.stats.ranking import by_signal
+from unmask.stats import auroc, pareto_front, spearman, top_sums, wilson
 
 pairs = st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 3)), min_size=2, max_size=12)
 
@@ -89,8 +91,6 @@ class TestGroups:
 
     def test_groups_of_one_class_say_nothing(self):
         assert np.isnan(auroc([1, 2, 3], [True, False, False], None, [0, 1, 1])[0])
-        with pytest.raises(ValueError, match="group_S"):
-            auroc([1, 2], [True, False], None, [0])
 
 
 @pytest.mark.parametrize("measure", [auroc, spearman])
@@ -103,27 +103,136 @@ def test_a_weight_is_so_many_copies(measure, states):
     np.testing.assert_allclose(measure(score, value, [weight, weight * 2])[1], copies[0])
 
 
-class TestBySignal:
-    def test_ties_only(self):
-        place = by_signal([0.5, 0.1, 0.5, np.nan, 0.1], [1.0, 9.0, 2.0, np.nan, 8.0])
-        assert np.argsort(-place[~np.isnan(place)]).tolist() == [2, 0, 1, 3]
-        assert np.isnan(place[3])
+class TestTopSums:
+    def test_by_hand(self):
+        found = top_sums([3, 1, 2, 0], [0.5, 0.25, -1.0, 4.0], [0.25, 0.5, 0.75, 1.0])
+        np.testing.assert_allclose(found, [[0.5, -0.5, -0.25, 3.75]])
 
-    def test_equal_signals_stay_tied(self):
-        place = by_signal([0.5, 0.5], [1.0, 1.0])
-        assert place[0] == place[1]
+    def test_ties_at_the_cut_share_it(self):
+        """The first state is certain; the second place goes to one of three, on average (1 + 2 + 6) / 3."""
+        np.testing.assert_allclose(top_sums([5, 1, 1, 1], [10, 1, 2, 6], [0.5]), [[13]])
+
+    def test_part_of_a_state_counts_in_part(self):
+        np.testing.assert_allclose(top_sums([2, 1], [8, 4], [0.05, 0.75]), [[0.8, 10]])
+
+    def test_nan_ranks_last(self):
+        np.testing.assert_allclose(top_sums([np.nan, -5], [1, 2], [0.5, 1]), [[2, 3]])
+
+    def test_of_no_state(self):
+        np.testing.assert_array_equal(top_sums([], [], [0.5]), [[0]])
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=5), st.data())
+    def test_is_the_mean_over_all_ways_to_break_ties(self, states, data):
+        score, value = np.array(states, float).T
+        k = data.draw(st.integers(1, len(states)))
+        orders = [o for o in itertools.permutations(range(len(states))) if (np.diff(score[list(o)]) <= 0).all()]
+        truth = np.mean([value[list(o)][:k].sum() for o in orders])
+        assert top_sums(score, value, [k / len(states)])[0, 0] == pytest.approx(truth, abs=1e-9)
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3), st.integers(0, 3)), min_size=1, max_size=6))
+    def test_a_weight_is_so_many_copies(self, states):
+        score, value, weight = np.array(states).T
+        assume(weight.sum() > 0)
+        coverages = (0.1, 0.4, 1.0)
+        copies = top_sums(np.repeat(score, weight), np.repeat(value, weight), coverages)
+        np.testing.assert_allclose(top_sums(score, value, coverages, weight[None]), copies, atol=1e-9)
+
+    @pytest.mark.parametrize(
+        ("call", "words"),
+        [
+            (lambda: top_sums([1], [1], [0]), "above 0 and at most 1"),
+            (lambda: top_sums([1], [1], [5]), "such as 0.1"),
+            (lambda: top_sums([1], [np.nan], [0.5]), "leave those states out"),
+        ],
+    )
+    def test_refusals(self, call, words):
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: auroc([], []), "one or more"),
-        (lambda: auroc([1, 2], [True]), "one score and one value"),
-        (lambda: auroc([1, 2], [0.5, 1]), "other than true and false"),
+        (lambda: auroc([], []), "no state to rank"),
         (lambda: spearman([1, 2], [1, np.nan]), "leave those states out"),
-        (lambda: spearman([1, 2], [1, 2], [[1]]), "a column for each"),
     ],
 )
 def test_refusals(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+# The Pareto front
+
+
+def test_the_front_is_what_no_other_beats():
+    """Every pair compared in words, ties included: numbers out of five make many."""
+    draw = np.random.default_rng(3)
+    for _ in range(200):
+        quality, cost = draw.integers(5, size=(2, 7)).astype(float)
+        expected = [
+            not any(
+                quality[b] >= quality[a] and cost[b] <= cost[a] and (quality[b] > quality[a] or cost[b] < cost[a])
+                for b in range(7)
+            )
+            for a in range(7)
+        ]
+        assert pareto_front(quality, cost).tolist() == expected
+
+
+def test_twins_are_both_there_and_what_has_no_number_is_not():
+    assert pareto_front([1.0, 1.0, np.nan, 2.0], [3.0, 3.0, 1.0, np.nan]).tolist() == [True, True, False, False]
+
+
+# Wilson's interval
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "low", "high"),
+    [
+        # Newcombe 1998, Table I, method 3.
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_published_intervals(right, n, low, high):
+    found = wilson(right, n)
+    assert (round(found.low, 4), round(found.high, 4)) == (low, high)
+    assert (found.value, found.n) == (right / n, n)
+
+
+@pytest.mark.parametrize("n", [1, 7, 164, 1319])
+def test_ends_stay_in_order_and_mirror(n):
+    for right in range(n + 1):
+        found, other = wilson(right, n), wilson(n - right, n)
+        assert 0 <= found.low <= found.value <= found.high <= 1
+        assert found.low == pytest.approx(1 - other.high, abs=1e-12)
+    assert wilson(0, n).low == 0
+    assert wilson(n, n).high == 1
+
+
+def test_covers_what_it_says():
+    """Exact binomial probabilities: on average over shares the interval holds the truth 95 times in a hundred."""
+    n, shares = 164, [k / 200 for k in range(1, 200)]
+    inside = [
+        sum(
+            math.comb(n, right) * p**right * (1 - p) ** (n - right)
+            for right in range(n + 1)
+            if wilson(right, n).low <= p <= wilson(right, n).high
+        )
+        for p in shares
+    ]
+    assert sum(inside) / len(inside) == pytest.approx(0.95, abs=0.005)
+    assert min(inside) > 0.88
+
+
+def test_nothing_counted():
+    found = wilson(0, 0)
+    assert found.n == 0
+    assert math.isnan(found.value)
+    assert math.isnan(found.low)
+    for wrong in ((1, 0), (-1, 5), (6, 5)):
+        with pytest.raises(ValueError, match="must be from 0 to n"):
+            wilson(*wrong)

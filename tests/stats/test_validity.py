@@ -8,12 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from unmask.stats import bidirectional, choose_fixed, concentration, cross_fit, gap, ratio_intervals, summary
+from unmask.stats import FixedAction
+from unmask.stats.measures import opportunity_measures, opportunity_states
+from unmask.stats.protocol import choose_fixed, cross_fit
+from unmask.stats.resampling import bootstrap, cluster_sums, prompt_codes
 
 PROMPTS, STATES, ACTIONS, ROLLOUTS = 100, 8, 6, 4
 MARGINS = (0.1, 0.2, 0.3)
 BATCH = 50
 PROMPT_S = np.repeat(np.arange(PROMPTS), STATES)
+MASKED_S = np.tile(1 - np.arange(STATES) / STATES, PROMPTS)
+FIXED = FixedAction(0, np.full(ACTIONS, np.nan), 0, 0)
+"""Whatever the others are worth on validation states, action 0 is better."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,26 @@ class Result:
         return self.value.std() / np.sqrt(len(self.value))
 
 
+def intervals(x_SM, prompt_S, seed):
+    """Means of many columns, all from the same resampled prompts."""
+    code_S, prompts = prompt_codes(prompt_S)
+    sum_PM, states_P1 = cluster_sums(x_SM, code_S, prompts), cluster_sums(np.ones((len(code_S), 1)), code_S, prompts)
+    return bootstrap(lambda w: (w @ sum_PM) / (w @ states_P1), [prompts], [(seed,)], width=x_SM.shape[1])
+
+
+def measured(q_SAR, seed):
+    """E1's numbers of one study."""
+    return opportunity_measures({"": opportunity_states(q_SAR, prompts_of(q_SAR), masked_of(q_SAR), FIXED)}, seed=seed)
+
+
+def prompts_of(q_SAR):
+    return np.arange(len(q_SAR)) // STATES
+
+
+def masked_of(q_SAR):
+    return np.resize(MASKED_S, len(q_SAR))
+
+
 def simulate(world, studies=500, seed=0):
     """Studies as columns: each batch has its own resampled prompts."""
     rng = np.random.default_rng(seed)
@@ -95,9 +121,8 @@ def simulate(world, studies=500, seed=0):
     for batch in range(studies // BATCH):
         fit = cross_fit(world.draw(rng, BATCH), 0, reference=0)
         g_SM, naive_SM = (x.reshape(BATCH, -1).T for x in (fit.g_S, fit.naive_S))
-        ones_SM = np.ones_like(g_SM)
-        found = ratio_intervals(g_SM, ones_SM, PROMPT_S, seed=1000 * seed + batch)
-        naive = ratio_intervals(naive_SM, ones_SM, PROMPT_S, seed=1000 * seed + batch)
+        found = intervals(g_SM, PROMPT_S, 1000 * seed + batch)
+        naive = intervals(naive_SM, PROMPT_S, 1000 * seed + batch)
         positive_M = (g_SM.reshape(PROMPTS, STATES, BATCH) > 0).any(1).sum(0)
         parts += [
             (e.value, e.low, e.high, n.value, n.high, p) for e, n, p in zip(found, naive, positive_M, strict=True)
@@ -108,18 +133,17 @@ def simulate(world, studies=500, seed=0):
 def other_coverage(world, studies, seed=0):
     """How often intervals of the other numbers hold what they are in 400 studies' worth of prompts."""
     rng = np.random.default_rng(seed)
-    fit = cross_fit(world.draw(rng, 400), 0, reference=0)
-    part, top = gap(fit), concentration(fit)
-    truth = {name: getattr(part, name) for name in ("frequency", "margin", "positive_rate")}
-    truth |= {"bidirectional": bidirectional(fit).mass, "C*(5 %)": top[0.05], "C*(20 %)": top[0.2]}
-    hit = dict.fromkeys(truth, 0)
+    q_SAR = world.draw(rng, 400)
+    states = opportunity_states(q_SAR, prompts_of(q_SAR), masked_of(q_SAR), FIXED)
+    truth = opportunity_measures({"": states}, seed=0, resamples=1)
+    keys = [(name, "") for name in ("frequency", "margin", "positive_rate", "bidirectional")]
+    keys += [("concentration", 0.05), ("concentration", 0.2)]
+    hit = dict.fromkeys(keys, 0)
     for study in range(studies):
-        found = summary(world.draw(rng, 1), PROMPT_S, fixed=0, seed=study, reference=0).overall
-        for name, true in truth.items():
-            share = {"C*(5 %)": 0.05, "C*(20 %)": 0.2}.get(name)
-            estimate = found.concentration[share] if share else getattr(found, name)
-            hit[name] += estimate.low - 1e-9 <= true <= estimate.high + 1e-9
-    return {name: n / studies for name, n in hit.items()}
+        found = measured(world.draw(rng, 1), study)
+        for key in keys:
+            hit[key] += found[key].low - 1e-9 <= truth[key].value <= found[key].high + 1e-9
+    return {key: n / studies for key, n in hit.items()}
 
 
 class TestBias:
@@ -174,15 +198,15 @@ class TestCoverage:
     def test_the_summary_marks_them(self):
         for rate, marked in ((0.004, True), (0.1, False)):
             q_SAR = World(rate).draw(np.random.default_rng(0), 1)
-            found = summary(q_SAR, PROMPT_S, fixed=0, seed=0).overall
+            found = measured(q_SAR, 0)
             assert bool(found.unreliable) == marked
-            assert found.delta.value == pytest.approx(cross_fit(q_SAR, 0).g_S.mean())
+            assert found["delta"].value == pytest.approx(cross_fit(q_SAR, 0).g_S.mean())
 
     def test_states_taken_for_independent_would_not_do(self):
         """The same numbers with states resampled one by one: intervals too short."""
         rng, world = np.random.default_rng(0), World(rate=0.2)
         g_SM = cross_fit(world.draw(rng, 200), 0).g_S.reshape(200, -1).T
-        found = ratio_intervals(g_SM, np.ones_like(g_SM), np.arange(len(g_SM)), seed=0)
+        found = intervals(g_SM, np.arange(len(g_SM)), 0)
         assert np.mean([e.low <= world.delta <= e.high for e in found]) < 0.85
 
 
@@ -195,8 +219,8 @@ def test_the_other_numbers_are_covered():
 def test_where_nothing_reverses_no_mass_is_claimed():
     """Six equal actions and noise: with the best pair chosen again in every replicate, 0 is mostly left out."""
     rng, world = np.random.default_rng(0), World(rate=0, noise=0.1, loss=(0.0,) * 5)
-    found = [summary(world.draw(rng, 1), PROMPT_S, fixed=0, seed=k, coverages=()).overall for k in range(40)]
-    assert np.mean([part.bidirectional.low == 0 for part in found]) >= 0.9
+    found = [measured(world.draw(rng, 1), k) for k in range(40)]
+    assert np.mean([part["bidirectional"].low == 0 for part in found]) >= 0.9
 
 
 def test_validation_finds_the_fixed_action():

@@ -16,7 +16,7 @@ from unmask.base.files import atomic_write, format_path, read_file
 from unmask.base.json_files import HashMismatch, from_hashed_json, hash_body, to_hashed_json
 from unmask.base.options import check_types
 from unmask.core import Policy
-from unmask.stats import Calibration, DetectorFileError
+from unmask.stats import Calibration
 
 FORMAT = "unmask-gate-2"
 """Goes up when an old file would decode differently, or does not say what a gate has to say."""
@@ -321,7 +321,7 @@ def _gate(body: Mapping[str, Any]) -> Gate:
 def _calibration(entry: Any) -> Calibration:
     try:
         return Calibration.from_json(json.dumps(entry))
-    except DetectorFileError as error:
+    except HashMismatch as error:
         raise GateFileError(f"its calibration is refused: {error}") from error
 
 

@@ -46,9 +46,9 @@ from unmask.core import (
     row_key,
 )
 from unmask.engine import apply, decode
-from unmask.methods import describe_policy, method_info
+from unmask.methods import describe_policy
 from unmask.models import GuidedDenoiser, Prompt
-from unmask.stats.bootstrap import Estimate, ratio_intervals
+from unmask.stats import Estimate, estimate_ratio
 
 EXACT, MONTE_CARLO, ORACLE = "exact", "monte-carlo", "oracle"
 QUANTITIES = {
@@ -125,7 +125,7 @@ class Likelihoods:
         if len(self.rows) < 2 or not math.isfinite(total):
             return Estimate(value, math.nan, math.nan, n=len(self.rows))
         sums, counts = [row.log_likelihood for row in self.rows], [len(row.tokens) for row in self.rows]
-        (mean,) = ratio_intervals(sums, counts, range(len(self.rows)), seed=self.config["seed"])
+        mean = estimate_ratio(sums, counts, range(len(self.rows)), seed=self.config["seed"])
         return Estimate(value, _exp(-mean.high), _exp(-mean.low), n=len(self.rows))
 
     def to_json(self) -> str:
@@ -327,8 +327,7 @@ def exact_likelihoods(
         raise _no_likelihood(policy, "it searches: it owns its loop")
     if policy.random:
         raise _no_likelihood(policy, "it chooses positions at random")
-    info = method_info(policy)
-    if info is not None and info.commitment == "re-maskable":
+    if policy.remasks:
         raise _no_likelihood(policy, "it re-masks")
     rows: list[TextLikelihood] = []
     for first in range(0, len(texts), batch):

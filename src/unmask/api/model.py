@@ -169,6 +169,8 @@ class Model:
         resolved = resolve(self, DecodeOptions(**options))
         texts = check_texts("text", text)
         requests = [infill_request(self, one, resolved.options.steps, resolved.steps_share) for one in texts]
+        for request in requests:
+            check_length(self, "text", len(request.canvas))
         return self._decode("infill", texts, requests, resolved, default_prompt=False)
 
     @spell_options

@@ -56,6 +56,10 @@ class TextSide:
         """Positions of a prompt's canvas, as `prompt_request` makes it."""
         return len(self.codec.encode(prompt)) + max_new_tokens + len(self.codec.closing)
 
+    def blank_canvas(self, text: str) -> int:
+        """Positions of the canvas of a text with blanks, as `infill_request` makes it."""
+        return len(self.codec.canvas(text))
+
 
 def text_side(model: LoadedModel) -> TextSide:
     """Return codec, vocabulary size and longest canvas of a loaded model."""
@@ -108,7 +112,6 @@ def infill_request(model: LoadedModel, text: str, steps: int | None = None, shar
     given = tuple(token != model.denoiser.vocabulary.mask_id for token in canvas)
     blanks = given.count(False)
     require(blanks > 0, "text", text, f"one {model.codec.mask!r} or [MASK] or more", "mark what is to be filled")
-    check_length(model, "text", len(canvas))
     return Request("", canvas, given, steps_of(share, blanks) if steps is None else steps, (0, len(canvas)))
 
 

@@ -35,7 +35,7 @@ OPTIONAL = (
     ),
     OptionalPart("ray", "ray", "studies and comparisons on a cluster", "pip install 'unmask[ray]'"),
     OptionalPart("plotly", "plotly", "figures on pages: compare.html, the report", "pip install 'unmask[lab]'"),
-    OptionalPart("pandas", "pandas", "to_pandas() of results", "pip install 'unmask[lab]'"),
+    OptionalPart("pandas", "pandas", "studies, calibrations, to_pandas() of results", "pip install 'unmask[lab]'"),
     OptionalPart("scikit-learn", "sklearn", "the learned detector of studies", "pip install 'unmask[lab]'"),
     OptionalPart("triton", "triton", "fused kernels on a GPU", "comes with torch for CUDA"),
     OptionalPart("playwright", "playwright", "tests of pages (developers)", "pip install 'unmask[dev]'"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from unmask.adapt import Gate
@@ -22,7 +23,7 @@ from unmask.base.files import storable
 from unmask.base.options import check_name
 from unmask.core import Policy
 from unmask.lab.branch import EngineSettings
-from unmask.lab.choose import mixture_of, rows_by_state, table_of
+from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.progress import StudyProgress
@@ -32,20 +33,23 @@ from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
 from unmask.methods import candidates
 from unmask.stats import (
+    FEWEST,
+    FIXED_BY,
+    RESAMPLES,
+    Array,
     Calibration,
     CalibrationSettings,
     NotEnough,
-    ValidationTable,
-    choose_fixed,
-    gate_lift,
-    ratio_intervals,
+    estimate_ratio,
 )
-from unmask.stats import calibrate as choose
-from unmask.stats.bootstrap import RESAMPLES
-from unmask.stats.calibration import lift_elsewhere
-from unmask.stats.crossfit import Array
-from unmask.stats.opportunity import FEWEST
-from unmask.stats.whole_runs import FIXED, WholeRuns
+from unmask.stats.protocol import (
+    ValidationSet,
+    choose_fixed,
+    choose_fixed_by_runs,
+    estimate_gate_lift,
+    estimate_tested_lift,
+    fit_calibration,
+)
 from unmask.tasks import DataDir, Task, is_own
 
 SHARD = 8
@@ -85,13 +89,13 @@ def calibrate(
     fixed action by more than `margin` (0.05), end to end. On a `cluster` the model only stands for that of the workers.
     """
     rows = ROWS.get(model.denoiser.device.type, MOST_ROWS) if rows is None else rows
-    check_name("fixed", fixed, FIXED)
+    check_name("fixed", fixed, FIXED_BY)
     tolerance = tolerance_of(guarantee, margin, prompts)
     study = _study(model, task, axis, prompts, states, rollouts, steps_share, seed, rows)
     use: dict[str, Any] = {"data_dir": data_dir, "jobs": jobs, "on_progress": on_progress}
     store = _measured(model, study, work, cluster, **use)
     _check_room(store, model, task)
-    settings = CalibrationSettings(seed=seed, deterministic=rollouts == 1, fixed=fixed)
+    settings = CalibrationSettings(seed=seed, deterministic=rollouts == 1, fixed=fixed)  # type: ignore[arg-type]
     with RunDecoder(model, study, store, cluster=cluster, **use) as runs:
         arms, lift, found = _chosen(model, study, store, runs, task, settings, tolerance)
         return Gate(
@@ -119,14 +123,14 @@ def _chosen(
     (axis,) = study.axes
     fitted_P = fitted_prompts(runs.prompts, tolerance, settings.seed)
     fitted = np.array(runs.prompts)[fitted_P]
-    whole = _whole(model, study, store, runs).of(fitted) if settings.fixed == "end-to-end" else None
-    table = _table(store, model, task, axis, fitted, whole)
-    used = table if tolerance is None else table.of(fitted)
-    arms = _arms(model, axis, choose(used, settings, whole))
+    whole = _whole_runs(model, study, store, runs).loc[fitted_P] if settings.fixed == "end-to-end" else None
+    states = _states(store, model, task, axis, fitted, whole)
+    used = states if tolerance is None else states.select(fitted)
+    arms = _arms(model, axis, fit_calibration(used, settings, whole))
     if tolerance is None:
         return arms, lift_of(used, arms.calibration, whole), None
     arms, found = guaranteed(arms, runs, fitted_P, tolerance)
-    return arms, lift_tested(table.of(np.array(runs.prompts)[~fitted_P]), arms.calibration), found
+    return arms, lift_tested(states.select(np.array(runs.prompts)[~fitted_P]), arms.calibration), found
 
 
 def _arms(model: LoadedModel, axis: str, chosen: Calibration) -> Arms:
@@ -152,13 +156,13 @@ def _measured(model: LoadedModel, study: Study, work: str | Path, cluster: Clust
     return store
 
 
-def _whole(model: LoadedModel, study: Study, store: Store, runs: RunDecoder) -> WholeRuns:
-    """Every candidate at every step of every prompt."""
+def _whole_runs(model: LoadedModel, study: Study, store: Store, runs: RunDecoder) -> pd.DataFrame:
+    """Utility of every candidate at every step of every prompt, prompts by candidates."""
     (axis,) = study.axes
     names = store.utilities(storable(model.name), study.tasks[0], ROLE, axis).candidates
     policies = study.plan(model.reference).candidates[axis]
     runs.planned = len(names) + 1
-    return WholeRuns(np.array(runs.prompts), np.stack([runs.utilities(policies[name]) for name in names], 1))
+    return pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
 
 
 def check_axis(axis: str) -> None:
@@ -174,11 +178,11 @@ def diagnostic_of(axis: str) -> str:
     return next(name for name, kind in DIAGNOSTICS.items() if kind.axis == axis)
 
 
-def lift_of(table: ValidationTable, chosen: Calibration, whole: WholeRuns | None = None) -> Lift:
+def lift_of(states: ValidationSet, chosen: Calibration, whole: pd.DataFrame | None = None) -> Lift:
     """What the gate is expected to gain per state, and in words how that is known."""
     if chosen.tau.value is None:
         return _no_lift(chosen)
-    gain = gate_lift(table, chosen, whole)
+    gain = estimate_gate_lift(states, chosen, whole)
     folds = min(chosen.settings.prompt_folds, chosen.prompts)
     how = (
         f"per state, one step deviating, on {chosen.prompts} validation prompts, out of fold ({folds} folds: each with "
@@ -188,14 +192,14 @@ def lift_of(table: ValidationTable, chosen: Calibration, whole: WholeRuns | None
     return Lift(gain.value, gain.low, gain.high, how)
 
 
-def lift_tested(table: ValidationTable, chosen: Calibration) -> Lift:
+def lift_tested(states: ValidationSet, chosen: Calibration) -> Lift:
     """The same for a gate with a guarantee, on the prompts that it was tested on."""
     if chosen.tau.value is None:
         return _no_lift(chosen)
-    gain = lift_elsewhere(table, chosen)
+    gain = estimate_tested_lift(states, chosen)
     how = (
-        f"per state, one step deviating, on the {len(np.unique(table.prompt_S))} validation prompts that it was tested "
-        f"on; 95 % interval from {RESAMPLES} resamples of the prompts. Bins and fixed action are of "
+        f"per state, one step deviating, on the {len(np.unique(states.prompt_S))} validation prompts that it was "
+        f"tested on; 95 % interval from {RESAMPLES} resamples of the prompts. Bins and fixed action are of "
         f"{chosen.prompts} others; no held-out prompt was looked at"
     )
     return Lift(gain.value, gain.low, gain.high, how)
@@ -225,7 +229,7 @@ def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> En
         return None
     reference, fixed, selective = utility[judged_P].mean(0).tolist()
     gain_P = utility[judged_P, 2] - utility[judged_P, 0]
-    (gain,) = ratio_intervals(gain_P, np.ones_like(gain_P), np.asarray(prompt_P)[judged_P], seed=seed)
+    gain = estimate_ratio(gain_P, np.ones_like(gain_P), np.asarray(prompt_P)[judged_P], seed=seed)
     differ = int((gain_P != 0).sum())
     return EndToEnd(reference, fixed, selective, gain.low, gain.high, len(gain_P), differ)
 
@@ -326,9 +330,9 @@ def _study(
     )
 
 
-def _table(
-    store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: WholeRuns | None
-) -> ValidationTable:
+def _states(
+    store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: pd.DataFrame | None
+) -> ValidationSet:
     """States and readings of the only setting that the study has; signals are beside what `fitted` prompts choose."""
     utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
     read = rows_by_state(axis, store.table("readings"))
@@ -336,14 +340,14 @@ def _table(
     try:
         these_S = np.isin(np.array(utilities.prompt_S), fitted)
         one_step = choose_fixed(utilities.utility_SAR[these_S], reference=0)
-        fixed = one_step if whole is None else whole.best(0)
+        fixed = one_step if whole is None else choose_fixed_by_runs(whole, 0)
     except NotEnough as error:
         raise ConfigError(
             f"no validation state of {task.name} has a judged answer of every candidate: nothing can be chosen; "
             "allowed: answers that can be scored; see the reasons in the table `branches`"
         ) from error
     mixture = mixture_of(model.reference, utilities.candidates[fixed.action]) if AXES[axis].mixes else None
-    return table_of(ValidationTable, utilities, rows, mixture)
+    return make_states(ValidationSet, utilities, rows, mixture)
 
 
 def _check_room(store: Store, model: LoadedModel, task: Task) -> None:

@@ -6,7 +6,7 @@ by the name of a diagnostic, with its axis beside it.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -22,20 +22,16 @@ from unmask.lab.gates import GATES
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.methods import ORDER, OWN, Composed, candidate, with_explicit_order
-from unmask.stats import (
-    Calibration,
-    CalibrationSettings,
-    HeldOutTable,
-    NotEnough,
+from unmask.stats import TIE, Array, Calibration, CalibrationSettings, NotEnough
+from unmask.stats.protocol import (
+    HeldOutSet,
     ProposedAction,
-    ValidationTable,
-    calibrate,
+    ValidationSet,
     choose_fixed,
-    gap,
+    cross_fit,
+    fit_calibration,
+    masked_share,
 )
-from unmask.stats.calibration import graded
-from unmask.stats.crossfit import TIE, Array
-from unmask.stats.masked import masked_share
 
 DECODED_ARMS = ("reference", "fixed", "stage", "always", "selective")
 CONTROLS = ("end-to-end fixed", "random gate")
@@ -49,7 +45,7 @@ Row = Mapping[str, Any]
 """Of the table `readings`."""
 StateKey = tuple[str, int]
 """A prompt, and which of its states."""
-Table = TypeVar("Table", ValidationTable, HeldOutTable)
+States = TypeVar("States", ValidationSet, HeldOutSet)
 
 
 @dataclass(frozen=True)
@@ -168,10 +164,11 @@ def _choice(
         return Missing(*key, reason, name)
     utilities = utilities_of(branches)
     try:
-        table = table_with(ValidationTable, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
-        chosen = calibrate(table, settings)
-        further = {gate: calibrate(table, replace(settings, **GATES[gate])) for gate in gates}
-        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta, further)
+        states = join_readings(ValidationSet, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
+        chosen = fit_calibration(states, settings)
+        further = {gate: fit_calibration(states, settings.changed(**GATES[gate])) for gate in gates}
+        fit = cross_fit(states.q_SAR, chosen.fixed.action, reference=0, deterministic=settings.deterministic)
+        return Choice(axis, chosen, fit.delta, further)
     except NotEnough as error:
         return Missing(*key, str(error), name)
 
@@ -218,27 +215,27 @@ def mixture_of(reference: str, name: str) -> list[float]:
     return weights(policy.score)
 
 
-# Tables for the statistics
+# States for the statistics
 
 
-def table_with(
-    kind: Callable[..., Table],
+def join_readings(
+    kind: Callable[..., States],
     utilities: Utilities,
     read: Mapping[StateKey, Row],
     role: str,
     mixture: Sequence[float] | None,
-) -> Table:
+) -> States:
     """States beside their readings; each must have one."""
     keys = list(zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True))
     silent = sum(key not in read for key in keys)
     if silent:
         raise NotEnough(f"{silent} of {len(keys)} {role} states have no reading")
-    return table_of(kind, utilities, [read[key] for key in keys], mixture)
+    return make_states(kind, utilities, [read[key] for key in keys], mixture)
 
 
-def table_of(
-    kind: Callable[..., Table], utilities: Utilities, rows: Sequence[Row], mixture: Sequence[float] | None = None
-) -> Table:
+def make_states(
+    kind: Callable[..., States], utilities: Utilities, rows: Sequence[Row], mixture: Sequence[float] | None = None
+) -> States:
     """States with their readings, one row for each. `mixture` is the fixed one, on the score axis."""
     states, actions, rollouts = utilities.utility_SAR.shape
     place = {name: at for at, name in enumerate(utilities.candidates)}
@@ -256,12 +253,12 @@ def table_of(
         snapped_same_SA[s] = same_SA[s] if same_SA[s, near] else np.arange(actions) == near
     return kind(
         prompt_S=np.array(utilities.prompt_S),
+        place_S=utilities.state_S,
         masked_S=masked_share(utilities.prompt_S, utilities.masked_S),
         q_SAR=utilities.utility_SAR,
         signal_S=stored_signal(rows) if mixture is None else score_signal(rows, mixture),
         abstained_S=np.array([row["abstained"] for row in rows], dtype=np.bool_),
-        raw=ProposedAction(raw_SR, same_SA),
-        snapped=ProposedAction(snapped_SR, snapped_same_SA),
+        proposals={"raw": ProposedAction(raw_SR, same_SA), "snapped": ProposedAction(snapped_SR, snapped_same_SA)},
         candidates=utilities.candidates,
         reference=0,
     )

@@ -348,8 +348,9 @@ class LocalDecoder:
         width = end.state.tokens_BL.shape[1]
         # One for all of a task: many policies agree.
         judge = self._judges.setdefault(call.task, Judge(self.model, [], self.jobs))
-        judge.members |= {example.id: example for example in call.batch.members}
         requests = call.batch.requests
+        judge.members |= {example.id: example for example in call.batch.members}
+        judge.requests |= {request.id: request for request in requests}
         # One copy to the host for all rows.
         table = torch.cat((end.state.tokens_BL, torch.stack(cost_columns(end), 1)), 1).cpu().numpy()
         answers = [row[slice(*request.answer)] for row, request in zip(table, requests, strict=True)]

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from unmask.api import LoadedModel, Request, token_request
+from unmask.api import LoadedModel, Request
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Denoiser
 from unmask.lab.prompts import prompts_from
+from unmask.lab.run.jobs import request_of
 from unmask.tasks import SPLITS, DataDir, Example, Task
 
 MOST_ROWS = 256
@@ -76,10 +77,7 @@ def prepare(
         there = [other for other in SPLITS if prompts_from(task, other, prompts=1, data_dir=data_dir)]
         lacking = f"it has no {split} prompts; allowed: {' or '.join(there)}; name it with --split"
         return PreparedTask(replace(run, unavailable=lacking))
-    encoded = [
-        (token_request(model, model.codec.encode(example.prompt), run.horizon, run.steps, example.id), example)
-        for example in members
-    ]
+    encoded = [(request_of(model, task, run.steps, example), example) for example in members]
     fits = [(r, e) for r, e in encoded if model.max_length is None or len(r.canvas) <= model.max_length]
     run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
     if not fits:

@@ -6,14 +6,14 @@ What was measured is a batch, so batches are what is resampled: the prompts of o
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import nan
+from typing import Any
 
 import numpy as np
 
 from unmask.lab.compare import Evaluation
 from unmask.lab.compare_summary import MACRO, CompareSummary
 from unmask.lab.compare_timing import BatchTime
-from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, macro_ratios
-from unmask.stats.pareto import pareto_front
+from unmask.stats import PROMPT_RESAMPLES, Estimate, mean_over_tasks, pareto_front
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SpeedSummary:
 
 
 def summarise_speed(
-    evaluation: Evaluation, summary: CompareSummary, *, resamples: int = MEAN_RESAMPLES, seed: int | None = None
+    evaluation: Evaluation, summary: CompareSummary, *, resamples: int = PROMPT_RESAMPLES, seed: int | None = None
 ) -> SpeedSummary:
     """Seconds per prompt with intervals over batches, for the lines that a summary has."""
     seed = evaluation.config["seed"] if seed is None else seed
@@ -147,11 +147,11 @@ def _lines(
 ) -> list[SpeedLine]:
     rows_T = [table.rows_PA for table in tables]
     seconds_T = [table.seconds_PA for table in tables]
-    draws: dict[str, int] = {"seed": seed, "resamples": resamples}
-    seconds = macro_ratios(seconds_T, rows_T, **draws)
-    ratios = macro_ratios([table.paired_PA for table in tables], rows_T, reference=0, **draws)
-    speeds = macro_ratios([table.tokens_PA for table in tables], seconds_T, **draws)
-    written = macro_ratios([table.written_PA for table in tables], seconds_T, **draws)
+    draws: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    seconds = mean_over_tasks(seconds_T, rows_T, **draws)
+    ratios = mean_over_tasks([table.paired_PA for table in tables], rows_T, relative_to=0, **draws)
+    speeds = mean_over_tasks([table.tokens_PA for table in tables], seconds_T, **draws)
+    written = mean_over_tasks([table.written_PA for table in tables], seconds_T, **draws)
     # A task with one batch does not move when batches are drawn.
     few_A = np.min([np.isfinite(x_PA).sum(0) for x_PA in seconds_T], 0) < 2
     cold_A = np.any([table.cold_A for table in tables], 0)

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from unmask.base.errors import UnknownName
 from unmask.lab.compare import Evaluation, TaskRun
 from unmask.lab.compare_failed import LeftOut
-from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, against, macro_intervals, macro_ratios
-from unmask.stats.pareto import pareto_front, sure_front
+from unmask.stats import PROMPT_RESAMPLES, Array, Bools, Estimate, mean_over_tasks, pareto_front
 
 MACRO = "macro"
 """In place of a task's name: the mean over tasks, each counting the same."""
@@ -122,7 +123,7 @@ class CompareSummary:
 def summarise(
     evaluation: Evaluation,
     *,
-    resamples: int = MEAN_RESAMPLES,
+    resamples: int = PROMPT_RESAMPLES,
     seed: int | None = None,
     macro_without: Sequence[str] = (),
 ) -> CompareSummary:
@@ -219,14 +220,14 @@ def _lines(task: str, grids: Sequence[_PolicyGrid], resamples: int, seed: int) -
     """A line for each policy: means over these tasks, all of which have the same policies."""
     utility_T = [grid.utility_PA for grid in grids]
     forwards_T, tokens_T = [grid.forwards_PA for grid in grids], [grid.tokens_PA for grid in grids]
-    draws: dict[str, int] = {"seed": seed, "resamples": resamples}
-    utilities = macro_intervals(utility_T, **draws)
-    differences = macro_intervals([against(x_PA, 0) for x_PA in utility_T], **draws)
-    forwards = macro_intervals(forwards_T, **draws)
-    forwards_ratios = macro_ratios(forwards_T, None, reference=0, **draws)
-    speeds = macro_ratios(tokens_T, forwards_T, **draws)
-    speed_ratios = macro_ratios(tokens_T, forwards_T, reference=0, **draws)
-    written = macro_ratios([grid.written_PA for grid in grids], forwards_T, **draws)
+    draws: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    utilities = mean_over_tasks(utility_T, **draws)
+    differences = mean_over_tasks([x_PA - x_PA[:, [0]] for x_PA in utility_T], **draws)
+    forwards = mean_over_tasks(forwards_T, **draws)
+    forwards_ratios = mean_over_tasks(forwards_T, relative_to=0, **draws)
+    speeds = mean_over_tasks(tokens_T, forwards_T, **draws)
+    speed_ratios = mean_over_tasks(tokens_T, forwards_T, relative_to=0, **draws)
+    written = mean_over_tasks([grid.written_PA for grid in grids], forwards_T, **draws)
     means_AM = np.mean([grid.means_AM for grid in grids], 0)
     unscored_A = np.sum([np.isnan(x_PA).sum(0) for x_PA in utility_T], 0)
     lines = [
@@ -252,3 +253,20 @@ def _lines(task: str, grids: Sequence[_PolicyGrid], resamples: int, seed: int) -
         replace(line, front=bool(front), sure=bool(sure))
         for line, front, sure in zip(lines, front_A, sure_A, strict=True)
     ]
+
+
+def sure_front(utility_T: Sequence[Array], cost_A: ArrayLike, front_A: Bools, *, seed: int, resamples: int) -> Bools:
+    """Policies of the front that are better than every one that costs no more, beyond noise.
+
+    Beyond noise: the paired interval of the difference leaves out zero. Costs are compared as they are. The cheapest
+    policy has nothing to beat, so it is sure if it is alone at its cost.
+    """
+    cost = np.asarray(cost_A, dtype=np.float64)
+    sure_A = np.isfinite(cost) & front_A
+    for own in np.flatnonzero(sure_A):
+        others = [other for other in np.flatnonzero(cost <= cost[own]) if other != own]
+        if others:
+            differences = [x_PA[:, others] - x_PA[:, [own]] for x_PA in utility_T]
+            estimates = mean_over_tasks(differences, seed=seed, resamples=resamples)
+            sure_A[own] = all(other.high < 0 for other in estimates)
+    return np.asarray(sure_A)

@@ -83,8 +83,8 @@ def demo_runs(
 def _runs_of_task(
     model: LoadedModel, study: Study, task: str, members: Sequence[Example], methods: Sequence[ShownMethod]
 ) -> Iterator[DemoRun]:
-    judge = Judge(model, members, scoring=study.scoring)
     requests = [request_of(model, study.task(task), study.steps[task], example) for example in members]
+    judge = Judge(model, members, scoring=study.scoring, requests=requests)
     tried = [_decoded(model, method, requests, study.seed) for method in methods[:2]]
     utility_MP = np.array([[one.utility for one in _judged(judge, requests, run)] for run in tried])
     at = int(np.nan_to_num(utility_MP.max(0) - utility_MP.min(0)).argmax())

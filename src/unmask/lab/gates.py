@@ -14,8 +14,8 @@ LIFT = "lift"
 """The usual gate, whose arms have no further name."""
 GATES: Mapping[str, Mapping[str, Any]] = {
     "mean": {"rule": "mean"},
-    "lift-together": {"apart": False},
-    "mean-together": {"rule": "mean", "apart": False},
+    "lift-together": {"fixed_out_of_fold": False},
+    "mean-together": {"rule": "mean", "fixed_out_of_fold": False},
     "snapped": {"proposal": "snapped"},
 }
 """Changes to the settings of a calibration. `mean`: bins above the mean validation opportunity open; `together`:

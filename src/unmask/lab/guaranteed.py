@@ -10,11 +10,16 @@ from unmask.adapt.arms import Arms
 from unmask.adapt.gate import Guarantee
 from unmask.base.errors import require
 from unmask.lab.whole_runs import RunDecoder
-from unmask.stats import Threshold
-from unmask.stats.betting import least_margin
-from unmask.stats.crossfit import Bools
-from unmask.stats.detector import gate_levels
-from unmask.stats.guarantee import MARGIN, fitted_half, in_sequence, worst_differences
+from unmask.stats import (
+    MARGIN,
+    Bools,
+    Threshold,
+    fitted_half,
+    gate_levels,
+    sequential_test,
+    smallest_margin,
+    worst_differences,
+)
 
 
 class Tolerance(NamedTuple):
@@ -46,12 +51,12 @@ def fitted_prompts(prompts: Sequence[str], tolerance: Tolerance | None, seed: in
 def guaranteed(arms: Arms, runs: RunDecoder, fitted_P: Bools, tolerance: Tolerance) -> tuple[Arms, Guarantee]:
     """The arms with the threshold that passed, or with a gate that stays shut."""
     levels = gate_levels(arms.calibration.detector)
-    tried = [_with_tau(arms, Threshold(level, 0.0, 0.0, 0.0, "")) for level in levels]
+    tried = [_with_tau(arms, Threshold(level)) for level in levels]
     runs.planned += len(levels)
     fixed_P = runs.utilities(arms.fixed)
     gated_PH = np.stack([runs.utilities(one.selective) for one in tried], 1)
     gain_PH = worst_differences(gated_PH, fixed_P)
-    test = in_sequence(gain_PH[fitted_P], gain_PH[~fitted_P], risk=tolerance.risk, margin=tolerance.margin)
+    test = sequential_test(gain_PH[fitted_P], gain_PH[~fitted_P], risk=tolerance.risk, margin=tolerance.margin)
     tested = int((~fitted_P).sum())
     found = Guarantee(
         risk=tolerance.risk,
@@ -65,9 +70,9 @@ def guaranteed(arms: Arms, runs: RunDecoder, fitted_P: Bools, tolerance: Toleran
     if test.chosen is not None:
         return tried[test.chosen], found
     reason = test.reason
-    if test.tested and (least := least_margin(tested, tolerance.risk)) > tolerance.margin:
+    if test.tested and (least := smallest_margin(tested, tolerance.risk)) > tolerance.margin:
         reason += f" (without a gain, {tested} can show a margin of {least:.3f} at best)"
-    return _with_tau(arms, Threshold(None, 0.0, 0.0, 0.0, reason)), found
+    return _with_tau(arms, Threshold(None, reason=reason)), found
 
 
 def _with_tau(arms: Arms, tau: Threshold) -> Arms:

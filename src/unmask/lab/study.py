@@ -265,17 +265,17 @@ def _own(value: Any, tasks: Sequence[str], folder: Path) -> Mapping[str, Task]:
     own = {}
     for name, given in value.items():
         where = f"own.{parse_name('name of an own task', name)}"
-        check_keys(where, given, ("prompts", "horizon"), ("score",))
+        check_keys(where, given, ("prompts",), ("score", "horizon"))
         if name not in tasks:
             raise ConfigError(
                 f"{where} is not among the tasks of the study; allowed: {', '.join(tasks)}; add or drop it"
             )
-        score = given.get("score")
+        score, horizon = given.get("score"), given.get("horizon")
         own[name] = own_task(
             name,
             parse_text(f"prompts of {where}", given["prompts"]),
             scorer=None if score is None else parse_text(f"score of {where}", score),
-            max_new_tokens=parse_whole(f"horizon of {where}", given["horizon"], 1),
+            max_new_tokens=parse_whole(f"horizon of {where}", horizon, 1) if horizon is not None else None,
             folder=folder,
         )
     return own

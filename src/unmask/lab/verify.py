@@ -14,8 +14,7 @@ from unmask.lab.asked import WHOLE, Asked, Turn, asked, shown_first, task_of
 from unmask.lab.compare import AnswerRow, ComparePlan, CompareProgress, Evaluation, run_comparison
 from unmask.lab.prompts import prompts_from
 from unmask.lab.published import PublishedModel, PublishedRun
-from unmask.stats import Estimate
-from unmask.stats.proportion import wilson
+from unmask.stats import Estimate, wilson
 from unmask.tasks import DataDir, Example, Task
 
 POLICY = "authors"

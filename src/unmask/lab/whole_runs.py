@@ -19,7 +19,7 @@ from unmask.lab.run.site import Site, StudyOrder
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.stats.crossfit import Array
+from unmask.stats import Array
 from unmask.tasks import DataDir
 
 ROLE = "validation"

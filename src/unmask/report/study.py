@@ -29,7 +29,7 @@ from unmask.report.verdicts import chosen_means
 from unmask.report.words.answers import GLOSSARY, answers, notes
 from unmask.report.words.opportunity import warnings
 from unmask.report.words.run import command, set_aside, what_was_run
-from unmask.stats.opportunity import FEWEST
+from unmask.stats import FEWEST
 
 StatesPage = Callable[[Path], Path]
 """Writes a page of the study's states into a folder, and says which file that is."""
@@ -133,7 +133,7 @@ def _signs(findings: Findings) -> set[str]:
     """Those that the screens show."""
     used = {sign for c in findings.opportunity.cells for sign in mark(c.overall, c.partial)}
     if findings.detection is not None:
-        used |= {sign for c in findings.detection.cells for sign in mark(c.raw.utility, c.partial)}
+        used |= {sign for c in findings.detection.cells for sign in mark(c.raw.measures, c.partial)}
     if findings.end_to_end is not None:
         used |= {PARTIAL for mean in chosen_means(findings.end_to_end) if mean.partial}
     return used

@@ -3,9 +3,9 @@
 from enum import StrEnum
 from math import isnan
 
+from unmask.lab.analysis.detection import SettingOutcome
 from unmask.lab.analysis.end_to_end import CHOSEN, EndToEndCell, EndToEndFindings, EndToEndMean
-from unmask.stats import Estimate, TransitionUtility
-from unmask.stats.opportunity import FEWEST
+from unmask.stats import FEWEST, Estimate
 
 GAIN = ("selective", "fixed")
 """The difference that end-to-end verdicts are about."""
@@ -23,12 +23,12 @@ class DetectionVerdict(StrEnum):
     NEVER = "never deviates"
 
 
-def lift_verdict(utility: TransitionUtility) -> DetectionVerdict:
-    lift = utility.lift["selective"]
-    if utility.calibration.tau.value is None:
+def lift_verdict(outcome: SettingOutcome) -> DetectionVerdict:
+    lift = outcome.measures["lift", "selective"]
+    if outcome.calibration.tau.value is None:
         return DetectionVerdict.NEVER
     if lift.positive:
-        return DetectionVerdict.HINT if utility.unreliable else DetectionVerdict.LIFT
+        return DetectionVerdict.HINT if outcome.measures.unreliable else DetectionVerdict.LIFT
     return DetectionVerdict.LOSS if lift.high < 0 else DetectionVerdict.NOTHING
 
 

@@ -1,125 +1,86 @@
-"""Numbers from tables: NumPy in, numbers out. Imports nothing else of this package."""
+"""The numbers of the paper's protocol: cross-fitting, calibration, resampling, ranking. No torch.
 
-from unmask.stats.bootstrap import (
-    Estimate,
-    against,
-    macro_intervals,
-    mean_interval,
-    mean_intervals,
-    paired_difference,
-    paired_differences,
-    ratio_intervals,
-)
-from unmask.stats.calibration import Calibration, CalibrationSettings, DetectorFileError, calibrate, gate_lift
-from unmask.stats.capture import COVERAGES, concentration, top_sums
-from unmask.stats.crossfit import CrossFit, cross_fit
-from unmask.stats.detection import (
-    AtCoverage,
-    Curve,
-    Detection,
-    ExperimentSettings,
-    Scored,
-    detection_measures,
-    random_coverage,
-)
-from unmask.stats.detector import (
+What is named here needs NumPy alone, because a light install opens gate files. `unmask.stats.protocol`, `.measures` and
+`.learned` need pandas or scikit-learn (`pip install 'unmask[lab]'`) and are imported by their own names.
+"""
+
+from unmask.stats.fitting import (
+    FIXED_BY,
+    STAGES,
+    Calibration,
+    CalibrationSettings,
     Detector,
-    Schedule,
+    FixedAction,
+    StageSchedule,
     Threshold,
     fit_detector,
-    fit_gate,
     fit_schedule,
-    fit_theta,
+    gate_levels,
+    stages,
 )
-from unmask.stats.errors import NotEnough
-from unmask.stats.estimates import Audit, FixedAction, Gap, audit, choose_fixed, choose_fixed_by_task, gap, stages
-from unmask.stats.experiment import Experiment
-from unmask.stats.opportunity import Opportunity, OpportunitySummary, PairEstimates, summary
-from unmask.stats.pairs import Bidirectional, bidirectional, over, pairwise_reversal
-from unmask.stats.ranking import auroc, spearman
-from unmask.stats.reversal import (
-    FrequencyMargin,
-    adaptation_gap,
-    best_fixed,
-    frequency_margin,
-    pairwise_gap,
-    reversal_lower_bound,
+from unmask.stats.guarantee import MARGIN, fitted_half, sequential_test, smallest_margin, worst_differences
+from unmask.stats.ranking import COVERAGES, TIE, auroc, pareto_front, spearman, top_sums, wilson, zero_rounding
+from unmask.stats.resampling import (
+    FEWEST,
+    PROMPT_RESAMPLES,
+    RESAMPLES,
+    Array,
+    Bools,
+    Estimate,
+    Ints,
+    NotEnough,
+    estimate_measures,
+    estimate_ratio,
+    mean_over_tasks,
+    paired_estimates,
+    ratio,
+    weighted_mean,
 )
-from unmask.stats.selection import ActionChoice, ActionSelection, Viability, select_actions
-from unmask.stats.selective import ARMS, SelectiveUtility, TransitionUtility, selective_utility
-from unmask.stats.tables import Graded, HeldOutTable, LeakageError, ProposedAction, ValidationTable, grade
+from unmask.stats.theorem import adaptation_gap, frequency_margin, opportunity, pairwise_gap, reversal_lower_bound
 
 __all__ = [
-    "ARMS",
     "COVERAGES",
-    "ActionChoice",
-    "ActionSelection",
-    "AtCoverage",
-    "Audit",
-    "Bidirectional",
+    "FEWEST",
+    "FIXED_BY",
+    "MARGIN",
+    "PROMPT_RESAMPLES",
+    "RESAMPLES",
+    "STAGES",
+    "TIE",
+    "Array",
+    "Bools",
     "Calibration",
     "CalibrationSettings",
-    "CrossFit",
-    "Curve",
-    "Detection",
     "Detector",
-    "DetectorFileError",
     "Estimate",
-    "Experiment",
-    "ExperimentSettings",
     "FixedAction",
-    "FrequencyMargin",
-    "Gap",
-    "Graded",
-    "HeldOutTable",
-    "LeakageError",
+    "Ints",
     "NotEnough",
-    "Opportunity",
-    "OpportunitySummary",
-    "PairEstimates",
-    "ProposedAction",
-    "Schedule",
-    "Scored",
-    "SelectiveUtility",
+    "StageSchedule",
     "Threshold",
-    "TransitionUtility",
-    "ValidationTable",
-    "Viability",
     "adaptation_gap",
-    "against",
-    "audit",
     "auroc",
-    "best_fixed",
-    "bidirectional",
-    "calibrate",
-    "choose_fixed",
-    "choose_fixed_by_task",
-    "concentration",
-    "cross_fit",
-    "detection_measures",
+    "estimate_measures",
+    "estimate_ratio",
     "fit_detector",
-    "fit_gate",
     "fit_schedule",
-    "fit_theta",
+    "fitted_half",
     "frequency_margin",
-    "gap",
-    "gate_lift",
-    "grade",
-    "macro_intervals",
-    "mean_interval",
-    "mean_intervals",
-    "over",
-    "paired_difference",
-    "paired_differences",
+    "gate_levels",
+    "mean_over_tasks",
+    "opportunity",
+    "paired_estimates",
     "pairwise_gap",
-    "pairwise_reversal",
-    "random_coverage",
-    "ratio_intervals",
+    "pareto_front",
+    "ratio",
     "reversal_lower_bound",
-    "select_actions",
-    "selective_utility",
+    "sequential_test",
+    "smallest_margin",
     "spearman",
     "stages",
-    "summary",
     "top_sums",
-]
+    "weighted_mean",
+    "wilson",
+    "worst_differences",
+    "zero_rounding",
+]  # fmt: skip

@@ -1,37 +1,47 @@
-"""A gate that cannot hurt: thresholds chosen on one half of the prompts and tested on the other.
+"""A gate that cannot hurt: thresholds chosen on one half of the prompts and tested on the other. Needs NumPy alone.
 
 Everything that is fitted, and the order in which thresholds are tested, comes of the first half. On the second each
 threshold's null hypothesis is "decoding with it is worse than the fixed action by the margin or more", and testing
-stops at the first that is not rejected: so the chance that any harmful one passes is the level of a single
-test. To leave the gate shut is always admissible. NumPy in, numbers out; docs/detection.md says why it is done so.
+stops at the first that is not rejected: so the chance that any harmful one passes is the level of a single test. To
+leave the gate shut is always admissible. docs/detection.md says why it is done so.
+
+A test is a bet against a mean (Waudby-Smith and Ramdas, 2024). To doubt "the mean is at most m" one bets on each number
+being above m, at odds that are fair if it were so. A capital that grows twentyfold has at most one chance in twenty
+under any distribution on [0, 1] with that mean, at whatever moment one looks (Ville's inequality). Numbers that vary
+little make it grow fast, so a hundred prompts suffice where Hoeffding's bound would allow for 0.24.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unmask.stats.betting import as_difference, from_differences, lower_bound, p_value
-from unmask.stats.crossfit import TIE, Array, Bools, Ints
+from unmask.stats.ranking import TIE
+from unmask.stats.resampling import Array, Bools, Ints, NotEnough
 
 MARGIN = 0.05
-"""Of mean utility, which lies in [0, 1]: what is accepted unless somebody says otherwise."""
+"""Loss of mean utility, which lies in [0, 1], that is accepted unless somebody says otherwise."""
+BETS = 20
+"""Shares of the capital that are put at stake, 1/20 to all of it; each has an equal part of the money."""
+_STEPS = 60
+"""Halvings of [0, 1]: below the spacing of floating point."""
 
 
 @dataclass(frozen=True)
-class SequenceTest:
-    """What came of testing thresholds in a row."""
+class SequentialTest:
+    """The outcome of testing thresholds in a row."""
 
     chosen: int | None
     """Which of the thresholds; None is never."""
-    tested: tuple[int, ...]
+    tested: tuple[int, ...] = ()
     """In the order in which they were: all but the last passed, and the last unless none was left."""
-    passed: tuple[int, ...]
-    difference: float
-    """Of the chosen one: mean of gated less fixed on the tested prompts; 0 for never."""
-    bound: float
-    """Of the chosen one: its mean over all prompts is above this, at the level of the test; 0 for never."""
-    reason: str
+    passed: tuple[int, ...] = ()
+    difference: float = 0.0
+    """Mean of gated less fixed on the tested prompts, with the chosen threshold; 0 for never."""
+    bound: float = 0.0
+    """The mean over all prompts is above this, at the level of the test; 0 for never."""
+    reason: str = ""
     """Why never; empty otherwise."""
 
 
@@ -41,50 +51,96 @@ def fitted_half(prompts: int, seed: int) -> Bools:
 
 
 def worst_differences(gated_PH: ArrayLike, fixed_P: ArrayLike) -> Array:
-    """Gated less fixed. An answer that could not be judged counts as it would hurt most: nobody knows better."""
+    """Gated less fixed utilities; an answer that could not be judged counts as it would hurt most."""
     gated, fixed = np.asarray(gated_PH, dtype=np.float64), np.asarray(fixed_P, dtype=np.float64)
     return np.where(np.isnan(gated), 0.0, gated) - np.where(np.isnan(fixed), 1.0, fixed)[:, None]
 
 
-def sequence_order(fitted_PH: ArrayLike, margin: float) -> Ints:
+def order_tests(fitted_PH: ArrayLike, margin: float) -> Ints:
     """Thresholds that gain on the fitted prompts, the one with the strongest evidence there first.
 
     One that gains nothing there is not worth a risk, however small. `fitted_PH` are differences to the fixed action.
     """
     fitted = np.asarray(fitted_PH, dtype=np.float64)
-    if not len(fitted):
-        return np.zeros(0, dtype=np.int64)
-    evidence = [p_value(from_differences(column), _null(margin)) for column in fitted.T]
-    gains = np.flatnonzero(fitted.mean(0) > TIE)
+    evidence = [p_value(_to_unit(column), float(_to_unit(-margin))) for column in fitted.T] if len(fitted) else []
+    gains = [h for h in range(len(evidence)) if fitted[:, h].mean() > TIE]
     return np.array(sorted(gains, key=lambda h: (evidence[h], h)), dtype=np.int64)
 
 
-def in_sequence(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, margin: float) -> SequenceTest:
-    """Test thresholds in the order of the fitted prompts; of those that pass, the one that gained most there.
+def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, margin: float) -> SequentialTest:
+    """Test thresholds in the order of the fitted prompts; of those that pass, take the one that gained most there.
 
     Columns are thresholds, rows prompts, numbers differences to the fixed action, end to end.
     """
     if not 0 < risk < 1 or not 0 < margin < 1:
         raise ValueError(f"risk is {risk} and margin {margin}; both must be above 0 and below 1")
     fitted, tested = np.asarray(fitted_PH, dtype=np.float64), np.asarray(tested_PH, dtype=np.float64)
-    order = sequence_order(fitted, margin)
-    if not len(order) or not len(tested):
+    order = order_tests(fitted, margin)
+    if not len(tested):
+        return SequentialTest(None, reason="there is no prompt to test on")
+    if not len(order):
         why = "no threshold gains anything, end to end, on the prompts that are fitted on"
-        return SequenceTest(None, (), (), 0.0, 0.0, why if len(tested) else "there is no prompt to test on")
+        return SequentialTest(None, reason=why)
     passed: list[int] = []
     for h in order.tolist():
-        if p_value(from_differences(tested[:, h]), _null(margin)) > risk:
+        if p_value(_to_unit(tested[:, h]), float(_to_unit(-margin))) > risk:
             break
         passed.append(h)
     seen = tuple(order[: len(passed) + 1].tolist())
     if not passed:
         why = f"that it is not worse by more than {margin:g}, end to end, is not shown by {len(tested)} prompts"
-        return SequenceTest(None, seen, (), 0.0, 0.0, why)
+        return SequentialTest(None, seen, reason=why)
     best = max(passed, key=lambda h: (fitted[:, h].mean(), -h))
     # Above the margin for certain, whatever the last digit of the bisection says.
-    bound = max(-margin, as_difference(lower_bound(from_differences(tested[:, best]), risk)))
-    return SequenceTest(best, seen, tuple(passed), float(tested[:, best].mean()), bound, "")
+    bound = max(-margin, 2 * lower_bound(_to_unit(tested[:, best]), risk) - 1)
+    return SequentialTest(best, seen, tuple(passed), float(tested[:, best].mean()), bound)
 
 
-def _null(margin: float) -> float:
-    return float(from_differences(-margin))
+def smallest_margin(n: int, risk: float) -> float:
+    """The smallest margin that `n` prompts can show for a gate that changes nothing; a smaller one needs a gain."""
+    return math.inf if n < 1 else 1 - 2 * lower_bound(np.full(n, 0.5), risk)
+
+
+def capital(x_P: ArrayLike, null: float) -> Array:
+    """What 1 grows to after each number, betting against "the mean is at most `null`".
+
+    With a share c of the capital at stake it is multiplied by 1 - c + c x / null, which has a mean of at most 1 if the
+    mean of x is at most null. It falls with `null` and rises with every x, so bounds do, too.
+    """
+    x = np.asarray(x_P, dtype=np.float64)
+    if not len(x):
+        raise NotEnough("there are no numbers; a bound needs one or more")
+    # Written so that NaN is refused.
+    if not ((x >= 0) & (x <= 1)).all():
+        raise ValueError(f"numbers are from {x.min()} to {x.max()}; they must be from 0 to 1")
+    if not 0 < null <= 1:
+        raise ValueError(f"null is {null}; it must be above 0, at most 1")
+    shares = np.arange(1, BETS + 1) / BETS
+    with np.errstate(divide="ignore"):  # All is at stake and lost.
+        growth_by_bet = np.log1p(shares[:, None] * (x / null - 1)).cumsum(1)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(growth_by_bet).mean(0))
+
+
+def p_value(x_P: ArrayLike, null: float) -> float:
+    """P-value of "the mean is at most `null`": one by the largest capital so far, whenever one stops to look."""
+    return float(min(1.0, 1 / capital(x_P, null).max()))
+
+
+def lower_bound(x_P: ArrayLike, risk: float) -> float:
+    """The mean is above this but for a probability of `risk`: all smaller means are rejected at that level."""
+    if not 0 < risk < 1:
+        raise ValueError(f"risk is {risk}; it must be above 0 and below 1")
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if middle > 0 and p_value(x_P, middle) <= risk:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _to_unit(difference_P: ArrayLike) -> Array:
+    """Differences of utilities, from -1 to 1, as numbers from 0 to 1."""
+    return (np.asarray(difference_P, dtype=np.float64) + 1) / 2

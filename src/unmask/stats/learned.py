@@ -5,23 +5,35 @@ they can say, it can, and where the other numbers say nothing it says the same. 
 a hundred prompts, and most gain nothing: a model with few effective parameters, in closed form, is what such tables
 bear. Its penalty is chosen out of fold by prompt. It reads ranks among the states it was fitted to, so that, as for
 quantile bins, only the order of a number counts, not its tails. Products of the signal with every other number are
-among its columns, because how far the signal is to be believed may depend on the state. NumPy in, numbers out;
-scikit-learn is the extra `learned`.
+among its columns, because how far the signal is to be believed may depend on the state.
 """
 
-from dataclasses import dataclass
-from typing import Any, Generic
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import pandas as pd
 
-from unmask.stats.bootstrap import codes
-from unmask.stats.calibration import CalibrationSettings, graded_apart
-from unmask.stats.crossfit import TIE, Array, Bools, Ints
-from unmask.stats.detector import Detector, Threshold, binned, choose_threshold, prompt_folds, quantile_starts
-from unmask.stats.errors import MissingExtra, NotEnough
-from unmask.stats.opportunity import FEWEST
-from unmask.stats.tables import Graded, T, ValidationTable, only_validation
+from unmask.base.errors import ConfigError
+from unmask.stats.fitting import (
+    CalibrationSettings,
+    Detector,
+    Threshold,
+    ValidationGains,
+    choose_threshold,
+    fit_detector,
+    prompt_folds,
+    quantile_starts,
+)
+from unmask.stats.protocol import ValidationSet, gains_out_of_fold
+from unmask.stats.ranking import TIE
+from unmask.stats.resampling import FEWEST, Array, Bools, Ints, NotEnough, prompt_codes
+
+try:
+    from sklearn.linear_model import Ridge
+    from sklearn.preprocessing import StandardScaler
+except ModuleNotFoundError as error:
+    raise ConfigError(f"the learned detector needs scikit-learn ({error}); pip install 'unmask[lab]'") from error
 
 PENALTIES = tuple(10.0**k for k in range(6, -1, -1))
 """Of squared weights of standardised columns, beside the sum of squared errors over states; the first leaves next to
@@ -31,39 +43,12 @@ _DIGITS = 12
 
 
 @dataclass(frozen=True)
-class Featured(Generic[T]):
-    """A table with numbers of its states, all known before acting."""
-
-    table: T
-    names: tuple[str, ...]
-    value_SN: Array
-    """NaN where one is not known."""
-
-    def __post_init__(self) -> None:
-        value = np.array(self.value_SN, dtype=np.float64)
-        if value.shape != (len(self.table), len(self.names)) or len(set(self.names)) != len(self.names):
-            raise ValueError(
-                f"value_SN has shape {value.shape} and names are {self.names}; there must be a row for each of "
-                f"{len(self.table)} states and a column for each name, no name twice"
-            )
-        if np.isinf(value).any():
-            raise ValueError("value_SN has infinite values; write NaN where a number is not known")
-        value.setflags(write=False)
-        object.__setattr__(self, "value_SN", value)
-
-    @property
-    def inputs_SN(self) -> Array:
-        """The signal first."""
-        return np.column_stack([self.table.signal_S, self.value_SN])
-
-
-@dataclass(frozen=True)
 class LearnedDetector:
-    """Plain numbers: the bins, and what each column is compared with and weighs."""
+    """A fitted learned detector: the bins, and what each column is compared with and weighs."""
 
     bins: Detector
     names: tuple[str, ...]
-    """Of the columns: `signal`, the numbers, and `signal x` each number."""
+    """Names of the columns: `signal`, the features, and `signal x` each feature."""
     sorted_N: tuple[Array, ...]
     """Known values of every input at the states it was fitted to, the signal first; ranks are among these."""
     mean_M: Array
@@ -73,83 +58,69 @@ class LearnedDetector:
     penalty: float
     states: int
     prompts: int
+    tau: Threshold
+    """From which prediction on its gate opens."""
 
-    def predict(self, inputs_SN: Array) -> Array:
+    def predict(self, signal_S: Array, features: pd.DataFrame) -> Array:
         """Expected opportunity. NaN where there is no signal, as for bins: no action is proposed there."""
+        return self._predict(_inputs(signal_S, features))
+
+    def _predict(self, inputs_SN: Array) -> Array:
         if inputs_SN.shape[1] != len(self.sorted_N):
-            raise ValueError(f"inputs have {inputs_SN.shape[1]} columns; this detector reads {len(self.sorted_N)}")
+            raise ValueError(f"there are {inputs_SN.shape[1]} inputs; this detector reads {len(self.sorted_N)}")
         column_SM = _columns(inputs_SN, self.sorted_N)
         beyond_S = ((column_SM - self.mean_M) / self.scale_M * self.weight_M).sum(1)
         return np.round(self.bins.predict(inputs_SN[:, 0]) + beyond_S, _DIGITS)
 
-
-@dataclass(frozen=True)
-class LearnedGate:
-    """A learned detector, and from which prediction on its gate opens."""
-
-    detector: LearnedDetector
-    tau: Threshold
-
-    def opens(self, predicted_S: ArrayLike, abstained_S: Bools) -> Bools:
-        return self.tau.active(predicted_S) & ~abstained_S
+    def sorted_weights(self) -> list[tuple[str, float]]:
+        """Names and weights of all columns, the largest first, whatever their sign."""
+        order = np.argsort(-np.abs(np.round(self.weight_M, _DIGITS)), kind="stable")
+        return [(self.names[at], float(self.weight_M[at])) for at in order]
 
 
-def fit_learned(validation: Featured[ValidationTable], fixed: int, settings: CalibrationSettings) -> LearnedGate:
+def fit_learned(
+    states: ValidationSet, features: pd.DataFrame, fixed: int, settings: CalibrationSettings
+) -> LearnedDetector:
     """Fit to validation states as the bins are: same opportunity, same folds of prompts, same rule for tau.
 
-    Predictions that choose tau are out of fold: a state's comes from a detector, penalty included, that saw none of its
+    `features` has a row per state and a column per number that is known before acting, NaN where one is not. The
+    predictions that choose tau are out of fold: a state's comes from a detector, penalty included, that saw none of its
     prompt's fold.
     """
-    only_validation(validation.table)
-    seen = graded_apart(validation.table, fixed, settings)
-    inputs_SN, fitted_S = validation.inputs_SN, seen.fit.used_S & ~np.isnan(validation.table.signal_S)
-    prompt_S, prompts = codes(validation.table.prompt_S)
-    there = len(np.unique(prompt_S[fitted_S]))
+    gains = gains_out_of_fold(states, fixed, settings)
+    inputs_SN, fitted_S = _inputs(gains.signal_S, features), np.isfinite(gains.g_S) & ~np.isnan(gains.signal_S)
+    names = ("signal", *map(str, features), *(f"signal x {name}" for name in features))
+    there = len(np.unique(gains.prompt_S[fitted_S]))
     if there < FEWEST:
         raise NotEnough(f"{there} validation prompts have a state with a signal; {FEWEST} or more are needed to learn")
-    fold_S = prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
-    predicted_S = np.full(len(fold_S), np.nan)
-    for fold in range(int(fold_S.max()) + 1):
-        rest_S, here_S = fitted_S & (fold_S != fold), fold_S == fold
-        predicted_S[here_S] = _fitted(validation.names, inputs_SN, seen, rest_S, settings).predict(inputs_SN[here_S])
-    detector = _fitted(validation.names, inputs_SN, seen, fitted_S, settings)
-    return LearnedGate(detector, _tau(seen, predicted_S, prompt_S, fold_S, settings))
+    predicted_S = np.full(len(fitted_S), np.nan)
+    for fold in gains.folds:
+        here_S = gains.fold_S == fold
+        detector = _fit(names, inputs_SN, gains, fitted_S & ~here_S, settings)
+        predicted_S[here_S] = detector._predict(inputs_SN[here_S])
+    # Thresholds to choose from are as many quantiles of the predictions as there are bins, and always.
+    levels = [*quantile_starts(predicted_S[gains.used_S], settings.bins)[::-1].tolist(), -np.inf]
+    tau = choose_threshold(gains, predicted_S, levels, settings.caution)
+    return replace(_fit(names, inputs_SN, gains, fitted_S, settings), tau=tau)
 
 
-def _tau(
-    seen: Graded[ValidationTable], predicted_S: Array, prompt_S: Ints, fold_S: Ints, settings: CalibrationSettings
-) -> Threshold:
-    """Thresholds to choose from are as many quantiles of the predictions as there are bins, and always."""
-    used = seen.used_S
-    levels = [*quantile_starts(predicted_S[used], settings.bins)[::-1].tolist(), -np.inf]
-    return choose_threshold(
-        predicted_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], levels, settings.caution
-    )
-
-
-def _fitted(
-    names: tuple[str, ...],
-    inputs_SN: Array,
-    seen: Graded[ValidationTable],
-    these_S: Bools,
-    settings: CalibrationSettings,
+def _fit(
+    names: tuple[str, ...], inputs_SN: Array, gains: ValidationGains, these_S: Bools, settings: CalibrationSettings
 ) -> LearnedDetector:
     """Ridge regression on some states, with the penalty that does best out of fold among them."""
-    Ridge, StandardScaler = _scikit_learn()
-    x_SN, g_S = inputs_SN[these_S], seen.fit.g_S[these_S]
-    prompt_S, prompts = codes(seen.table.prompt_S[these_S])
-    bins = binned(x_SN[:, 0], g_S, settings.bins)
+    x_SN, g_S = inputs_SN[these_S], gains.g_S[these_S]
+    prompt_S, prompts = prompt_codes(gains.prompt_S[these_S])
+    bins = fit_detector(x_SN[:, 0], g_S, settings.bins)
     left_S = g_S - bins.predict(x_SN[:, 0])
     sorted_N = tuple(np.sort(x_S[~np.isnan(x_S)]) for x_S in x_SN.T)
-    column_SM = _columns(x_SN, sorted_N)
-    scaler = StandardScaler().fit(column_SM)
-    standard_SM = scaler.transform(column_SM)
+    scaler = StandardScaler().fit(_columns(x_SN, sorted_N))
+    standard_SM = scaler.transform(_columns(x_SN, sorted_N))
     penalty = _penalty(standard_SM, left_S, prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S])
     # What the bins leave has mean 0, and so have the columns: no intercept.
     ridge = Ridge(alpha=penalty, fit_intercept=False).fit(standard_SM, left_S)
     return LearnedDetector(
         bins=bins,
-        names=("signal", *names, *(f"signal x {name}" for name in names)),
+        names=names,
         sorted_N=sorted_N,
         mean_M=scaler.mean_,
         scale_M=scaler.scale_,
@@ -157,6 +128,7 @@ def _fitted(
         penalty=penalty,
         states=len(g_S),
         prompts=prompts,
+        tau=Threshold(None),
     )
 
 
@@ -164,7 +136,6 @@ def _penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
     """The one with the smallest squared error at states of other folds; of equal ones, or without any, the largest."""
     if fold_S.max() == 0:
         return PENALTIES[0]
-    Ridge, _ = _scikit_learn()
     error = np.zeros(len(PENALTIES))
     for fold in range(int(fold_S.max()) + 1):
         rest_S, here_S = fold_S != fold, fold_S == fold
@@ -174,7 +145,15 @@ def _penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
     return PENALTIES[int((error <= error.min() * (1 + TIE) + TIE).argmax())]
 
 
-def _columns(inputs_SN: Array, sorted_N: tuple[Array, ...]) -> Array:
+def _inputs(signal_S: Array, features: pd.DataFrame) -> Array:
+    """The signal first."""
+    value_SN = features.to_numpy(dtype=np.float64)
+    if len(value_SN) != len(signal_S) or np.isinf(value_SN).any():
+        raise ValueError(f"features have {len(value_SN)} rows for {len(signal_S)} states, or infinite values; use NaN")
+    return np.column_stack([signal_S, value_SN])
+
+
+def _columns(inputs_SN: Array, sorted_N: Sequence[Array]) -> Array:
     """Ranks from -1 to 1, 0 where a number is not known, and their products with the signal's."""
     rank_SN = np.stack([_ranks(x_S, known) for x_S, known in zip(inputs_SN.T, sorted_N, strict=True)], 1)
     return np.column_stack([rank_SN, rank_SN[:, :1] * rank_SN[:, 1:]])
@@ -186,22 +165,3 @@ def _ranks(x_S: Array, known: Array) -> Array:
         return np.zeros(len(x_S))
     below_S, upto_S = (np.searchsorted(known, x_S, side=side) for side in ("left", "right"))
     return np.where(np.isnan(x_S), 0.0, (below_S + upto_S) / len(known) - 1.0)
-
-
-def _scikit_learn() -> tuple[Any, Any]:
-    """Loaded only where something is learned."""
-    try:
-        from sklearn.linear_model import Ridge
-        from sklearn.preprocessing import StandardScaler
-    except ImportError as error:
-        raise MissingExtra(
-            f"the learned detector is fitted with scikit-learn, which cannot be loaded ({error}); allowed: version 1.4 "
-            "or newer; pip install 'unmask[lab]'"
-        ) from error
-    return Ridge, StandardScaler
-
-
-def weights(detector: LearnedDetector) -> list[tuple[str, float]]:
-    """Names and weights of all columns, the largest first, whatever their sign."""
-    order: NDArray = np.argsort(-np.abs(np.round(detector.weight_M, _DIGITS)), kind="stable")
-    return [(detector.names[at], float(detector.weight_M[at])) for at in order]

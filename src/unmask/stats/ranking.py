@@ -1,91 +1,166 @@
-"""How well one number ranks another, ties counted half. NumPy in, numbers out.
+"""How well one number ranks another, what the best-ranked states hold, and the Pareto front. Needs NumPy alone.
 
-Weights are how often each state counts, one row for each replicate: a weight of 2 is two equal states.
+Weights are how often each state counts, one row per resample: a weight of 2 is two equal states.
 """
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unmask.stats.capture import rounded
-from unmask.stats.crossfit import Array, Ints
-from unmask.stats.errors import NotEnough
+from unmask.stats.resampling import LEVEL, Array, Bools, Estimate, Ints, NotEnough, ratio
+
+TIE = 1e-9
+"""Utilities this close are equal: two means of the same thirds can differ in their last bit."""
+COVERAGES = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Shares of states, as in the paper's tables."""
+
+
+def zero_rounding(x: Array) -> Array:
+    """Set differences that are only rounding to 0; NaN stays."""
+    return np.where(np.abs(x) <= TIE, 0.0, x)
+
+
+def round_scores(score_S: Array) -> Array:
+    """Make scores equal that differ by rounding only; NaN becomes the smallest."""
+    return np.asarray(np.round(np.where(np.isnan(score_S), -np.inf, score_S), 9), dtype=np.float64)
 
 
 def auroc(
     score_S: ArrayLike, positive_S: ArrayLike, weight_DS: ArrayLike | None = None, group_S: ArrayLike | None = None
 ) -> Array:
-    """Chance that a positive state scores above another one, ties counted half, for each replicate.
+    """Chance that a positive state scores above another one, ties counted half, for each resample.
 
     NaN where all states are of one class. A NaN score is the smallest. With groups, only states of the same group are
     compared, so that what tells the groups apart cannot help.
     """
-    score, positive, weight = _checked(score_S, positive_S, weight_DS)
-    if not np.isin(positive, (0.0, 1.0)).all():
-        raise ValueError("positive_S has values other than true and false")
+    score, positive, weight = _check_ranked(score_S, positive_S, weight_DS)
     group = np.zeros(len(score), dtype=np.int64) if group_S is None else np.asarray(group_S)
-    if group.shape != score.shape:
-        raise ValueError(f"group_S has shape {group.shape}; it must have one entry for each of {len(score)} states")
     wins_D, pairs_D = np.zeros((2, len(weight)))
     for one in np.unique(group):
         member_S = group == one
-        place_S, places = dense(score[member_S])
+        place_S, places = _dense_places(score[member_S])
         up_DS, down_DS = weight[:, member_S] * positive[member_S], weight[:, member_S] * (1 - positive[member_S])
-        up_DG, down_DG = _group_sums(up_DS, place_S, places), _group_sums(down_DS, place_S, places)
+        up_DG, down_DG = _sums_by_place(up_DS, place_S, places), _sums_by_place(down_DS, place_S, places)
         wins_D += (up_DG * (down_DG.cumsum(1) - down_DG / 2)).sum(1)
         pairs_D += up_DS.sum(1) * down_DS.sum(1)
-    return np.divide(wins_D, pairs_D, out=np.full(len(weight), np.nan), where=pairs_D > 0)
+    return ratio(wins_D, pairs_D)
 
 
 def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None = None) -> Array:
-    """Correlation of midranks, for each replicate; NaN where one of the two is constant.
+    """Correlation of midranks, for each resample; NaN where one of the two is constant.
 
     A NaN score is the smallest. Values that differ by rounding only are equal; scores are taken as they are.
     """
-    score, value, weight = _checked(score_S, value_S, weight_DS)
-    a_DS, b_DS = (_centred_midranks(x_S, weight) for x_S in (score, rounded(value)))
+    score, value, weight = _check_ranked(score_S, value_S, weight_DS)
+    a_DS, b_DS = (_centred_midranks(x_S, weight) for x_S in (score, round_scores(value)))
     both_D, a_D, b_D = ((weight * x * y).sum(1) for x, y in ((a_DS, b_DS), (a_DS, a_DS), (b_DS, b_DS)))
     # A constant has a variance of rounding only; ranks have at least 1/4 of a state, squared.
-    some_D = np.minimum(a_D, b_D) > 1e-6
-    return np.divide(both_D, np.sqrt(a_D * b_D), out=np.full(len(weight), np.nan), where=some_D)
+    varied_D = np.minimum(a_D, b_D) > 1e-6
+    return np.divide(both_D, np.sqrt(a_D * b_D), out=np.full(len(weight), np.nan), where=varied_D)
 
 
-def dense(score_S: Array) -> tuple[Ints, int]:
+def top_sums(
+    score_S: ArrayLike, value_S: ArrayLike, coverages: Sequence[float], weight_DS: ArrayLike | None = None
+) -> Array:
+    """Weighted sum of `value` over the states that make up the top share c of all weight by `score`, (D, C).
+
+    States tied at the cut share what is left of it: the exact expectation over ties broken uniformly. c times the
+    number of states is not rounded; part of a state counts in part. A NaN score ranks last.
+    """
+    score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
+    weight = np.ones((1, len(score))) if weight_DS is None else np.asarray(weight_DS, dtype=np.float64)
+    if not all(0 < c <= 1 for c in coverages):
+        raise ValueError(f"coverages are {tuple(coverages)}; each must be above 0 and at most 1, such as 0.1")
+    if not np.isfinite(value).all():
+        raise ValueError("value_S has values that are not finite; leave those states out")
+    if len(score) == 0 or len(coverages) == 0:
+        return np.zeros((len(weight), len(coverages)))
+    key = -round_scores(score)
+    order = np.argsort(key, kind="stable")
+    ends = np.flatnonzero(np.r_[key[order][1:] != key[order][:-1], True])
+    weight = weight[:, order]
+    # Cumulative weight and value at the end of each group of equal scores, best first.
+    upto_DG, gained_DG = weight.cumsum(1)[:, ends], (weight * value[order]).cumsum(1)[:, ends]
+    row = np.arange(len(weight))
+    sums = []
+    for c in coverages:
+        wanted_D = c * upto_DG[:, -1]
+        cut_D = np.minimum((upto_DG < wanted_D[:, None] * (1 - TIE)).sum(1), upto_DG.shape[1] - 1)
+        before_D, sum_D = (np.where(cut_D > 0, x_DG[row, cut_D - 1], 0.0) for x_DG in (upto_DG, gained_DG))
+        mass_D, gain_D = upto_DG[row, cut_D] - before_D, gained_DG[row, cut_D] - sum_D
+        part_D = np.divide(wanted_D - before_D, mass_D, out=np.zeros_like(mass_D), where=mass_D > 0)
+        sums.append(sum_D + np.minimum(part_D, 1.0) * gain_D)
+    return np.stack(sums, 1)
+
+
+def captured_shares(halves: Sequence[tuple[Array, Array, Array]], coverages: Sequence[float]) -> Array:
+    """Share of all value in the top c of states by score, (D, C); NaN where all value is 0 or less.
+
+    Each half is (score_S, value_S, weight_DS). Both sums are added over the halves before they are divided.
+    """
+    top_DC = np.sum([top_sums(score, value, coverages, weight) for score, value, weight in halves], 0)
+    total_D1 = np.sum([weight @ value[:, None] for _, value, weight in halves], 0)
+    mass_D1 = np.sum([weight.sum(1, keepdims=True) for _, _, weight in halves], 0)
+    share_DC = np.divide(top_DC, total_D1, out=np.full(top_DC.shape, np.nan), where=total_D1 > TIE * mass_D1)
+    # Rounded so that all of it is 1, not nearly 1.
+    return np.round(share_DC, 12)
+
+
+def pareto_front(quality_A: ArrayLike, cost_A: ArrayLike) -> Bools:
+    """Which policies are beaten by none: no other has at least their quality at no more cost and is better in one.
+
+    Two that are equal in both are both on the front; a policy without a number is not.
+    """
+    quality, cost = np.asarray(quality_A, dtype=np.float64), np.asarray(cost_A, dtype=np.float64)
+    # Row by column: the column's policy beats the row's. Comparisons with NaN are false.
+    no_worse_AA = (quality >= quality[:, None]) & (cost <= cost[:, None])
+    better_AA = (quality > quality[:, None]) | (cost < cost[:, None])
+    return np.asarray(np.isfinite(quality) & np.isfinite(cost) & ~(no_worse_AA & better_AA).any(1))
+
+
+def wilson(right: int, n: int, level: float = LEVEL) -> Estimate:
+    """A share of n with Wilson's interval; NaN where nothing was counted.
+
+    It keeps its level near 0 and 1 too, where a bootstrap of n wrong answers would have no width.
+    """
+    if not 0 <= right <= n:
+        raise ValueError(f"right is {right} of n = {n}; it must be from 0 to n")
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, n=0)
+    share, z = right / n, NormalDist().inv_cdf((1 + level) / 2)
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    # At the ends the interval touches 0 or 1 but for rounding.
+    return Estimate(share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)), n=n)
+
+
+def _check_ranked(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None) -> tuple[Array, Array, Array]:
+    score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
+    weight = np.ones((1, len(score))) if weight_DS is None else np.asarray(weight_DS, dtype=np.float64)
+    if not len(score):
+        raise NotEnough("there is no state to rank; pass one or more")
+    if not np.isfinite(value).all():
+        raise ValueError("values are not all finite; leave those states out")
+    return score, value, weight
+
+
+def _dense_places(score_S: Array) -> tuple[Ints, int]:
     """Place of each state among the distinct scores, smallest first, and how many there are."""
     distinct, place_S = np.unique(np.where(np.isnan(score_S), -np.inf, score_S), return_inverse=True)
     return place_S.ravel().astype(np.int64), len(distinct)
 
 
-def by_signal(score_S: ArrayLike, signal_S: ArrayLike) -> Array:
-    """The same order with ties broken by the signal, the larger first; a NaN score stays last."""
-    score, signal = np.asarray(score_S, dtype=np.float64), np.asarray(signal_S, dtype=np.float64)
-    pair_S2 = np.stack([rounded(score), np.where(np.isnan(score), 0.0, signal)], 1)
-    _, place_S = np.unique(pair_S2, axis=0, return_inverse=True)
-    return np.where(np.isnan(score), np.nan, place_S.ravel().astype(np.float64))
-
-
 def _centred_midranks(x_S: Array, weight_DS: Array) -> Array:
-    place_S, groups = dense(x_S)
-    mass_DG = _group_sums(weight_DS, place_S, groups)
+    place_S, places = _dense_places(x_S)
+    mass_DG = _sums_by_place(weight_DS, place_S, places)
     middle_DG = mass_DG.cumsum(1) - mass_DG / 2
     # Midranks have the same mean whatever the ties: half of all weight.
     return np.asarray((middle_DG - mass_DG.sum(1, keepdims=True) / 2)[:, place_S])
 
 
-def _group_sums(x_DS: Array, place_S: Ints, groups: int) -> Array:
+def _sums_by_place(x_DS: Array, place_S: Ints, places: int) -> Array:
     order = np.argsort(place_S, kind="stable")
-    return np.asarray(np.add.reduceat(x_DS[:, order], np.searchsorted(place_S[order], np.arange(groups)), axis=1))
-
-
-def _checked(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None) -> tuple[Array, Array, Array]:
-    score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
-    weight = np.ones((1, len(score))) if weight_DS is None else np.asarray(weight_DS, dtype=np.float64)
-    fits = score.ndim == 1 and score.shape == value.shape and weight.shape == (len(weight), len(score))
-    if not (fits and len(score)):
-        wrong = NotEnough if fits else ValueError
-        raise wrong(
-            f"scores have shape {score.shape}, values {value.shape} and weights {weight.shape}; "
-            "pass one score and one value for each state, one or more, and weights with a column for each"
-        )
-    if not np.isfinite(value).all():
-        raise ValueError("values are not all finite; leave those states out")
-    return score, value, weight
+    return np.asarray(np.add.reduceat(x_DS[:, order], np.searchsorted(place_S[order], np.arange(places)), axis=1))

@@ -35,6 +35,7 @@ LAST_LINE = "last line"
 WHOLE_TEXT = "whole text"
 HASHES = "#### line"
 CODE_FENCE = "code fence"
+FILLED_BLANKS = "filled blanks"
 NOTHING = "nothing"
 
 
@@ -137,6 +138,17 @@ def parse_spans(text: str) -> Mapping[int, tuple[str, ...]]:
 def write_spans(parts: Sequence[str]) -> str:
     """Spell the answers to numbered blanks, as `parse_spans` reads them."""
     return "; ".join(f"[{index}]={part}" for index, part in enumerate(parts, start=1))
+
+
+# Texts with blanks: The [MASK] sat on the [MASK*3].
+
+_BLANKS = re.compile(r"(?:\[MASK(?:\*[0-9]+)?\])++")
+
+
+def cut_at_blanks(text: str) -> tuple[list[str], list[int]]:
+    """Cut a text at its runs of blanks; return the pieces around them and the number of blanks in each run."""
+    runs = _BLANKS.findall(text)
+    return _BLANKS.split(text), [sum(int(n or 1) for n in re.findall(r"\[MASK(?:\*([0-9]+))?\]", run)) for run in runs]
 
 
 # Lists: cat, dog, elk

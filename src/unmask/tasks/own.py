@@ -7,8 +7,9 @@ scorer, so that whoever can take a task of the suite can take this one. docs/tas
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, SupportsFloat, runtime_checkable
@@ -22,9 +23,9 @@ from unmask.tasks.extract import WHOLE_TEXT, RawAnswer, squeeze
 from unmask.tasks.files import read_lines
 from unmask.tasks.registry import CONTROLS, TASKS, find_task
 from unmask.tasks.splits import cut_ids, rank_ids
-from unmask.tasks.task import SPLITS, Example, Extraction, Scorer, Task, Verdict, score
+from unmask.tasks.task import SPLITS, Example, Extraction, Part, Scorer, Task, Verdict, score
 
-KEYS = ("prompt", "target", "id", "split")
+KEYS = ("prompt", "text", "target", "id", "split")
 CHECKED_TARGETS = 3
 """Prompts whose target a scoring function is tried on."""
 MIN_VALIDATION = 2
@@ -79,6 +80,23 @@ def _score_parts(text: str, example: Example) -> Verdict:
     return scorers.score_positions(text, example, answer, words, normalise=str, part="part", parts="parts", joint=" ")
 
 
+def _score_blanks(text: str, example: Example) -> Verdict:
+    """Return the share of runs of blanks that are filled with their target. Runs of whitespace do not matter."""
+    fills = [squeeze(fill) for fill in _split_fills(text, example)]
+    parts = tuple(
+        Part(f"[{k}]", gold, fill, fill is not None and fill == squeeze(gold))
+        for k, (gold, fill) in enumerate(zip_longest(example.parts, fills[: len(example.parts)]), 1)
+    )
+    right = [part.right for part in parts]
+    extraction = Extraction(text, extract.FILLED_BLANKS, text, extract.write_spans(fills))
+    reason = f"{sum(right)} of {len(right)} blanks right"
+    return Verdict(example.id, scorers.part_credit(right), reason, extraction, parts)
+
+
+def _split_fills(text: str, example: Example) -> list[str]:
+    return text.split("\n") if len(example.parts) > 1 else [text]
+
+
 def _find_tagged_or_all(text: str) -> RawAnswer:
     return extract.find_tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
 
@@ -98,6 +116,7 @@ RULES: Mapping[str, Scorer] = MappingProxyType(
             Scorer("number", scorers.score_number),
             Scorer("json", scorers.score_object),
             Scorer("parts", _score_parts),
+            Scorer("blanks", _score_blanks),
         )
     }
 )
@@ -111,7 +130,11 @@ def _function_scorer(function: ScoreFunction, name: str) -> Scorer:
     """
 
     def score_one(text: str, example: Example) -> Verdict:
-        shown = {"id": example.id, "prompt": example.prompt, "target": _raw_target(example), "split": example.split}
+        shown = {"id": example.id, "target": _raw_target(example), "split": example.split}
+        if example.has_blanks:
+            shown |= {"text": example.prompt, "fills": _split_fills(text, example)}
+        else:
+            shown["prompt"] = example.prompt
         extraction = Extraction(text, WHOLE_TEXT, text, text)
         try:
             value = function(text, shown)
@@ -145,7 +168,7 @@ def check_scorer(task: Task) -> None:
     reasons = []
     parts = [task.examples(split) for split in ("validation", *SPLITS)]
     for example in next((part for part in parts if part), ())[:CHECKED_TARGETS]:
-        verdict = score(example.target, example)
+        verdict = score("\n".join(example.parts) if example.has_blanks else example.target, example)
         if verdict.utility is not None:
             return
         reasons.append(verdict.reason)
@@ -180,23 +203,22 @@ def own_task(
     prompts: str,
     *,
     scorer: str | None = None,
-    max_new_tokens: int | None,
+    max_new_tokens: int | None = None,
     folder: str | os.PathLike[str] = ".",
 ) -> Task:
     """Make a task from a JSONL file (relative to `folder`) or code that returns prompts, and a scoring rule.
 
     Code is `package.module:function` or `path.py:function`, for prompts and for the rule, and it runs here. Prompts
     that name no split are ranked by a hash of their id: the first half, rounded up, is validation, the rest evaluation.
+
+    A row may hold a `text` with blanks instead of a `prompt`. Such a task asks to fill; its texts say how many tokens
+    there are to fill, so it takes no `max_new_tokens`.
     """
     allowed = f"up to {NAME_LENGTH} letters, digits, - and _"
     ok = _NAME.fullmatch(name) is not None and len(name) <= NAME_LENGTH
     require(ok, "name of an own task", name, allowed, "rename it: files are named after it")
     free = name not in TASKS and name not in CONTROLS
     require(free, "name of an own task", name, "one that no task of the suite has", "rename it")
-    ok = type(max_new_tokens) is int and 1 <= max_new_tokens <= LONGEST_ANSWER
-    todo = "say how many tokens an answer may take: --horizon N on a command line, horizon elsewhere"
-    require(ok, f"horizon of {name}", max_new_tokens, f"1 to {LONGEST_ANSWER}", todo)
-    assert max_new_tokens is not None
     source: OwnSource | None = None
     if _is_file(prompts):
         path = Path(folder) / prompts
@@ -207,12 +229,14 @@ def own_task(
         source, records = _run_prompts(prompts, Path(folder))
     rule, code = _open_rule(name, scorer, source, prompts, Path(folder))
     examples = _read_examples(records, name, rule)
+    max_new_tokens = _check_length(name, examples, max_new_tokens)
     members = _split(examples)
     validation = len(members["validation"])
     enough = validation >= MIN_VALIDATION
     require(enough, f"validation prompts of {name}", validation, f"{MIN_VALIDATION} or more", "add prompts")
     content: Json = [
-        [one.id, one.prompt, _raw_target(one), one.split or None] for one in sorted(examples, key=lambda one: one.id)
+        [one.id, {"text": one.prompt} if one.has_blanks else one.prompt, _raw_target(one), one.split or None]
+        for one in sorted(examples, key=lambda one: one.id)
     ]
     # Results of a run that goes on must not mix two rules of one name, so the hash of the user's code goes along.
     version = digest(rule.name, code, canonical(content)).hex()[:16]
@@ -232,6 +256,21 @@ def own_task(
 
 def _is_file(given: str) -> bool:
     return given.endswith(".jsonl")
+
+
+def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | None) -> int:
+    """Return the tokens of the longest output: as given for prompts, counted for texts with blanks."""
+    if any(example.has_blanks for example in examples):
+        mixed = not all(example.has_blanks for example in examples)
+        require(not mixed, f"rows of {name}", "prompts and texts", "one of them", "make two tasks of them")
+        hint = "leave it out: texts say how many blanks they have"
+        require(max_new_tokens is None, f"horizon of {name}", max_new_tokens, "none", hint)
+        return max(sum(extract.cut_at_blanks(example.prompt)[1]) for example in examples)
+    ok = type(max_new_tokens) is int and 1 <= max_new_tokens <= LONGEST_ANSWER
+    todo = "say how many tokens an answer may take: --horizon N on a command line, horizon elsewhere"
+    require(ok, f"horizon of {name}", max_new_tokens, f"1 to {LONGEST_ANSWER}", todo)
+    assert max_new_tokens is not None
+    return max_new_tokens
 
 
 def _read_examples(records: Iterable[tuple[str, Any]], task: str, rule: Scorer) -> list[Example]:
@@ -255,12 +294,16 @@ def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
     for key in record:
         if key not in KEYS:
             raise UnknownName(f"key of {where}", str(key), KEYS)
-    for key in ("prompt", "target"):
+    has_blanks = record.get("text") is not None
+    kind = "text" if has_blanks else "prompt"
+    for key in (kind, "target"):
         if record.get(key) is None:
-            raise SchemaError(f"{where} has no {key!r}; allowed: prompt and target on every line; add it")
-    prompt, target, id, split = (record.get(key) for key in KEYS)
+            raise SchemaError(f"{where} has no {key!r}; allowed: prompt (or text) and target on every line; add it")
+    if has_blanks and record.get("prompt") is not None:
+        raise SchemaError(f"{where} has a prompt and a text; allowed: one of them; drop the other")
+    prompt, target, id, split = (record.get(key) for key in (kind, "target", "id", "split"))
     if not (isinstance(prompt, str) and prompt.strip()):
-        raise SchemaError(f"prompt in {where} is {prompt!r}; allowed: a text; write one")
+        raise SchemaError(f"{kind} in {where} is {prompt!r}; allowed: a text; write one")
     if id is not None and (not isinstance(id, str | int) or isinstance(id, bool) or id == ""):
         raise SchemaError(f"id in {where} is {id!r}; allowed: a text or a whole number; leave it out or change it")
     if split is not None and split not in SPLITS:
@@ -273,16 +316,20 @@ def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
     prompt = storable(prompt).removeprefix("\ufeff")
     text = storable(target) if isinstance(target, str) else spelled
     _check_target(text, where, rule.name)
+    parts = tuple(text.split())
+    if has_blanks or rule.name == "blanks":
+        parts = _check_blanks(prompt, target, where, rule.name)
     return Example(
         prompt=prompt,
         target=text,
-        parts=tuple(text.split()),
+        parts=parts,
         constraints={} if isinstance(target, str) else {"target": target},
         level=1,
         # Without an id the prompt is its own: moving lines about changes nothing.
         id=storable(str(id)) if id is not None else digest(RANK_NAME, prompt).hex()[:16],
         task=task,
         split=split or "",
+        has_blanks=has_blanks,
         scorer=rule,
     )
 
@@ -303,6 +350,30 @@ def _check_target(target: str, where: str, rule: str) -> None:
         wrong = "a JSON object"
     if wrong:
         raise SchemaError(f"target in {where} is {target!r}; allowed with the rule {rule!r}: {wrong}; change it")
+
+
+def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, ...]:
+    """Return the target of each run of blanks of a text, after a check that the runs can be told apart."""
+    pieces, counts = extract.cut_at_blanks(text)
+    if not counts or 0 in counts:
+        raise SchemaError(f"text in {where} is {text!r}; allowed: one [MASK] or [MASK*5] or more; mark the blanks")
+    if not all(piece.strip() for piece in pieces[1:-1]):
+        raise SchemaError(
+            f"text in {where} has blanks with nothing but spaces between them; allowed: words between two runs of "
+            "blanks, or one run [MASK*N]; mark them as one run"
+        )
+    golds = target if isinstance(target, list) else [target]
+    if not all(isinstance(gold, str) for gold in golds) or len(golds) != len(counts):
+        raise SchemaError(
+            f"target in {where} is {target!r}; allowed: {len(counts)} texts in a list, one for each run of blanks, or "
+            "one text for one run; correct it"
+        )
+    if len(counts) > 1 and rule in RULES and rule != "blanks":
+        raise SchemaError(
+            f"text in {where} has {len(counts)} runs of blanks, and the rule {rule!r} reads one; allowed: the rule "
+            "'blanks', or a function; choose another rule"
+        )
+    return tuple(storable(str(gold)) for gold in golds)
 
 
 def _split(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:

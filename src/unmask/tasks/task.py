@@ -42,9 +42,12 @@ class Example:
     id: str = ""
     task: str = ""
     split: str = ""
+    has_blanks: bool = False
+    """Whether the prompt is a text with blanks to fill (`[MASK]`, `[MASK*5]`), not a request to answer. The output is
+    then what was filled in; where there are several runs of blanks, each has a line of its own."""
     scorer: "Scorer | None" = field(default=None, repr=False, compare=False)
     """Scorer of its task. An example of a user's own task is scored where nobody can look that task up by name. A
-    generator leaves this and the three fields above empty; the task fills them in."""
+    generator leaves this, id, task and split empty; the task fills them in."""
 
 
 @dataclass(frozen=True)

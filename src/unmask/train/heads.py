@@ -24,7 +24,7 @@ from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods import HEADS, HeadCard, read_card, save_head
 from unmask.methods.heads import CARD
 from unmask.models import ExactDenoiser
-from unmask.stats.ranking import auroc, spearman
+from unmask.stats import auroc, spearman
 from unmask.train.export import library_versions
 from unmask.train.run_folder import LOCK, hold_folder
 from unmask.train.sources import CONSTRUCTED, FILES, WRITTEN, Folders, generate_texts

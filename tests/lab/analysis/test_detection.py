@@ -15,21 +15,16 @@ from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.findings import findings as everything
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import mixture_of, score_signal, stored_signal
-from unmask.stats import (
-    ARMS,
-    CalibrationSettings,
-    Experiment,
-    ExperimentSettings,
-    HeldOutTable,
+from unmask.stats import CalibrationSettings
+from unmask.stats.measures import ARMS, mean_detection, measure_detection
+from unmask.stats.protocol import (
+    HeldOutSet,
     LeakageError,
     ProposedAction,
-    ValidationTable,
-    calibrate,
-    select_actions,
-    selective_utility,
+    ValidationSet,
+    fit_calibration,
+    held_out_frame,
 )
-from unmask.stats import experiment as experiments
-from unmask.stats.held_out import macro
 
 KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
 
@@ -55,7 +50,7 @@ def cell(findings, task, axis="region"):
 
 
 def by_hand(kind, candidates, reading, split):
-    """A table of the statistics, straight from the arrays."""
+    """States of the statistics, straight from the arrays."""
     q_PSAR = np.stack(list(candidates.values()), 2)
     prompts, states, actions, rollouts = q_PSAR.shape
     # A store sorts prompts by name.
@@ -67,12 +62,19 @@ def by_hand(kind, candidates, reading, split):
     same_SA = ~silent_S1 & np.array([name in reading.same for name in candidates])
     return kind(
         prompt_S=np.repeat([f"{split}-0-{p}" for p in order], states),
+        place_S=np.tile(np.arange(states), prompts),
         masked_S=np.tile(1 - np.arange(states) / states, prompts),
         q_SAR=q_SAR,
         signal_S=reading.signal_PS[order].ravel(),
         abstained_S=abstained_S,
-        raw=ProposedAction(np.where(silent_S1, np.nan, reading.utility_PSR[order].reshape(-1, rollouts)), same_SA),
-        snapped=ProposedAction(np.where(silent_S1, np.nan, q_SAR[:, near]), ~silent_S1 & (np.arange(actions) == near)),
+        proposals={
+            "raw": ProposedAction(
+                np.where(silent_S1, np.nan, reading.utility_PSR[order].reshape(-1, rollouts)), same_SA
+            ),
+            "snapped": ProposedAction(
+                np.where(silent_S1, np.nan, q_SAR[:, near]), ~silent_S1 & (np.arange(actions) == near)
+            ),
+        },
         candidates=tuple(candidates),
         reference=0,
     )
@@ -81,47 +83,48 @@ def by_hand(kind, candidates, reading, split):
 class TestPlantedTruth:
     def test_a_signal_that_finds_it(self, findings):
         one = cell(findings, "find")
-        utility = one.raw.utility
+        measures = one.raw.measures
         assert one.fixed_name == "full"
-        assert utility.detection.auroc.value > 0.99
-        assert utility.calibration.tau.value is not None
-        lift = utility.lift
-        assert lift["selective"].positive
-        assert lift["selective"].value == pytest.approx(0.75 * lift["oracle"].value, rel=0.2)
+        assert measures["auroc"].value > 0.99
+        assert one.raw.calibration.tau.value is not None
+        assert measures["lift", "selective"].positive
+        oracle = measures["lift", "oracle"].value
+        assert measures["lift", "selective"].value == pytest.approx(0.75 * oracle, rel=0.2)
         # Taken everywhere, the same action loses.
-        assert lift["always"].value < lift["selective"].value
-        assert one.raw.choice.viability.passed
+        assert measures["lift", "always"].value < measures["lift", "selective"].value
+        assert one.raw.viable
 
     def test_lifts_are_those_of_the_arrays(self, findings, planted):
         tables, read = planted
         full, other = tables["small", "find", "evaluation"]["region"].values()
         reading = read["small", "find", "evaluation"]["region"]
         gain_PSR = np.where(np.isnan(reading.signal_PS)[:, :, None], 0.0, reading.utility_PSR - full)
-        lift = cell(findings, "find").raw.utility.lift
-        assert lift["always"].value == pytest.approx(gain_PSR.mean())
-        assert lift["oracle"].value == pytest.approx(np.maximum(other - full, 0).mean())
-        snapped = cell(findings, "find").outcomes["snapped"].utility.lift["always"].value
+        measures = cell(findings, "find").raw.measures
+        assert measures["lift", "always"].value == pytest.approx(gain_PSR.mean())
+        assert measures["lift", "oracle"].value == pytest.approx(np.maximum(other - full, 0).mean())
+        snapped = cell(findings, "find").outcomes["snapped"].measures["lift", "always"].value
         silent_PS1 = np.isnan(reading.signal_PS)[:, :, None]
         assert snapped == pytest.approx(np.where(silent_PS1, 0.0, other - full).mean())
 
     def test_a_useless_one(self, findings):
-        utility = cell(findings, "guess").raw.utility
-        assert utility.detection.auroc.value < 0.75
-        assert not utility.lift["selective"].positive
+        measures = cell(findings, "guess").raw.measures
+        assert measures["auroc"].value < 0.75
+        assert not measures["lift", "selective"].positive
 
     def test_a_constant_one(self, findings):
         chosen = cell(findings, "same").raw.calibration
         assert len(chosen.detector.g_B) == 1
-        assert not cell(findings, "same").raw.utility.lift["selective"].positive
+        assert not cell(findings, "same").raw.measures["lift", "selective"].positive
 
     def test_one_that_always_abstains(self, findings):
         one = cell(findings, "mute")
-        choice, utility = one.raw.choice, one.raw.utility
-        assert choice.abstained.value == 1
-        assert np.isnan(choice.agrees_fixed.value)
-        assert utility.calibration.tau.value is None
-        assert utility.lift["selective"].value == utility.lift["always"].value == utility.coverage.value == 0
-        assert one.raw.states.bin_S.max() == -1
+        measures = one.raw.measures
+        assert measures["abstained"].value == 1
+        assert np.isnan(measures["agrees_fixed"].value)
+        assert one.raw.calibration.tau.value is None
+        assert measures["lift", "selective"].value == measures["lift", "always"].value == 0
+        assert measures["coverage"].value == 0
+        assert one.raw.frame["bin"].max() == -1
 
     def test_without_a_positive_validation_state_the_gate_never_opens(self, tmp_path):
         tables, read = made.diagnosed({"find": "finds"})
@@ -135,17 +138,16 @@ class TestPlantedTruth:
     @pytest.mark.parametrize("task", KINDS)
     def test_numbers_are_those_of_the_statistics(self, findings, planted, task):
         tables, read = planted
-        parts = [
+        validation, held_out = (
             by_hand(kind, tables["small", task, split]["region"], read["small", task, split]["region"], split)
-            for kind, split in ((ValidationTable, "validation"), (HeldOutTable, "evaluation"))
-        ]
-        settings = ExperimentSettings(CalibrationSettings(seed=5), 5, draws=50, resamples=200)
-        experiment = Experiment(*parts, settings)
-        choices, arms = select_actions(experiment), selective_utility(experiment)
+            for kind, split in ((ValidationSet, "validation"), (HeldOutSet, "evaluation"))
+        )
         for proposal in ("raw", "snapped"):
+            chosen = fit_calibration(validation, CalibrationSettings(seed=5, proposal=proposal))
             outcome = cell(findings, task).outcomes[proposal]
-            assert repr(outcome.choice) == repr(getattr(choices, proposal))
-            assert repr(outcome.utility) == repr(getattr(arms, proposal))
+            assert outcome.calibration.to_json() == chosen.to_json()
+            measures = measure_detection(held_out_frame(held_out, chosen), seed=5, draws=50, resamples=200)
+            assert repr(outcome.measures.estimates) == repr(measures.estimates)
 
     def test_agreement_is_about_next_states(self, planted, tmp_path):
         tables, read = planted
@@ -154,7 +156,7 @@ class TestPlantedTruth:
             for key, axes in read.items()
         }
         one = cell(found_in(made.store(tmp_path / "s", tables, read=read)), "find")
-        assert one.raw.choice.agrees_fixed.value == one.outcomes["snapped"].choice.agrees_fixed.value == 1
+        assert one.raw.measures["agrees_fixed"].value == one.outcomes["snapped"].measures["agrees_fixed"].value == 1
 
 
 class TestScore:
@@ -179,11 +181,11 @@ class TestScore:
     def test_signal_is_recomputed_over_the_fixed_mixture(self, place, monkeypatch):
         one = cell(found_in(place), "find", "score")
         assert one.fixed_name == "margin"
-        assert one.raw.utility.detection.auroc.value > 0.99
-        assert one.raw.utility.lift["selective"].positive
+        assert one.raw.measures["auroc"].value > 0.99
+        assert one.raw.measures["lift", "selective"].positive
         monkeypatch.setattr(choose, "score_signal", lambda rows, mixture: stored_signal(rows))
         stored = cell(found_in(place), "find", "score")
-        assert stored.raw.utility.detection.auroc.value < 0.8
+        assert stored.raw.measures["auroc"].value < 0.8
 
     def test_by_hand(self, place):
         rows = [row for row in place.table("readings").to_pylist() if row["split"] == "evaluation"]
@@ -214,17 +216,18 @@ class TestLeakage:
         turned = found_in(made.store(tmp_path / "s", tables, read=read))
         for task in KINDS:
             for proposal in ("raw", "snapped"):
-                before, after = (cell(f, task).outcomes[proposal].utility for f in (findings, turned))
+                before, after = (cell(f, task).outcomes[proposal] for f in (findings, turned))
                 assert before.calibration.to_json() == after.calibration.to_json()
-            assert cell(findings, task).raw.utility.lift != cell(turned, task).raw.utility.lift
+            before, after = (cell(f, task).raw.measures for f in (findings, turned))
+            assert before["lift", "oracle"] != after["lift", "oracle"]
 
     def test_a_prompt_in_both_splits_is_an_error(self, planted, tmp_path, monkeypatch):
         def leak(*_):
-            raise LeakageError("prompt 'a' and 0 others are in both tables")
+            raise LeakageError("prompt 'a' and 0 others are in both sets")
 
         tables, read = planted
         place = made.store(tmp_path / "s", tables, read=read)
-        monkeypatch.setattr(detection, "select_actions", leak)
+        monkeypatch.setattr(detection, "require_apart", leak)
         with pytest.raises(SchemaError, match="small, find, region: prompt 'a'"):
             found_in(place)
 
@@ -235,29 +238,32 @@ class TestMeans:
             cells = [c.outcomes[mean.proposal] for c in findings.cells]
             assert mean.tasks == tuple(KINDS)
             for arm in ARMS:
-                wanted = np.mean([c.utility.utility[arm].value for c in cells])
+                wanted = np.mean([c.measures["utility", arm].value for c in cells])
                 assert mean.utility[arm].value == pytest.approx(wanted)
                 assert mean.utility[arm].low <= mean.utility[arm].value <= mean.utility[arm].high
             for arm in ARMS[1:]:
-                assert mean.lift[arm].value == pytest.approx(np.mean([c.utility.lift[arm].value for c in cells]))
-            saved = np.mean([c.choice.less_regret.value for c in cells])
-            assert mean.less_regret.value == pytest.approx(saved)
-            assert mean.coverage.value == pytest.approx(np.mean([c.utility.coverage.value for c in cells]))
+                assert mean.estimates["lift", arm].value == pytest.approx(
+                    np.mean([c.measures["lift", arm].value for c in cells])
+                )
+            saved = np.mean([c.measures["less_regret"].value for c in cells])
+            assert mean.estimates["less_regret", ""].value == pytest.approx(saved)
+            assert mean.estimates["coverage", ""].value == pytest.approx(
+                np.mean([c.measures["coverage"].value for c in cells])
+            )
 
     def test_over_one_task_it_is_about_that_of_the_statistics(self, findings):
         """Other resamples of the same prompts."""
         outcome = cell(findings, "find").raw
-        settings = replace(findings.settings, resamples=4000)
-        mean = macro({"find": outcome.states}, settings)
+        mean = mean_detection({"find": outcome.frame}, seed=5, resamples=4000)
         for arm in ARMS[1:]:
-            one, other = mean["lift", arm], outcome.utility.lift[arm]
+            one, other = mean["lift", arm], outcome.measures["lift", arm]
             assert one.value == pytest.approx(other.value)
             assert [one.low, one.high] == pytest.approx([other.low, other.high], abs=0.01)
-        assert mean["choice", "recovered"].value == pytest.approx(outcome.choice.recovered.value)
+        assert mean["recovered", ""].value == pytest.approx(outcome.measures["recovered"].value)
 
     def test_rankings_are_means_of_what_exists(self, findings):
         raw = next(m for m in findings.means if m.proposal == "raw")
-        values = [cell(findings, task).raw.utility.detection.auroc.value for task in KINDS]
+        values = [cell(findings, task).raw.measures["auroc"].value for task in KINDS]
         assert raw.plain["auroc"].value == pytest.approx(np.nanmean(values))
         # All predictions of a mute diagnostic are the same.
         assert raw.plain["spearman"].tasks == 3
@@ -298,7 +304,7 @@ class TestMissing:
     def test_a_shape_bug_is_not_a_missing_row(self, planted, tmp_path, monkeypatch):
         tables, read = planted
         place = made.store(tmp_path / "s", tables, read=read)
-        monkeypatch.setattr("unmask.stats.calibration.choose_fixed", lambda q_SAR, **_: np.ones(2) + np.ones(3))
+        monkeypatch.setattr("unmask.stats.protocol.choose_fixed", lambda q_SAR, **_: np.ones(2) + np.ones(3))
         with pytest.raises(ValueError, match="broadcast"):
             found_in(place)
         with pytest.raises(ValueError, match="broadcast"):
@@ -327,7 +333,7 @@ class TestMissing:
         tables, read = made.diagnosed({"find": "finds"}, rollouts=1)
         one = cell(found_in(made.store(tmp_path / "s", tables, read=read)), "find")
         assert one.raw.calibration.settings.deterministic
-        assert one.raw.utility.lift["selective"].positive
+        assert one.raw.measures["lift", "selective"].positive
 
 
 def test_revision_of_dream_is_an_extension(tmp_path):
@@ -351,24 +357,23 @@ def test_a_real_study(tiny_run):
     assert all(json.loads(c.raw.calibration.to_json())["body"]["prompts"] == 3 for c in findings.cells)
     for one in findings.cells:
         held = place.utilities("tiny", one.task, "evaluation", one.axis)
-        assert one.raw.utility.states == len(held.prompt_S)
+        assert one.raw.measures.states == len(held.prompt_S)
         wanted = held.utility_SAR[:, one.raw.calibration.fixed.action].mean()
-        assert one.raw.utility.utility["fixed"].value == pytest.approx(wanted)
+        assert one.raw.measures["utility", "fixed"].value == pytest.approx(wanted)
 
 
-def test_calibrations_agree_between_experiments(findings, planted):
-    """What E2 uses is what E3 uses, and what a decoder would get from the validation table alone."""
+def test_calibrations_come_of_validation_states_alone(findings, planted):
+    """What E2 and E3 use is what a decoder would get."""
     tables, read = planted
     for task in KINDS:
         one = cell(findings, task).raw
-        table = by_hand(
-            ValidationTable,
+        states = by_hand(
+            ValidationSet,
             tables["small", task, "validation"]["region"],
             read["small", task, "validation"]["region"],
             "validation",
         )
-        alone = calibrate(table, findings.settings.calibration).to_json()
-        assert one.choice.calibration.to_json() == one.calibration.to_json() == alone
+        assert one.calibration.to_json() == fit_calibration(states, CalibrationSettings(seed=5)).to_json()
 
 
 def test_a_cell_is_calibrated_once_for_each_kind_of_proposal(planted, tmp_path, monkeypatch):
@@ -377,15 +382,12 @@ def test_a_cell_is_calibrated_once_for_each_kind_of_proposal(planted, tmp_path, 
     place = made.store(tmp_path / "s", tables, read=read)
     proposals = []
 
-    def counting(table, settings):
+    def counting(states, settings):
         proposals.append(settings.proposal)
-        return calibrate(table, settings)
+        return fit_calibration(states, settings)
 
-    for module in (experiments, choose):
-        monkeypatch.setattr(module, "calibrate", counting)
+    for module in (detection, choose):
+        monkeypatch.setattr(module, "fit_calibration", counting)
     cells = everything(place, resamples=20, draws=5).detection.cells
     assert len(cells) == len(KINDS)
     assert sorted(proposals) == ["raw"] * len(KINDS) + ["snapped"] * len(KINDS)
-    for one in cells:
-        for outcome in one.outcomes.values():
-            assert outcome.choice.calibration is outcome.utility.calibration

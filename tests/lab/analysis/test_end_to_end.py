@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers import made_studies as made
-from tests.helpers.made_gates import known_gates
+from tests.helpers.made_gates import known_gates, set_tau
 from unmask.base.errors import SchemaError
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, DIFFERENCES, JOINT, JOINT_FIXED, end_to_end
@@ -18,7 +18,7 @@ from unmask.lab.store.hashes import table_hash
 from unmask.lab.store.manifest import write_manifest
 from unmask.lab.store.schemas import loose
 from unmask.lab.store.shards import Unit
-from unmask.stats import Threshold, calibration
+from unmask.stats import Threshold
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -162,7 +162,7 @@ class TestKnownTruth:
         assert measured(place)[1] == measured(place)[1]
 
     def test_never(self, place, monkeypatch):
-        monkeypatch.setattr(calibration, "fit_gate", lambda *given, **how: Threshold(None, 0, -0.5, 0.1, "made shut"))
+        set_tau(monkeypatch, lambda states: Threshold(None, 0, -0.5, 0.1, "made shut"))
         decodes(place, {"region": FLAT}, steps={"always": (8, 8), "selective": (None, 0), "random gate": (None, 0)})
         one = cell(measured(place)[1])
         assert one.never == "made shut"
@@ -260,10 +260,10 @@ class TestHeadlines:
             read[key] |= more[key]
         place = made.store(tmp_path / "two", tables, read=read)
 
-        def gate(seen, bins, **how):
-            return Threshold(0.0, 0.5, 0.3 if "full" in seen.table.candidates else 0.2, 0.1, "")
+        def gate(states):
+            return Threshold(0.0, 0.5, 0.3 if "full" in states.candidates else 0.2, 0.1)
 
-        monkeypatch.setattr(calibration, "fit_gate", gate)
+        set_tau(monkeypatch, gate)
         decodes(place, {"commitment": KNOWN, "region": FLAT}, steps=STEPS)
         for by, axis in (("lift", "region"), ("opportunity", "commitment")):
             write_manifest(place.folder, {**place.manifest, "study": {**place.manifest["study"], "axis_by": by}})

@@ -6,7 +6,7 @@ from math import isnan
 import numpy as np
 import pytest
 
-from unmask.lab.analysis.features import feature_names, feature_values, read_states, reading_terms
+from unmask.lab.analysis.features import feature_frame, feature_names, read_states, reading_terms
 from unmask.lab.store.schemas import SUMMARY
 from unmask.lab.store.utilities import Utilities
 
@@ -58,7 +58,7 @@ def test_the_detectors_own_signal_is_not_read_twice():
 def test_a_row_for_each_state_in_the_order_of_the_utilities():
     states = Utilities(("a", "a"), np.array([1, 0]), np.array([3, 0]), np.array([2, 8]), ("x",), np.zeros((2, 1, 1)))
     names = feature_names(read_states(READ), "one")
-    value_SN = feature_values(read_states(READ), names, states, np.array([0.25, 1.0]), 6)
+    value_SN = feature_frame(read_states(READ), names, states, np.array([0.25, 1.0]), 6).to_numpy()
     sure = [0.5 + at for at in range(len(SUMMARY))]
     assert value_SN[0].tolist() == [0.25, 0.5, *sure, 1.0, 0.4, 0.0, 5.0]
     assert value_SN[1].tolist() == pytest.approx([1.0, 0.0, *sure, NAN, 0.3, 0.0, 4.0], nan_ok=True)
@@ -69,7 +69,7 @@ def test_names_are_those_of_validation_states():
     held_out = read_states({"one": {("b", 0): row(0.9, tail_B=7)}, "other": {("b", 0): row(0.8)}})
     states = Utilities(("b",), np.array([0]), np.array([0]), np.array([8]), ("x",), np.zeros((1, 1, 1)))
     names = feature_names(read_states(READ), "one")
-    values = dict(zip(names, feature_values(held_out, names, states, np.ones(1), 6)[0], strict=True))
+    values = feature_frame(held_out, names, states, np.ones(1), 6).iloc[0]
     assert isnan(values["one: nu"])
     assert isnan(values["other: k"])
     assert values["other: signal"] == 0.8

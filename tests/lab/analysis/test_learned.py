@@ -9,10 +9,9 @@ from tests.helpers import made_studies as made
 from tests.helpers.made_findings import quick
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.lab.analysis.learned import EVERY
-from unmask.stats.rivals import at
 
 KINDS = {"find": "together", "guess": "alone"}
-LIFT, RANK = at("lift", 0.1), "auroc"
+LIFT, RANK = ("ranked_lift", 0.1), ("auroc", "")
 
 
 def store(folder, kinds=KINDS, *, change=None, learned=True, **how):
@@ -34,25 +33,25 @@ def cell(found, task):
 
 def test_it_wins_where_only_a_combination_tells_and_nowhere_else(found):
     win, same = cell(found, "find").numbers, cell(found, "guess").numbers
-    for name in (RANK, "auroc_within", at("captured", 0.1), LIFT):
-        assert win["difference", name].positive, name
-        assert not same["difference", name].positive, name
-    assert win["learned", RANK].value > 0.8
-    assert win["difference", "selective"].positive
+    for name in (RANK, ("auroc_within", ""), ("captured", 0.1), LIFT):
+        assert win["difference", *name].positive, name
+        assert not same["difference", *name].positive, name
+    assert win["learned", *RANK].value > 0.8
+    assert win["difference", "selective", ""].positive
 
 
 def test_the_bins_and_the_controls_are_those_of_e3(found):
     for one in found.learned.cells:
         (e3,) = [c.raw for c in found.detection.cells if c.key == one.key]
-        assert one.numbers["bins", RANK] == e3.utility.detection.auroc
-        assert one.numbers["bins", "auroc_within"] == e3.auroc_within
-        assert one.numbers["bins", "selective"] == e3.utility.lift["selective"]
-        assert one.controls == e3.utility.detection.at
-        assert one.unreliable == e3.utility.unreliable
+        assert one.numbers["bins", *RANK] == e3.measures["auroc"]
+        assert one.numbers["bins", "auroc_within", ""] == e3.measures["auroc_within"]
+        assert one.numbers["bins", "selective", ""] == e3.measures["lift", "selective"]
+        assert one.controls is e3.measures
+        assert one.unreliable == e3.measures.unreliable
 
 
 def test_what_it_read_is_named_and_weighed(found):
-    detector = cell(found, "find").gate.detector
+    detector = cell(found, "find").detector
     heaviest = np.array(detector.names)[np.argsort(-np.abs(detector.weight_M))[:2]]
     assert {name.removeprefix("region: ") for name in heaviest} <= {
         "entropy_mean",
@@ -89,9 +88,9 @@ def test_evaluation_prompts_have_no_say_in_what_is_fitted(found, tmp_path):
 
     other = quick(store(tmp_path, change=turned))
     for task in KINDS:
-        one, same = cell(found, task).gate, cell(other, task).gate
-        assert one.detector.weight_M.tolist() == same.detector.weight_M.tolist()
-        assert (one.detector.penalty, one.tau) == (same.detector.penalty, same.tau)
+        one, same = cell(found, task).detector, cell(other, task).detector
+        assert one.weight_M.tolist() == same.weight_M.tolist()
+        assert (one.penalty, one.tau) == (same.penalty, same.tau)
         assert cell(found, task).numbers != cell(other, task).numbers
 
 
@@ -99,8 +98,7 @@ def test_asking_for_it_changes_nothing_else(found, tmp_path):
     without = quick(store(tmp_path, learned=False))
     assert without.learned is None
     for one, same in zip(found.detection.cells, without.detection.cells, strict=True):
-        assert one.raw.utility.lift == same.raw.utility.lift
-        assert one.raw.utility.detection.auroc == same.raw.utility.detection.auroc
+        assert one.raw.measures["auroc"] == same.raw.measures["auroc"]
         assert one.raw.calibration.to_json() == same.raw.calibration.to_json()
 
 
@@ -114,8 +112,9 @@ def test_too_few_prompts_have_a_reason(tmp_path):
 
 def test_without_scikit_learn_the_report_names_the_extra(tmp_path, monkeypatch):
     place = store(tmp_path, {"find": "together"}, prompts=12)
+    monkeypatch.delitem(sys.modules, "unmask.stats.learned")
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(ConfigError, match=r"pip install 'unmask\[lab\]'"):
+    with pytest.raises(ConfigError, match=r"scikit-learn.*pip install 'unmask\[lab\]'"):
         quick(place)
 
 

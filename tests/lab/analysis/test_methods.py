@@ -62,7 +62,7 @@ def test_fixed_and_stage_arms(methods_run, found):
 
 def test_the_oracle_gains_what_e1_says(methods_run, found):
     (cell,), (e1,) = found.cells, measure(methods_run, resamples=20).cells
-    assert cell.difference["oracle", "fixed"].value == pytest.approx(e1.overall.delta.value)
+    assert cell.difference["oracle", "fixed"].value == pytest.approx(e1.overall["delta"].value)
 
 
 def test_what_methods_take(methods_run, found):

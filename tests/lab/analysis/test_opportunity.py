@@ -5,7 +5,9 @@ import pytest
 
 from tests.helpers import made_studies as made
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
-from unmask.stats import choose_fixed, stages, summary
+from unmask.stats import COVERAGES
+from unmask.stats.measures import opportunity_measures, opportunity_states
+from unmask.stats.protocol import choose_fixed
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +29,24 @@ class TestKnownTruth:
             assert one.fixed_name == fixed
             assert one.base == pytest.approx(base)
             # All prompts are alike, so that no resample differs.
-            assert [one.overall.delta.value, one.overall.delta.low, one.overall.delta.high] == pytest.approx(
+            assert [one.overall["delta"].value, one.overall["delta"].low, one.overall["delta"].high] == pytest.approx(
                 [delta] * 3
             )
 
     def test_anatomy(self, findings):
         score = cell(findings, "fill", "score").overall
-        assert score.frequency.value == score.positive_rate.value == pytest.approx(0.25)
-        assert score.margin.value == pytest.approx(0.5)
+        assert score["frequency"].value == score["positive_rate"].value == pytest.approx(0.25)
+        assert score["margin"].value == pytest.approx(0.5)
         assert cell(findings, "fill", "score").names(score.pair) == ("confidence", "margin")
-        assert score.bidirectional.value == pytest.approx(0.125)
-        shares = {c: round(e.value, 9) for c, e in score.concentration.items()}
+        assert score["bidirectional"].value == pytest.approx(0.125)
+        shares = {c: round(score["concentration", c].value, 9) for c in COVERAGES}
         assert shares == {0.05: 0.2, 0.1: 0.4, 0.2: 0.8, 0.5: 1.0, 1.0: 1.0}
         assert cell(findings, "fill", "commitment").names(None) is None
 
     def test_stages_are_quarters_of_the_masked_share(self, findings):
         """Only the last of four states gains."""
-        parts = cell(findings, "fill", "score").summary.stages
-        assert {k: round(part.delta.value, 9) for k, part in parts.items()} == {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}
+        parts = cell(findings, "fill", "score").stages
+        assert {k: round(part["delta"].value, 9) for k, part in parts.items()} == {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}
 
     def test_tasks_count_the_same(self, tmp_path):
         tables = made.known()
@@ -53,7 +55,7 @@ class TestKnownTruth:
             axis: {name: q[:4] for name, q in named.items()} for axis, named in fewer.items()
         }
         means = {m.axis: m for m in measure(made.store(tmp_path / "s", tables)).means}
-        assert means["region"].overall.delta.value == pytest.approx(0.35)
+        assert means["region"].overall["delta"].value == pytest.approx(0.35)
         assert means["region"].tasks == ("fill", "sort")
 
     def test_complete(self, findings):
@@ -64,8 +66,9 @@ class TestKnownTruth:
 
     def test_audit_without_noise(self, findings):
         audit = findings.audit
-        assert (audit.states, audit.same, audit.noisy) == (2 * 3 * 80, 2 * 3 * 80, 0)
-        assert audit.optimism == pytest.approx(0)
+        assert (audit.states, audit.noisy) == (2 * 3 * 80, 0)
+        assert sum(c.overall.same for c in findings.cells) == audit.states
+        assert audit.naive == pytest.approx(audit.crossfitted)
 
     def test_few_positive_prompts_are_marked(self, findings):
         assert cell(findings, "fill", "score").overall.unreliable == ""
@@ -86,8 +89,8 @@ def test_noise_is_cross_fitted_and_audited(tmp_path):
     tables["small", "fill", "evaluation"]["score"] = {"confidence": lucky, "margin": made.flat(0.5)}
     findings = measure(made.store(tmp_path / "s", tables))
     overall = cell(findings, "fill", "score").overall
-    assert overall.delta.value == pytest.approx(-0.05)
-    assert overall.naive.value == pytest.approx(0.2)
+    assert overall["delta"].value == pytest.approx(-0.05)
+    assert overall["naive"].value == pytest.approx(0.2)
     assert overall.bracket == pytest.approx((-0.05, 0.2))
     assert findings.audit.noisy == 80
     assert findings.audit.naive - findings.audit.crossfitted == pytest.approx(0.25 * 80 / 480)
@@ -110,7 +113,7 @@ class TestUnjudged:
         )
         overall = cell(findings, "fill", "score").overall
         assert (overall.states, overall.excluded) == (79, 1)
-        assert overall.delta.value == pytest.approx(19 * 0.5 / 79)
+        assert overall["delta"].value == pytest.approx(19 * 0.5 / 79)
 
     def test_all_of_a_task(self, tmp_path):
         tables = made.known()
@@ -131,7 +134,7 @@ class TestUnjudged:
 
     def test_a_shape_bug_is_not_a_missing_row(self, tmp_path, monkeypatch):
         place = made.store(tmp_path / "s", made.known())
-        monkeypatch.setattr("unmask.stats.estimates.mean_of", lambda q_SAR: np.ones(2) + np.ones(3))
+        monkeypatch.setattr("unmask.stats.protocol.mean_over_rollouts", lambda q_SAR: np.ones(2) + np.ones(3))
         with pytest.raises(ValueError, match="broadcast"):
             measure(place)
 
@@ -140,7 +143,7 @@ class TestOneRollout:
     def test_is_the_truth_where_nothing_is_drawn(self, tmp_path):
         findings = measure(made.store(tmp_path / "s", made.known(rollouts=1)))
         score = cell(findings, "fill", "score").overall
-        assert score.delta.value == pytest.approx(0.125)
+        assert score["delta"].value == pytest.approx(0.125)
         assert not score.crossfitted
         assert {(m.axis, m.task) for m in findings.missing} == {("commitment", "fill"), ("commitment", "sort")}
         assert all("cannot be cross-fitted" in m.reason for m in findings.missing)
@@ -161,13 +164,9 @@ def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
         tables = {role: place.utilities("tiny", one.task, role, one.axis) for role in study.splits}
         held_out = tables["evaluation"]
         share = held_out.masked_S / np.array([length[prompt] for prompt in held_out.prompt_S])
-        wanted = summary(
-            held_out.utility_SAR,
-            held_out.prompt_S,
-            fixed=choose_fixed(tables["validation"].utility_SAR, reference=0),
-            seed=3,
-            task_S=[one.task] * len(held_out.prompt_S),
-            stage_S=stages(share),
-            reference=0,
-        ).tasks[one.task]
-        assert str(one.summary) == str(wanted)
+        fixed = choose_fixed(tables["validation"].utility_SAR, reference=0)
+        states = {one.task: opportunity_states(held_out.utility_SAR, held_out.prompt_S, share, fixed, reference=0)}
+        assert str(one.overall.estimates) == str(opportunity_measures(states, seed=3).estimates)
+        assert list(one.stages) == np.unique(states[one.task].stage_S).tolist()
+        for stage, part in one.stages.items():
+            assert str(part.estimates) == str(opportunity_measures(states, stage=stage, seed=3).estimates)

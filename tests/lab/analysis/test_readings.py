@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.calibrations import made
-from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice
+from unmask.lab.analysis.decoded import ArmGrid, DecodedUnit, StoredChoice
 from unmask.lab.analysis.readings import reading_means, readings_of
 from unmask.report.tables.readings import readings_sheet
-from unmask.stats.arm_grid import ArmGrid
 
 
 def named(reading):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.helpers.made_gates import known_gates
+from tests.helpers.made_gates import known_gates, set_tau
 from tests.helpers.tiny_studies import SMALL, by_hash
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy, SchemaError
@@ -28,7 +28,7 @@ from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.pieces import TABLES, read_info, write_piece
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
-from unmask.stats import Calibration, Threshold, calibration
+from unmask.stats import Calibration, Threshold
 
 TASKS = ["csv-missing-cells", "carry-rtl"]
 RAW = {
@@ -166,7 +166,7 @@ def further(branched, study, loaded, tmp_path_factory):
     shutil.copytree(branched.folder, place.folder)
     place = Store.create(place.folder, study.config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "fit_mean_gate", lambda *given, **how: Threshold(-math.inf, 0.5, 0.25, 0.1, ""))
+        set_tau(patch, lambda states: Threshold(-math.inf, 0.5, 0.25, 0.1), rule="mean")
         assert run_study(replace(study, gates=("mean", "lift-together")), place, loaded).complete
     return place
 
@@ -419,7 +419,7 @@ class TestInterrupted:
     def test_decodes_of_other_calibrations_are_refused(self, whole, study, loaded, tmp_path, monkeypatch):
         shutil.copytree(whole.folder, tmp_path / "old")
         old = Store.open(tmp_path / "old")
-        monkeypatch.setattr(calibration, "fit_gate", lambda *given, **how: Threshold(None, 0, 0, 0, "shut"))
+        set_tau(monkeypatch, lambda states: Threshold(None, reason="shut"))
         with pytest.raises(OtherStudy, match="other calibrations"):
             run_study(study, old, loaded)
         with pytest.raises(SchemaError, match="another calibration"):
@@ -478,7 +478,7 @@ def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
 
 def test_all_gates_shut(copy, study, loaded, monkeypatch):
     """Then no adaptive arm but the one that always acts is decoded."""
-    monkeypatch.setattr(calibration, "fit_gate", lambda *given, **how: Threshold(None, 0.0, 0.0, 0.1, "made shut"))
+    set_tau(monkeypatch, lambda states: Threshold(None, error=0.1, reason="made shut"))
     run_study(study, copy, loaded)
     for task in TASKS:
         assert answers(copy, JOINT, JOINT, task) == answers(copy, JOINT, JOINT_FIXED, task)
@@ -646,8 +646,8 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
     }
     assert {key: one.opportunity for key, one in before.items()} == {k: one.opportunity for k, one in after.items()}
     (steps, findings), (other_steps, other) = measured(whole), measured(turned)
-    lift = [c.raw.utility.lift["always"].value for c in steps.cells]
-    assert lift != [c.raw.utility.lift["always"].value for c in other_steps.cells]
+    lift = [c.raw.measures["lift", "always"].value for c in steps.cells]
+    assert lift != [c.raw.measures["lift", "always"].value for c in other_steps.cells]
     assert [(c.task, c.axis) for c in findings.cells if c.chosen] == [(c.task, c.axis) for c in other.cells if c.chosen]
 
 

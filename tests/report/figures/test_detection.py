@@ -5,6 +5,8 @@ import pytest
 
 from unmask.report.figures.detection import setting_gallery
 from unmask.report.tables.detection import held_out_bins
+from unmask.stats import COVERAGES
+from unmask.stats.measures import CURVE
 
 
 def setting(diagnosed, task):
@@ -27,28 +29,30 @@ def test_bins_and_tau(diagnosed):
 
 def test_lift_by_coverage_with_bands(diagnosed):
     cell, _, lifts, _ = setting(diagnosed, "find")
-    curve, at = cell.raw.utility.detection.curve, cell.raw.utility.detection.at
+    measures = cell.raw.measures
+    ranked = [measures["ranked_lift", c] for c in CURVE]
     drawn = {line.name: line for line in lifts.lines}
     detector = drawn["detector"]
-    assert list(detector.x) == [0.0, *curve.coverage_C]
-    for ours, theirs in (("y", "lift_C"), ("low", "low_C"), ("high", "high_C")):
-        assert list(getattr(detector, ours)) == [0.0, *getattr(curve, theirs)]
-    assert list(drawn["random states"].y) == [0.0, *curve.random_C]
-    assert list(drawn["oracle gate"].y) == [0.0, *curve.oracle_C]
+    assert list(detector.x) == [0.0, *CURVE]
+    for ours, theirs in (("y", "value"), ("low", "low"), ("high", "high")):
+        assert list(getattr(detector, ours)) == [0.0, *(getattr(one, theirs) for one in ranked)]
+    # Random states gain in proportion to how many they are.
+    assert list(drawn["random states"].y) == [c * measures["lift", "always"].value for c in (0.0, *CURVE)]
+    assert list(drawn["oracle gate"].y) == [0.0, *(measures["oracle_lift", c].value for c in CURVE)]
     random, oracle = drawn["random states: 95 %"], drawn["oracle gate: 95 %"]
-    assert list(random.x) == [0.0, *sorted(at)]
-    assert list(random.high) == [0.0, *(at[c].random_lift.high for c in sorted(at))]
-    assert list(oracle.low) == [0.0, *(at[c].oracle_lift.low for c in sorted(at))]
+    assert list(random.x) == [0.0, *COVERAGES]
+    assert list(random.high) == [0.0, *(measures["random_lift", c].high for c in COVERAGES)]
+    assert list(oracle.low) == [0.0, *(measures["oracle_lift", c].low for c in COVERAGES)]
 
 
 def test_utility_along_the_run(diagnosed):
     cell, *_, along = setting(diagnosed, "find")
-    states = cell.raw.states
+    frame = cell.raw.frame
     arms = {line.name: line for line in along.lines}
     assert list(arms) == ["fixed", "always", "selective", "oracle"]
     assert list(arms["fixed"].x) == [1.0, 2.0, 3.0, 4.0]
-    assert np.mean(arms["fixed"].y) == pytest.approx(states.fixed_S.mean())
-    assert np.mean(arms["oracle"].y) == pytest.approx((states.fixed_S + states.g_S).mean())
+    assert np.mean(arms["fixed"].y) == pytest.approx(frame["fixed"].mean())
+    assert np.mean(arms["oracle"].y) == pytest.approx((frame["fixed"] + frame["oracle"]).mean())
 
 
 def test_without_any_signal(diagnosed):

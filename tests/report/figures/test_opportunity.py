@@ -18,8 +18,8 @@ def test_gaps_are_the_numbers(known):
     (chart,) = only(gap_gallery(known.opportunity))
     assert [(name, len(dots)) for name, dots in chart.rows] == [("fill", 3), ("sort", 3), (MEAN, 3)]
     values = [dot.value for _, dots in chart.rows for dot in dots]
-    means = [mean.overall.delta for mean in known.opportunity.means]
-    assert values == [*(cell.overall.delta for cell in known.opportunity.cells), *means]
+    means = [mean.overall["delta"] for mean in known.opportunity.means]
+    assert values == [*(cell.overall["delta"] for cell in known.opportunity.cells), *means]
     first = chart.rows[0][1][1]
     assert (first.series, first.shape, first.colour) == ("region", "square", "--region")
     assert first.about == ("fill, region", "n: 20 prompts, 80 states", "fixed action: full")
@@ -39,7 +39,7 @@ def test_unreliable_and_partial_ones_say_so(known, broken):
 def test_a_map_has_every_task_and_axis(known):
     (chart,) = only(heat_gallery(known.opportunity))
     assert (chart.rows, chart.columns) == (("fill", "sort"), ("score", "region", "commitment"))
-    cells = {(c.task, c.axis): c.overall.delta for c in known.opportunity.cells}
+    cells = {(c.task, c.axis): c.overall["delta"] for c in known.opportunity.cells}
     assert [list(row) for row in chart.values] == [[cells[t, a] for a in chart.columns] for t in chart.rows]
 
 
@@ -50,10 +50,10 @@ def test_stages(known):
     assert chart.ticks == ["75–100 %", "50–75 %", "25–50 %", "0–25 %"]
     for line, cell in zip(chart.lines, (c for c in known.opportunity.cells if c.task == "fill"), strict=True):
         assert line.name == cell.axis
-        stages = cell.summary.stages
+        stages = cell.stages
         assert [round(x) for x in line.x] == list(stages)
-        assert list(line.y) == [stages[k].delta.value for k in stages]
-        assert list(line.low) == [stages[k].delta.low for k in stages]
+        assert list(line.y) == [stages[k]["delta"].value for k in stages]
+        assert list(line.low) == [stages[k]["delta"].low for k in stages]
 
 
 def test_lorenz_curves(known):

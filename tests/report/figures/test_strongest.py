@@ -21,7 +21,7 @@ def two(known):
 
 def test_is_the_axis_with_the_largest_gap(two):
     """See `TRUTH` of the made study; of equal ones the first."""
-    chosen = {key: (cell.axis, cell.overall.delta.value) for key, cell in strongest(two).items()}
+    chosen = {key: (cell.axis, cell.overall["delta"].value) for key, cell in strongest(two).items()}
     assert chosen == {
         ("small", "fill"): ("region", pytest.approx(0.7)),
         ("small", "sort"): ("score", 0.0),

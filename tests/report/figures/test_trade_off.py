@@ -9,8 +9,7 @@ import pytest
 
 from unmask.report.figures import trade_off as figure
 from unmask.report.figures.trade_off import CostPanel, CostPoint, trade_off
-from unmask.stats import Estimate
-from unmask.stats.pareto import pareto_front
+from unmask.stats import Estimate, pareto_front
 
 NAMES = ["reference", *(f"method-{n}" for n in range(19))]
 

@@ -39,14 +39,14 @@ def as_model(findings, source, **options):
 def test_numbers_of_the_same_setting(whole, source, options):
     findings = as_model(whole, source, **options)
     shown = {(row["task"], row["quantity"], row["line"]): row for row in rows(beside_paper_sheet(findings))}
-    detected = next(c for c in findings.detection.cells if c.task == TASK).raw.utility.detection
+    detected = next(c for c in findings.detection.cells if c.task == TASK).raw.measures
     decoded = next(c for c in findings.end_to_end.cells if (c.task, c.axis) == (TASK, "region"))
     for quantity, line, paper, ours in (
-        ("auroc", "447", "0.854", detected.auroc),
-        ("captured_10", "447", "0.569", detected.at[0.1].captured),
-        ("lift_20", "479", "0.0594", detected.at[0.2].lift),
-        ("concentration_5", "417", "0.627", detected.at[0.05].concentration),
-        ("oracle_lift_10", "498", "0.0625", detected.at[0.1].oracle_lift),
+        ("auroc", "447", "0.854", detected["auroc"]),
+        ("captured_10", "447", "0.569", detected["captured", 0.1]),
+        ("lift_20", "479", "0.0594", detected["ranked_lift", 0.2]),
+        ("concentration_5", "417", "0.627", detected["concentration", 0.05]),
+        ("oracle_lift_10", "498", "0.0625", detected["oracle_lift", 0.1]),
         ("selective", "3826", "0.0", decoded.utility["selective"]),
         ("delta", "3826", "0.0", decoded.difference["selective", "fixed"]),
     ):

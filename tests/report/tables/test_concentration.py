@@ -12,9 +12,8 @@ def test_both_are_those_of_the_detection(diagnosed):
     for row, cell in zip(table, diagnosed.detection.cells, strict=True):
         assert (row["model"], row["task"], row["diagnostic"]) == cell.key
         for coverage in (5, 10, 20):
-            at = cell.raw.utility.detection.at[coverage / 100]
-            assert_estimate(row, f"concentration_{coverage}", at.concentration)
-            assert_estimate(row, f"captured_{coverage}", at.captured)
+            for name in ("concentration", "captured"):
+                assert_estimate(row, f"{name}_{coverage}", cell.raw.measures[name, coverage / 100])
 
 
 def test_concentrated_and_found_are_told_apart(diagnosed):

@@ -9,7 +9,8 @@ from tests.helpers.made_findings import assert_estimate, rows
 from unmask.report.tables import detection, selection
 from unmask.report.tables.selection import outcome_rows
 from unmask.report.verdicts import lift_verdict
-from unmask.stats import ARMS, COVERAGES
+from unmask.stats import COVERAGES
+from unmask.stats.measures import ARMS
 
 
 def outcomes(diagnosed, sheet, each=1):
@@ -23,46 +24,45 @@ def outcomes(diagnosed, sheet, each=1):
 def test_arms(diagnosed):
     for row, outcome in outcomes(diagnosed, detection.utility_sheet(diagnosed.detection, "")):
         for arm in ARMS:
-            assert_estimate(row, arm, outcome.utility.utility[arm])
+            assert_estimate(row, arm, outcome.measures["utility", arm])
     for row, outcome in outcomes(diagnosed, detection.lift_sheet(diagnosed.detection, "")):
         for arm in ARMS[1:]:
-            assert_estimate(row, arm, outcome.utility.lift[arm])
-        assert_estimate(row, "coverage", outcome.utility.coverage)
+            assert_estimate(row, arm, outcome.measures["lift", arm])
+        assert_estimate(row, "coverage", outcome.measures["coverage"])
         tau = outcome.calibration.tau
         assert row["tau"] == ("" if tau.value is None else repr(tau.value))
-        assert row["verdict"] == lift_verdict(outcome.utility)
+        assert row["verdict"] == lift_verdict(outcome)
 
 
 def test_detection(diagnosed):
     for row, outcome in outcomes(diagnosed, detection.detection_sheet(diagnosed.detection, "")):
-        ranking = outcome.utility.detection
-        for key in ("auroc", "spearman", "positive_rate"):
-            assert_estimate(row, key, getattr(ranking, key))
-        assert_estimate(row, "auroc_among", outcome.auroc_among)
-        assert_estimate(row, "auroc_within", outcome.auroc_within)
-        assert_estimate(row, "captured_10", ranking.at[0.1].captured)
-        assert_estimate(row, "theta_lift_10", ranking.at[0.1].theta_lift)
-        assert row["reason"] == ranking.reason
+        for key in ("auroc", "auroc_among", "auroc_within", "spearman", "positive_rate"):
+            assert_estimate(row, key, outcome.measures[key])
+        for key in ("captured", "theta_lift"):
+            assert_estimate(row, f"{key}_10", outcome.measures[key, 0.1])
+        assert_estimate(row, "lift_10", outcome.measures["ranked_lift", 0.1])
+        assert row["reason"] == outcome.reason
 
 
 def test_coverage(diagnosed):
-    keys = ("precision", "recall", "captured", "concentration", "efficiency", "lift", "theta_lift", "oracle_lift")
+    keys = ("precision", "recall", "captured", "concentration", "efficiency", "theta_lift", "oracle_lift")
     sheet = detection.coverage_sheet(diagnosed.detection, "")
     for at, (row, outcome) in enumerate(outcomes(diagnosed, sheet, each=5)):
         c = COVERAGES[at % 5]
         assert float(row["coverage"]) == c
         for key in (*keys, "random_captured", "random_lift"):
-            assert_estimate(row, key, getattr(outcome.utility.detection.at[c], key))
+            assert_estimate(row, key, outcome.measures[key, c])
+        assert_estimate(row, "lift", outcome.measures["ranked_lift", c])
 
 
 def test_bins(diagnosed):
     table = [row for row in rows(detection.bins_sheet(diagnosed.detection, "")) if row["proposal"] == "raw"]
     by_task = {task: [row for row in table if row["task"] == task] for task in made_findings.KINDS}
     for cell in diagnosed.detection.cells:
-        bins, states = by_task[cell.task], cell.raw.states
+        bins, frame = by_task[cell.task], cell.raw.frame
         detector = cell.raw.calibration.detector
         assert [row["predicted"] for row in bins] == ["" if isnan(g) else repr(g) for g in detector.g_B.tolist()]
-        assert sum(int(row["held_out_states"]) for row in bins) == (states.bin_S >= 0).sum()
+        assert sum(int(row["held_out_states"]) for row in bins) == (frame["bin"] >= 0).sum()
         assert isinf(float(bins[0]["from"]))
     assert [row["opens"] for row in by_task["find"]][-1] == "true"
     assert by_task["find"][0]["opens"] == "false"
@@ -73,7 +73,7 @@ def test_means(diagnosed):
     for row, mean in zip(table, diagnosed.detection.means, strict=True):
         for arm in ARMS:
             assert_estimate(row, arm, mean.utility[arm])
-        assert_estimate(row, "selective_lift", mean.lift["selective"])
+        assert_estimate(row, "selective_lift", mean.estimates["lift", "selective"])
         assert row["auroc"] == repr(mean.plain["auroc"].value)
         assert row["theta_lift_10"] == repr(mean.plain["theta_lift_10"].value)
         assert (row["tasks"], row["spearman_tasks"]) == ("4", "3")
@@ -82,8 +82,8 @@ def test_means(diagnosed):
 def test_a_signal_alone_is_no_prediction(diagnosed):
     """A constant signal ranks what has one above what has none; the first states of answers gain nothing."""
     (outcome,) = [cell.raw for cell in diagnosed.detection.cells if cell.task == "same"]
-    assert outcome.utility.detection.auroc.low > 0.5
-    assert outcome.auroc_among.value == 0.5
+    assert outcome.measures["auroc"].low > 0.5
+    assert outcome.measures["auroc_among"].value == 0.5
 
 
 def test_missing(tmp_path):

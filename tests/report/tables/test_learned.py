@@ -7,7 +7,6 @@ from tests.helpers.made_findings import assert_estimate, quick, rows
 from unmask.report.study import study_report
 from unmask.report.tables.learned import learned_coverage_sheet, learned_missing_sheet, learned_sheet, weights_sheet
 from unmask.stats import COVERAGES
-from unmask.stats.rivals import at
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +25,19 @@ def test_a_row_for_every_setting_and_mean(found):
         ("mean over tasks", "all"),
     ]
     for row, one in zip(table, every, strict=True):
-        for rival, key in one.numbers:
-            if not key.startswith(("captured", "lift")) or key.endswith("_10"):
-                assert_estimate(row, f"{rival}_{key}", one.numbers[rival, key])
+        for rival, name, at in one.numbers:
+            column = {("captured", 0.1): "captured_10", ("ranked_lift", 0.1): "lift_10"}.get((name, at), name)
+            if at in ("", 0.1):
+                assert_estimate(row, f"{rival}_{column}", one.numbers[rival, name, at])
     assert [row["verdict"] for row in table[:2]] == ["better", "not significant"]
 
 
 def test_the_controls_stand_beside_them(found):
     for row, cell in zip(rows(learned_sheet(found.learned, "")), found.learned.cells, strict=False):
         for key in ("random_lift", "oracle_lift", "concentration", "random_captured"):
-            assert_estimate(row, f"{key}_10", getattr(cell.controls[0.1], key))
-        assert row["tau_reason"] == cell.gate.tau.reason
-        assert float(row["penalty"]) == cell.gate.detector.penalty
+            assert_estimate(row, f"{key}_10", cell.controls[key, 0.1])
+        assert row["tau_reason"] == cell.detector.tau.reason
+        assert float(row["penalty"]) == cell.detector.penalty
 
 
 def test_every_coverage(found):
@@ -46,10 +46,10 @@ def test_every_coverage(found):
     for at_row, row in enumerate(table):
         cell, c = found.learned.cells[at_row // len(COVERAGES)], COVERAGES[at_row % len(COVERAGES)]
         assert float(row["coverage"]) == c
-        for name in ("captured", "lift"):
+        for column, name in (("captured", "captured"), ("lift", "ranked_lift")):
             for rival in ("bins", "learned", "difference"):
-                assert_estimate(row, f"{rival}_{name}", cell.numbers[rival, at(name, c)])
-            assert_estimate(row, f"random_{name}", getattr(cell.controls[c], f"random_{name}"))
+                assert_estimate(row, f"{rival}_{column}", cell.numbers[rival, name, c])
+            assert_estimate(row, f"random_{column}", cell.controls[f"random_{column}", c])
 
 
 def test_weights_are_plain_numbers(found):
@@ -57,7 +57,7 @@ def test_weights_are_plain_numbers(found):
     for cell in found.learned.cells:
         mine = [row for row in table if row["task"] == cell.task]
         assert {row["column"]: float(row["weight"]) for row in mine} == dict(
-            zip(cell.gate.detector.names, cell.gate.detector.weight_M.tolist(), strict=True)
+            zip(cell.detector.names, cell.detector.weight_M.tolist(), strict=True)
         )
         assert [int(row["rank"]) for row in mine] == list(range(1, len(mine) + 1))
 

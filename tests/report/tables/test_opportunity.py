@@ -1,5 +1,6 @@
 """The tables of E1, from stores made by hand."""
 
+import numpy as np
 import pytest
 
 from tests.helpers import made_findings
@@ -7,7 +8,8 @@ from tests.helpers.made_findings import rows
 from unmask.report.formats import NONE
 from unmask.report.tables import opportunity
 from unmask.report.tables.shared import LEGEND, PARTIAL, UNRELIABLE
-from unmask.stats import choose_fixed, summary
+from unmask.stats.measures import opportunity_measures, opportunity_states
+from unmask.stats.protocol import choose_fixed
 
 
 def by_cell(sheet):
@@ -24,17 +26,14 @@ def test_csv_has_the_numbers_of_the_statistics(known, known_store):
             for role in ("validation", "evaluation")
         }
         chosen = choose_fixed(q["validation"].utility_SAR, reference=0)
-        wanted = summary(
-            q["evaluation"].utility_SAR,
-            q["evaluation"].prompt_S,
-            fixed=chosen,
-            seed=5,
-            task_S=[row["task"]] * len(q["evaluation"].prompt_S),
-            reference=0,
-        ).overall
+        shown = q["evaluation"]
+        states = opportunity_states(
+            shown.utility_SAR, shown.prompt_S, np.ones(len(shown.prompt_S)), chosen, reference=0
+        )
+        wanted = opportunity_measures({row["task"]: states}, seed=5)
         assert row["fixed"] == q["evaluation"].candidates[chosen.action]
         for key in ("delta", "positive_rate", "frequency", "margin"):
-            made_findings.assert_estimate(row, key, getattr(wanted, key))
+            made_findings.assert_estimate(row, key, wanted[key])
         assert (int(row["prompts"]), int(row["states"])) == (wanted.prompts, wanted.states)
         assert row["unreliable"] == wanted.unreliable
 

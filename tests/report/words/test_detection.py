@@ -22,7 +22,7 @@ def test_both_answers(diagnosed, diagnosed_report):
     assert "where knowing the stage does not help, the interval still lies above 0.5 on 1 of 1." in predictable
     assert pays.startswith("One step at a time, yes on 1 of 4 task-axis pairs of small: there the 95 % interval")
     # Shut gates are none that chance could open.
-    shut = sum(lift_verdict(c.raw.utility) == DetectionVerdict.NEVER for c in diagnosed.detection.cells)
+    shut = sum(lift_verdict(c.raw) == DetectionVerdict.NEVER for c in diagnosed.detection.cells)
     by_chance = f"; of {4 - shut} open gates, about 2.5 % each would show such an interval above zero by chance;"
     assert (by_chance in pays) == (shut < 3)
     assert "the gate never opens, because validation gave no reason" in pays
@@ -49,7 +49,7 @@ def test_few_prompts_are_a_hint(tmp_path):
     for held in (tables, read):
         held["small", "find", "evaluation"] = {"region": made.planted(1, prompts=9)[held is read]}
     findings = made_findings.diagnosed(tmp_path, tables, read)
-    assert lift_verdict(findings.detection.cells[0].raw.utility) == DetectionVerdict.HINT
+    assert lift_verdict(findings.detection.cells[0].raw) == DetectionVerdict.HINT
     assert list(study_report(findings).signs) == [UNRELIABLE]
     *_, predictable, pays = answers(findings)
     assert predictable.startswith("Not shown reliably: on none of 1 task-axis pair of small")

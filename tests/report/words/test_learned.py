@@ -9,9 +9,8 @@ from tests.helpers.made_findings import quick
 from unmask.report.study import study_report
 from unmask.report.words.learned import NOTHING_LEARNED, helps
 from unmask.stats import Estimate
-from unmask.stats.rivals import at
 
-LIFT = ("difference", at("lift", 0.1))
+LIFT = ("difference", "ranked_lift", 0.1)
 UP, DOWN, ZERO = Estimate(0.01, 0.005, 0.02), Estimate(-0.01, -0.02, -0.005), Estimate(0.001, -0.01, 0.01)
 
 
@@ -29,7 +28,7 @@ def said(found, *, lift, auroc=ZERO, unreliable=""):
     """The paragraph if the mean of all were like that."""
     learned = found.learned
     means = tuple(
-        replace(mean, numbers={**mean.numbers, LIFT: lift, ("difference", "auroc"): auroc}, unreliable=unreliable)
+        replace(mean, numbers={**mean.numbers, LIFT: lift, ("difference", "auroc", ""): auroc}, unreliable=unreliable)
         for mean in learned.means
     )
     (text,) = helps(found.opportunity, replace(learned, means=means))

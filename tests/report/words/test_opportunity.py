@@ -57,7 +57,7 @@ def test_no_claim_where_nothing_gains(tmp_path):
 def test_no_claim_where_intervals_include_zero(tmp_path):
     """2 of 20 prompts: a resample misses both in 12 %."""
     findings = hinted(tmp_path, 2)
-    delta = findings.opportunity.cells[0].overall.delta
+    delta = findings.opportunity.cells[0].overall["delta"]
     assert delta.low == 0 < delta.value
     text = words(findings)
     assert "No opportunity was shown: on none of 2 task-axis pairs of small does the 95 % interval" in text
@@ -70,7 +70,7 @@ def test_no_claim_where_intervals_include_zero(tmp_path):
 def test_a_hint_is_no_claim(tmp_path):
     """8 of 20 prompts: the interval leaves zero out, but rests on too few prompts."""
     findings = hinted(tmp_path, 8)
-    assert findings.opportunity.cells[0].overall.delta.positive
+    assert findings.opportunity.cells[0].overall["delta"].positive
     text = words(findings)
     assert "No opportunity was shown reliably" in text
     assert "a hint, no more" in text

@@ -1,21 +1,50 @@
 """What was decoded end to end, read back from the store: calibrations, and the runs of every arm prompt by prompt."""
 
-from collections.abc import Mapping
-from math import nan
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.base.errors import SchemaError
+from unmask.base.json_files import HashMismatch
 from unmask.lab.choose import promised_lift
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import DIAGNOSTIC
 from unmask.lab.store.shards import Unit
 from unmask.lab.store.utilities import parts
-from unmask.stats import Calibration, DetectorFileError
-from unmask.stats.arm_grid import ArmGrid, arm_grid
+from unmask.stats import Array, Bools, Calibration
+
+
+@dataclass(frozen=True)
+class ArmGrid:
+    """Whole runs of every arm over the same prompts."""
+
+    prompts: tuple[str, ...]
+    utility: Mapping[str, Array]
+    """Mean over draws by arm, for each prompt; NaN where one could not be judged."""
+    steps: Mapping[str, Array]
+    """Evaluated and deviated steps of each prompt, (P, 2), by arm with a gate; NaN where it was not counted."""
+
+    def judged(self, arms: Sequence[str]) -> Bools:
+        """Prompts on which all of these arms have a utility."""
+        return np.asarray(np.isfinite(np.stack([self.utility[arm] for arm in arms])).all(0))
+
+    def select(self, used_P: Bools, arms: Mapping[str, str]) -> dict[str, Array]:
+        """Utilities on some prompts, by the name that an arm is compared under."""
+        return {name: self.utility[arm][used_P] for name, arm in arms.items()}
+
+
+def gate_coverage(steps_P2: Array) -> float:
+    """Deviations by evaluated steps, (P, 2). Where those were not counted the gate never opened."""
+    evaluated, deviated = steps_P2.sum(0)
+    if not isfinite(evaluated):
+        return 0.0 if deviated == 0 else nan
+    return float(deviated / evaluated) if evaluated else nan
 
 
 class StoredChoice(NamedTuple):
@@ -79,7 +108,7 @@ def stored_choices(
         try:
             calibration = Calibration.from_json(entry["calibration"])
             gates = {gate: Calibration.from_json(text) for gate, text in entry.get("gates", {}).items()}
-        except DetectorFileError as error:
+        except HashMismatch as error:
             raise SchemaError(f"the calibration of {model}, {task}, {name}: {error}") from error
         if not calibration.agrees(calibrations.get((model, task, name), calibration)):
             raise SchemaError(
@@ -104,13 +133,19 @@ def evaluation_grids(store: Store) -> dict[tuple[str, str], dict[str, ArmGrid]]:
 
 
 def _grid(part: pa.Table) -> ArmGrid:
-    column = {name: part[name].to_pylist() for name in part.column_names}
-    number = {name: [nan if x is None else x for x in column[name]] for name in ("utility", "evaluated", "deviated")}
-    return arm_grid(
-        column["arm"],
-        column["draw"],
-        column["prompt"],
-        utility_W=number["utility"],
-        evaluated_W=number["evaluated"],
-        deviated_W=number["deviated"],
-    )
+    frame = part.select(["arm", "draw", "prompt", "utility", "evaluated", "deviated"]).to_pandas()
+    prompts = tuple(sorted(frame["prompt"].unique()))
+    utility: dict[str, Array] = {}
+    steps: dict[str, Array] = {}
+    for arm, runs in frame.groupby("arm", sort=False):
+        place_W, draws = np.searchsorted(prompts, runs["prompt"]), runs["draw"].nunique()
+        # NaN goes through sums: a prompt has a mean where each of its draws was judged, and none if it lacks a draw.
+        sums = {
+            name: np.bincount(place_W, runs[name].to_numpy(dtype=np.float64), len(prompts))
+            for name in ("utility", "evaluated", "deviated")
+        }
+        whole_P = np.bincount(place_W, minlength=len(prompts)) == draws
+        utility[str(arm)] = np.where(whole_P, sums["utility"] / draws, nan)
+        if runs["deviated"].notna().any():
+            steps[str(arm)] = np.stack([sums["evaluated"], sums["deviated"]], 1)
+    return ArmGrid(prompts, utility, steps)

@@ -4,11 +4,13 @@ All choices are made on validation prompts and measured on evaluation prompts, b
 together. What has no numbers is named with its reason.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from unmask.base.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
@@ -19,50 +21,65 @@ from unmask.lab.choose import (
     StateKey,
     diagnostic_names,
     fixed_mixture,
+    join_readings,
     rows_by_state,
     settings_of,
-    table_with,
 )
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
-from unmask.stats import (
+from unmask.stats import Calibration, CalibrationSettings, Estimate, NotEnough
+from unmask.stats.measures import (
     ARMS,
-    ActionChoice,
-    Calibration,
-    Estimate,
-    Experiment,
-    ExperimentSettings,
-    HeldOutTable,
-    LeakageError,
-    NotEnough,
-    TransitionUtility,
-    ValidationTable,
-    select_actions,
-    selective_utility,
+    DRAWS,
+    Key,
+    Measures,
+    count_prompts,
+    few_positive,
+    mean_detection,
+    measure_detection,
+    why_missing,
 )
-from unmask.stats.detection import DRAWS
-from unmask.stats.held_out import HeldOutStates, aurocs, macro, states_of
-from unmask.stats.resample import few_positive
-from unmask.stats.tables import PROPOSALS
+from unmask.stats.protocol import (
+    PROPOSALS,
+    HeldOutSet,
+    LeakageError,
+    ValidationSet,
+    fit_calibration,
+    held_out_frame,
+    require_apart,
+)
 
 
 @dataclass(frozen=True)
 class SettingOutcome:
     """E2 and E3 with one kind of proposal."""
 
-    choice: ActionChoice
-    utility: TransitionUtility
-    states: HeldOutStates = field(repr=False)
-    auroc_among: Estimate
-    """AUROC among the states that have a signal. Others rank last, so that the mere lack of one, which all diagnostics
-    have at the first step, moves the AUROC of all states."""
-    auroc_within: Estimate
-    """The same, comparing only states that are as far into their runs: what the stage alone tells does not count."""
+    calibration: Calibration
+    measures: Measures
+    """What the held-out states say, by measure."""
+    frame: pd.DataFrame = field(repr=False)
+    """The held-out states."""
 
     @property
-    def calibration(self) -> Calibration:
-        return self.utility.calibration
+    def lower_regret(self) -> bool:
+        """Whether the diagnostic's regret is below the stage-only schedule's."""
+        return self.measures["less_regret"].value > 0
+
+    @property
+    def recovers(self) -> bool:
+        """Whether the diagnostic recovers a positive share of the oracle's gap."""
+        return self.measures["recovered"].value > 0
+
+    @property
+    def viable(self) -> bool:
+        """The paper's screen. Exploratory: it sees held-out outcomes, so it describes settings and confirms nothing."""
+        return self.lower_regret and self.recovers
+
+    @property
+    def reason(self) -> str:
+        """Why AUROC, Spearman or capture do not exist; empty where they do."""
+        return why_missing(self.frame)
 
 
 @dataclass(frozen=True)
@@ -81,8 +98,7 @@ class DetectionCell(DiagnosedCell):
 
     @property
     def fixed_name(self) -> str:
-        chosen = self.raw.calibration
-        return chosen.candidates[chosen.fixed.action]
+        return self.raw.calibration.fixed_name
 
 
 @dataclass(frozen=True)
@@ -99,12 +115,8 @@ class DetectionMean(DiagnosedMean):
     """One model, diagnostic and kind of proposal over its tasks."""
 
     proposal: str
-    lift: Mapping[str, Estimate]
-    coverage: Estimate
-    recovered: Estimate
-    """Mean lift of the diagnostic over the mean oracle gap."""
-    less_regret: Estimate
-    """Mean stage-only regret less the diagnostic's."""
+    estimates: Mapping[Key, Estimate]
+    """As `mean_detection` names them."""
     plain: Mapping[str, Plain]
     """Of rankings, whose means over tasks have no interval."""
     unreliable: str
@@ -117,13 +129,12 @@ class DetectionFindings:
     cells: tuple[DetectionCell, ...]
     means: tuple[DetectionMean, ...]
     missing: tuple[Missing, ...]
-    settings: ExperimentSettings
 
     def of(self, *, extension: bool) -> "DetectionFindings":
         """The revision extension alone, or all but it."""
         cells = tuple(cell for cell in self.cells if cell.extension == extension)
         means = tuple(mean for mean in self.means if mean.extension == extension)
-        return DetectionFindings(cells, means, self.missing, self.settings)
+        return DetectionFindings(cells, means, self.missing)
 
 
 def detect(store: Store, e1: OpportunityFindings, *, draws: int = DRAWS) -> DetectionFindings | None:
@@ -137,7 +148,7 @@ def detect(store: Store, e1: OpportunityFindings, *, draws: int = DRAWS) -> Dete
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
     names = diagnostic_names(study)
     axes = [axis for axis in study["axes"] if any(key[2] == axis for key in readings)]
-    settings = ExperimentSettings(settings_of(study), study["seed"], draws=draws, resamples=e1.resamples)
+    how = _Sampling(settings_of(study), int(study["seed"]), e1.resamples, draws)
     results: list[DetectionCell | Missing] = [
         replace(lost, diagnostic=name) for lost in e1.missing if lost.axis in axes for name in names[lost.axis]
     ]
@@ -148,10 +159,19 @@ def detect(store: Store, e1: OpportunityFindings, *, draws: int = DRAWS) -> Dete
         utilities = {role: utilities_of(branches[key]) for role, key in by_role.items()}
         for name in names[one.axis]:
             rows = {role: readings.get((*key, name), {}) for role, key in by_role.items()}
-            results.append(_cell(one, name, references[one.model], utilities, rows, settings))
+            results.append(_cell(one, name, references[one.model], utilities, rows, how))
     cells = tuple(result for result in results if isinstance(result, DetectionCell))
     missing = tuple(result for result in results if isinstance(result, Missing))
-    return DetectionFindings(cells, tuple(_means(cells, missing, settings)), missing, settings)
+    return DetectionFindings(cells, tuple(_means(cells, missing, how)), missing)
+
+
+class _Sampling(NamedTuple):
+    """How choices are made, and how numbers get their intervals."""
+
+    settings: CalibrationSettings
+    seed: int
+    resamples: int
+    draws: int
 
 
 def _cell(
@@ -160,84 +180,88 @@ def _cell(
     reference: str,
     utilities: Mapping[str, Utilities],
     read: Mapping[str, Mapping[StateKey, Row]],
-    settings: ExperimentSettings,
+    how: _Sampling,
 ) -> DetectionCell | Missing:
+    outcomes = {}
     try:
-        validation, held_out = tables_of(one.axis, reference, utilities, read)
-        experiment = Experiment(validation, held_out, settings)
-        choices, arms = select_actions(experiment), selective_utility(experiment)
+        validation, held_out = states_by_role(one.axis, reference, utilities, read)
+        require_apart(validation, held_out)
+        for proposal in PROPOSALS:
+            chosen = fit_calibration(validation, how.settings.changed(proposal=proposal))
+            frame = held_out_frame(held_out, chosen)
+            measures = measure_detection(
+                frame,
+                excluded=len(held_out) - len(frame),
+                seed=how.seed,
+                resamples=how.resamples,
+                draws=how.draws,
+            )
+            outcomes[proposal] = SettingOutcome(chosen, measures, frame)
     except LeakageError as error:
         raise SchemaError(
             f"{one.model}, {one.task}, {one.axis}: {error}; allowed: splits without a common prompt; run it again"
         ) from error
     except NotEnough as error:
         return Missing(one.model, one.task, one.axis, str(error), name)
-    outcomes = {}
-    for proposal in PROPOSALS:
-        choice, utility = getattr(choices, proposal), getattr(arms, proposal)
-        states = states_of(held_out, utility.calibration, utilities["evaluation"].state_S)
-        among, within = aurocs(states, utility.calibration, settings)
-        outcomes[proposal] = SettingOutcome(choice, utility, states, among, within)
     prompts = len(set(utilities["evaluation"].prompt_S))
     return DetectionCell(one.model, one.task, one.axis, reference, outcomes, prompts, one.partial, diagnostic=name)
 
 
-def tables_of(
+def states_by_role(
     axis: str, reference: str, utilities: Mapping[str, Utilities], read: Mapping[str, Mapping[StateKey, Row]]
-) -> tuple[ValidationTable, HeldOutTable]:
+) -> tuple[ValidationSet, HeldOutSet]:
     """The states of both roles with the readings of one diagnostic; its signal compares with the fixed action."""
     mixture = fixed_mixture(utilities["validation"], reference, axis)
     return (
-        table_with(ValidationTable, utilities["validation"], read["validation"], "validation", mixture),
-        table_with(HeldOutTable, utilities["evaluation"], read["evaluation"], "evaluation", mixture),
+        join_readings(ValidationSet, utilities["validation"], read["validation"], "validation", mixture),
+        join_readings(HeldOutSet, utilities["evaluation"], read["evaluation"], "evaluation", mixture),
     )
 
 
 # Means over tasks
 
 
-RANKINGS: Mapping[str, Callable[[TransitionUtility], Estimate]] = {
-    "auroc": lambda u: u.detection.auroc,
-    "spearman": lambda u: u.detection.spearman,
-    "captured_10": lambda u: u.detection.at[0.1].captured,
-    "efficiency_10": lambda u: u.detection.at[0.1].efficiency,
-    "lift_10": lambda u: u.detection.at[0.1].lift,
-    "theta_lift_10": lambda u: u.detection.at[0.1].theta_lift,
+RANKINGS: Mapping[str, Key] = {
+    "auroc": ("auroc", ""),
+    "spearman": ("spearman", ""),
+    "captured_10": ("captured", 0.1),
+    "efficiency_10": ("efficiency", 0.1),
+    "lift_10": ("ranked_lift", 0.1),
+    "theta_lift_10": ("theta_lift", 0.1),
 }
+"""Measures whose means over tasks have no interval, by the name of their columns."""
 
 
-def _means(
-    cells: Sequence[DetectionCell], missing: Sequence[Missing], settings: ExperimentSettings
-) -> Iterator[DetectionMean]:
+def _means(cells: Sequence[DetectionCell], missing: Sequence[Missing], how: _Sampling) -> Iterator[DetectionMean]:
     for model, name in dict.fromkeys((c.model, c.diagnostic) for c in cells):
         group = [c for c in cells if (c.model, c.diagnostic) == (model, name)]
         lost = [m.task for m in missing if (m.model, m.diagnostic) == (model, name)]
         part = [c.task for c in group if c.partial]
         remarks = [f"without {', '.join(lost)}"] * bool(lost) + [f"part of {', '.join(part)}"] * bool(part)
         for proposal in PROPOSALS:
-            yield _mean(group, proposal, "; ".join(remarks), settings)
+            yield _mean(group, proposal, "; ".join(remarks), how)
 
 
-def _mean(cells: Sequence[DetectionCell], proposal: str, partial: str, settings: ExperimentSettings) -> DetectionMean:
-    held = {c.task: c.outcomes[proposal].states for c in cells}
-    estimates = macro(held, settings)
-    everyone_S = np.concatenate([[f"{task}/{prompt}" for prompt in s.prompt_S] for task, s in held.items()])
+def _mean(cells: Sequence[DetectionCell], proposal: str, partial: str, how: _Sampling) -> DetectionMean:
+    outcomes = {c.task: c.outcomes[proposal] for c in cells}
+    frames = {task: outcome.frame for task, outcome in outcomes.items()}
+    estimates = mean_detection(frames, seed=how.seed, resamples=how.resamples)
+    everyone_S = np.concatenate([[f"{task}/{prompt}" for prompt in frame["prompt"]] for task, frame in frames.items()])
+    g_S = np.concatenate([frame["oracle"] for frame in frames.values()])
     return DetectionMean(
         model=cells[0].model,
         axis=cells[0].axis,
         reference=cells[0].reference,
         diagnostic=cells[0].diagnostic,
         proposal=proposal,
-        tasks=tuple(held),
+        tasks=tuple(outcomes),
         utility={arm: estimates["utility", arm] for arm in ARMS},
-        lift={arm: estimates["lift", arm] for arm in ARMS[1:]},
-        coverage=estimates["gate", "coverage"],
-        recovered=estimates["choice", "recovered"],
-        less_regret=estimates["choice", "less_regret"],
+        estimates=estimates,
         plain={
-            name: _plain([read(c.outcomes[proposal].utility).value for c in cells]) for name, read in RANKINGS.items()
+            name: _plain([outcome.measures[key].value for outcome in outcomes.values()])
+            for name, key in RANKINGS.items()
         },
-        unreliable=few_positive(everyone_S, np.concatenate([s.g_S for s in held.values()])),
+        unreliable=few_positive(*count_prompts(everyone_S, g_S)),
         partial=partial,
     )
 

@@ -14,7 +14,15 @@ import numpy as np
 
 from unmask.base.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
-from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_grids, stored_choices, unit_infos
+from unmask.lab.analysis.decoded import (
+    ArmGrid,
+    DecodedUnit,
+    StoredChoice,
+    evaluation_grids,
+    gate_coverage,
+    stored_choices,
+    unit_infos,
+)
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.gates import GateCell, gate_cells
 from unmask.lab.analysis.opportunity import OpportunityFindings
@@ -32,9 +40,7 @@ from unmask.lab.choose import (
 from unmask.lab.gates import AXIS_BY
 from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
-from unmask.stats import Estimate
-from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
-from unmask.stats.crossfit import TIE, Array
+from unmask.stats import TIE, Array, Estimate, paired_estimates
 
 CHOSEN = "chosen"
 """In place of an axis: for each task the one that validation chose."""
@@ -169,10 +175,10 @@ class _Resampling(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """A cell and the columns behind it, which means over tasks need again."""
+    """A cell and the utilities behind it by arm, which means over tasks need again."""
 
     cell: EndToEndCell
-    columns_PM: Array
+    utility: Mapping[str, Array]
 
 
 def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) -> EndToEndFindings | None:
@@ -296,11 +302,9 @@ def _cells(
 
 
 def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: _Resampling) -> _Measured:
-    columns_PM = paired_columns(grid.utility, used_P, (*DECODED_ARMS, *CONTROLS), DIFFERENCES)
-    utility, difference = arm_estimates(
-        {unit.task: columns_PM}, (*DECODED_ARMS, *CONTROLS), DIFFERENCES, **how._asdict()
-    )
-    gain_P = (grid.utility["selective"] - grid.utility["fixed"])[used_P]
+    used = grid.select(used_P, {arm: arm for arm in (*DECODED_ARMS, *CONTROLS)})
+    utility, difference = paired_estimates({unit.task: used}, tuple(used), DIFFERENCES, **how._asdict())
+    gain_P = used["selective"] - used["fixed"]
     calibration = unit.chosen[name].calibration
     cell = EndToEndCell(
         model=unit.model,
@@ -322,7 +326,7 @@ def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: 
         unjudged=int((~used_P).sum()),
         out_of_fold=calibration.tau.out_of_fold,
     )
-    return _Measured(cell, columns_PM)
+    return _Measured(cell, used)
 
 
 def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:
@@ -337,8 +341,8 @@ def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]
     if not used_P.any():
         yield Missing(unit.model, unit.task, JOINT, _NO_PROMPT)
         return
-    columns_PM = paired_columns(whole.utility, used_P, _JOINT_ARMS, _JOINT_DIFFERENCES)
-    utility, difference = arm_estimates({unit.task: columns_PM}, _JOINT_ARMS, _JOINT_DIFFERENCES, **how._asdict())
+    by_arm = whole.select(used_P, {arm: arm for arm in _JOINT_ARMS})
+    utility, difference = paired_estimates({unit.task: by_arm}, _JOINT_ARMS, _JOINT_DIFFERENCES, **how._asdict())
     used = [prompt for prompt, is_used in zip(grid.prompts, used_P, strict=True) if is_used]
     gates = {
         axis: np.array([[nan if n is None else n for n in counts[prompt]] for prompt in used], dtype=np.float64)
@@ -379,8 +383,8 @@ def _means(
 
 def _mean(axis: str, name: str, group: Sequence[_Measured], tasks: Sequence[str], how: _Resampling) -> EndToEndMean:
     cells = [one.cell for one in group]
-    columns = {one.cell.task: one.columns_PM for one in group}
-    utility, difference = arm_estimates(columns, (*DECODED_ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
+    by_task = {one.cell.task: one.utility for one in group}
+    utility, difference = paired_estimates(by_task, (*DECODED_ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
     gains = [cell.difference["selective", "fixed"] for cell in cells]
     shares = [share for cell in cells if isfinite(share := cell.coverage["selective"])]
     lost = [task for task in tasks if task not in {cell.task for cell in cells}]

@@ -11,11 +11,12 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from unmask.lab.choose import Row, StateKey
 from unmask.lab.store.schemas import SUMMARY
 from unmask.lab.store.utilities import Utilities
-from unmask.stats.crossfit import Array
+from unmask.stats import Array
 
 Terms = Mapping[str, float]
 """Numbers of one state by name."""
@@ -80,7 +81,9 @@ def feature_names(validation: ReadStates, own: str) -> tuple[str, ...]:
     return (*stage, *(name for name, _ in SUMMARY), *parts)
 
 
-def feature_values(read: ReadStates, names: Sequence[str], utilities: Utilities, masked_S: Array, steps: int) -> Array:
+def feature_frame(
+    read: ReadStates, names: Sequence[str], utilities: Utilities, masked_S: Array, steps: int
+) -> pd.DataFrame:
     """A row for each state of the utilities, in their order; NaN where a number is not known."""
     value_SN = np.full((len(masked_S), len(names)), np.nan)
     for s, key in enumerate(zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)):
@@ -89,4 +92,4 @@ def feature_values(read: ReadStates, names: Sequence[str], utilities: Utilities,
         for diagnostic, states in read.own.items():
             terms |= {f"{diagnostic}: {term}": value for term, value in states.get(key, {}).items()}
         value_SN[s] = [terms.get(name, float("nan")) for name in names]
-    return value_SN
+    return pd.DataFrame(value_SN, columns=list(names))

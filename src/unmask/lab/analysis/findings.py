@@ -14,8 +14,8 @@ from unmask.lab.analysis.methods import MethodsFindings, methods
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
 from unmask.lab.store import Store
 from unmask.lab.store.places import Place
-from unmask.stats.bootstrap import RESAMPLES
-from unmask.stats.detection import DRAWS
+from unmask.stats import RESAMPLES
+from unmask.stats.measures import DRAWS
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) ->
     opportunity = measure(once, resamples=resamples)
     detection = detect(once, opportunity, draws=draws)
     decoded = None if detection is None else end_to_end(once, opportunity, detection)
-    learned = None if detection is None else learn(once, detection)
+    learned = None if detection is None else learn(once, detection, resamples=resamples)
     return Findings(opportunity, detection, decoded, methods(once, opportunity), learned)
 
 

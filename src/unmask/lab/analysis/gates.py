@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 from unmask.base.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell
-from unmask.lab.analysis.decoded import DecodedUnit
+from unmask.lab.analysis.decoded import DecodedUnit, gate_coverage
 from unmask.lab.choose import CONTROLS, DECODED_ARMS
 from unmask.lab.gates import LIFT, random_arm, selective_arm
-from unmask.stats import Estimate
-from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
-from unmask.stats.crossfit import Array
+from unmask.stats import Estimate, paired_estimates
 
 ARMS = ("selective", "fixed", "random gate")
 DIFFERENCES = (("selective", "fixed"), ("selective", "random gate"), ("selective", LIFT))
@@ -35,6 +33,7 @@ class GateCell(DiagnosedCell):
 
 def gate_cells(unit: DecodedUnit, *, seed: int, resamples: int) -> Iterator[GateCell]:
     """Of every diagnostic that was decoded with further gates: the usual one first, all on the same prompts."""
+    draws = {"seed": seed, "resamples": resamples}
     for name, choice in unit.chosen.items():
         grid = unit.grids.get(name)
         if not choice.gates or grid is None:
@@ -50,11 +49,10 @@ def gate_cells(unit: DecodedUnit, *, seed: int, resamples: int) -> Iterator[Gate
         if not used_P.any():
             continue
         for gate, calibration in {LIFT: choice.calibration, **choice.gates}.items():
-            columns = _columns(grid, *arms[gate])
-            columns_PM = paired_columns(columns, used_P, ARMS, DIFFERENCES)
-            utility, difference = arm_estimates(
-                {unit.task: columns_PM}, ARMS, DIFFERENCES, seed=seed, resamples=resamples
-            )
+            arm, control = arms[gate]
+            named = {"selective": arm, "fixed": "fixed", "random gate": control, LIFT: "selective"}
+            by_arm = grid.select(used_P, named)
+            utility, difference = paired_estimates({unit.task: by_arm}, ARMS, DIFFERENCES, **draws)
             yield GateCell(
                 model=unit.model,
                 task=unit.task,
@@ -69,13 +67,3 @@ def gate_cells(unit: DecodedUnit, *, seed: int, resamples: int) -> Iterator[Gate
                 coverage=gate_coverage(grid.steps[arms[gate][0]][used_P]),
                 prompts=int(used_P.sum()),
             )
-
-
-def _columns(grid: ArmGrid, arm: str, control: str) -> dict[str, Array]:
-    """Utilities of one gate under the names that all gates have."""
-    return {
-        "selective": grid.utility[arm],
-        "fixed": grid.utility["fixed"],
-        "random gate": grid.utility[control],
-        LIFT: grid.utility["selective"],
-    }

@@ -1,32 +1,36 @@
 """E3 with a learned detector beside the bins of one signal: the same states, proposals, controls and resampled prompts.
 
-Only for studies that ask for it. All fitting is on validation prompts, by `stats.learned`; `stats.rivals` compares.
+Only for studies that ask for it. All fitting is on validation prompts, by `stats.learned`; `stats.measures` compares.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
-from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, OfDiagnostic
-from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, tables_of
-from unmask.lab.analysis.features import ReadStates, feature_names, feature_values, read_states
+from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, states_by_role
+from unmask.lab.analysis.features import ReadStates, feature_frame, feature_names, read_states
 from unmask.lab.choose import Missing, Row, StateKey
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
-from unmask.stats import AtCoverage, Estimate, ExperimentSettings, NotEnough
-from unmask.stats.errors import MissingExtra
-from unmask.stats.learned import Featured, LearnedGate, fit_learned
-from unmask.stats.resample import few_positive
-from unmask.stats.rivals import Key, RivalStates, compare_rivals, mean_rivals, rival_states
-from unmask.stats.tables import check_apart
+from unmask.stats import RESAMPLES, Estimate, NotEnough, estimate_measures
+from unmask.stats.measures import Measures, compare_detectors, count_prompts, few_positive, mean_comparison
+from unmask.stats.protocol import require_apart
+
+if TYPE_CHECKING:
+    from unmask.stats.learned import LearnedDetector
 
 _UNREAD = ("reason", "answer", *FIRST_STEP)
 """Columns of readings that are long and say nothing here."""
+ComparedKey = tuple[str, str, Any]
+"""A detector, or `difference` (learned less bins); a measure; a coverage, or ""."""
 EVERY = "all"
 """In the place of an axis: the mean over all diagnosed ones."""
 
@@ -35,14 +39,14 @@ EVERY = "all"
 class LearnedCell(DiagnosedCell):
     """One model, task and diagnostic under both detectors, with the diagnostic's own actions."""
 
-    numbers: Mapping[Key, Estimate]
-    """By rival, or `difference` (learned less bins), and measure."""
-    controls: Mapping[float, AtCoverage]
-    """Of the bins, by coverage: random states, an oracle gate and C* are the same whoever ranks."""
-    gate: LearnedGate = field(repr=False)
+    numbers: Mapping[ComparedKey, Estimate]
+    controls: Measures
+    """Measures of the bins: random states, an oracle gate and C* are the same whoever ranks."""
+    detector: "LearnedDetector" = field(repr=False)
     bins_never: str
     """Why the bins' gate never opens; empty if it may."""
-    states: RivalStates = field(repr=False)
+    frame: pd.DataFrame = field(repr=False)
+    """The held-out states, with what the learned detector says of them."""
     unreliable: str
     partial: str
 
@@ -58,7 +62,7 @@ class LearnedMean(OfDiagnostic):
     tasks: tuple[str, ...]
     settings: int
     """Cells that it is over."""
-    numbers: Mapping[Key, Estimate]
+    numbers: Mapping[ComparedKey, Estimate]
     unreliable: str
     partial: str
 
@@ -71,16 +75,15 @@ class LearnedFindings:
     means: tuple[LearnedMean, ...]
     """Of every diagnostic; then, under the axis `EVERY`, of all that the native decoder has."""
     missing: tuple[Missing, ...]
-    settings: ExperimentSettings
 
     def of(self, *, extension: bool) -> "LearnedFindings":
         """The revision extension alone, or all but it."""
         cells = tuple(cell for cell in self.cells if cell.extension == extension)
         means = tuple(mean for mean in self.means if mean.extension == extension)
-        return LearnedFindings(cells, means, self.missing, self.settings)
+        return LearnedFindings(cells, means, self.missing)
 
 
-def learn(store: Store, detection: DetectionFindings) -> LearnedFindings | None:
+def learn(store: Store, detection: DetectionFindings, *, resamples: int = RESAMPLES) -> LearnedFindings | None:
     """None where the study does not ask for it."""
     study = store.manifest["study"]
     if not study.get("learned", False):
@@ -91,16 +94,17 @@ def learn(store: Store, detection: DetectionFindings) -> LearnedFindings | None:
     columns = ("step", "masked", "is_reference", "utility")
     branches = dict(parts(store.table("branches", columns), (*keys, "axis")))
     results: list[LearnedCell | Missing] = []
+    draws = {"seed": int(study["seed"]), "resamples": resamples}
     for model, task in dict.fromkeys((cell.model, cell.task) for cell in detection.cells):
         # Rows of one model and task at a time: ingredients are long.
         read = {role: _read(readings[model, task, role]) for role in ROLES}
         for cell in detection.cells:
             if (cell.model, cell.task) == (model, task):
                 utilities = {role: utilities_of(branches[model, task, role, cell.axis]) for role in ROLES}
-                results.append(_cell(cell, utilities, read, study["steps"][task], detection.settings))
+                results.append(_cell(cell, utilities, read, study["steps"][task], draws))
     cells = tuple(result for result in results if isinstance(result, LearnedCell))
     missing = tuple(result for result in results if isinstance(result, Missing))
-    return LearnedFindings(cells, tuple(_means(cells, missing, detection.settings)), missing, detection.settings)
+    return LearnedFindings(cells, tuple(_means(cells, missing, draws)), missing)
 
 
 @dataclass(frozen=True)
@@ -132,36 +136,42 @@ def _cell(
     utilities: Mapping[str, Utilities],
     read: Mapping[str, _Role],
     steps: int,
-    settings: ExperimentSettings,
+    draws: Mapping[str, int],
 ) -> LearnedCell | Missing:
+    # Loading scikit-learn takes a second, which reports of other studies need not wait for.
+    from unmask.stats.learned import fit_learned
+
     rows = {role: one.rows[cell.diagnostic] for role, one in read.items()}
-    validation, held_out = tables_of(cell.axis, cell.reference, utilities, rows)
-    check_apart(validation, held_out)
+    validation, held_out = states_by_role(cell.axis, cell.reference, utilities, rows)
+    require_apart(validation, held_out)
     names, chosen = feature_names(read["validation"].numbers, cell.diagnostic), cell.raw.calibration
-    value = {
-        role: feature_values(read[role].numbers, names, utilities[role], table.masked_S, steps)
-        for role, table in zip(ROLES, (validation, held_out), strict=True)
+    features = {
+        role: feature_frame(read[role].numbers, names, utilities[role], states.masked_S, steps)
+        for role, states in zip(ROLES, (validation, held_out), strict=True)
     }
     try:
-        gate = fit_learned(Featured(validation, names, value["validation"]), chosen.fixed.action, chosen.settings)
-    except MissingExtra as error:
-        raise ConfigError(str(error)) from error
+        detector = fit_learned(validation, features["validation"], chosen.fixed.action, chosen.settings)
     except NotEnough as error:
         return Missing(cell.model, cell.task, cell.axis, str(error), cell.diagnostic)
-    shown = Featured(held_out, names, value["evaluation"])
-    states = rival_states(shown, chosen, gate, utilities["evaluation"].state_S, settings.ties)
+    frame = cell.raw.frame
+    # The frame has the used states only; a state of a prompt is told by its place.
+    predicted = pd.Series(
+        detector.predict(held_out.signal_S, features["evaluation"]), index=[held_out.prompt_S, held_out.place_S]
+    )
+    learned_S = predicted.loc[pd.MultiIndex.from_frame(frame[["prompt", "place"]])].to_numpy()
+    frame = frame.assign(learned=learned_S, learned_opens=detector.tau.active(learned_S) & frame["proposes"])
     return LearnedCell(
         model=cell.model,
         task=cell.task,
         axis=cell.axis,
         reference=cell.reference,
         diagnostic=cell.diagnostic,
-        numbers=compare_rivals(states, settings),
-        controls=cell.raw.utility.detection.at,
-        gate=gate,
+        numbers=estimate_measures(lambda weight_DS: compare_detectors(frame, weight_DS), frame["prompt"], **draws),
+        controls=cell.raw.measures,
+        detector=detector,
         bins_never=chosen.tau.reason if chosen.tau.value is None else "",
-        states=states,
-        unreliable=cell.raw.utility.unreliable,
+        frame=frame,
+        unreliable=cell.raw.measures.unreliable,
         partial=cell.partial,
     )
 
@@ -169,26 +179,24 @@ def _cell(
 # Means over tasks
 
 
-def _means(
-    cells: Sequence[LearnedCell], missing: Sequence[Missing], settings: ExperimentSettings
-) -> Iterator[LearnedMean]:
+def _means(cells: Sequence[LearnedCell], missing: Sequence[Missing], draws: Mapping[str, int]) -> Iterator[LearnedMean]:
     for model in dict.fromkeys(c.model for c in cells):
         of_model = [c for c in cells if c.model == model]
         for name in dict.fromkeys(c.diagnostic for c in of_model):
             group = [c for c in of_model if c.diagnostic == name]
             lost = [m.task for m in missing if (m.model, m.diagnostic) == (model, name)]
-            yield _mean(group, group[0].axis, name, lost, settings)
+            yield _mean(group, group[0].axis, name, lost, draws)
         if native := [c for c in of_model if not c.extension]:
             lost = sorted({m.task for m in missing if m.model == model})
-            yield _mean(native, EVERY, EVERY, lost, settings)
+            yield _mean(native, EVERY, EVERY, lost, draws)
 
 
 def _mean(
-    cells: Sequence[LearnedCell], axis: str, diagnostic: str, lost: Sequence[str], settings: ExperimentSettings
+    cells: Sequence[LearnedCell], axis: str, diagnostic: str, lost: Sequence[str], draws: Mapping[str, int]
 ) -> LearnedMean:
-    held: dict[str, list[RivalStates]] = {}
+    frames: dict[str, list[pd.DataFrame]] = {}
     for cell in cells:
-        held.setdefault(cell.task, []).append(cell.states)
+        frames.setdefault(cell.task, []).append(cell.frame)
     part = list(dict.fromkeys(c.task for c in cells if c.partial))
     remarks = [f"without some of {', '.join(lost)}"] * bool(lost) + [f"part of {', '.join(part)}"] * bool(part)
     return LearnedMean(
@@ -196,9 +204,9 @@ def _mean(
         axis=axis,
         reference=cells[0].reference,
         diagnostic=diagnostic,
-        tasks=tuple(held),
+        tasks=tuple(frames),
         settings=len(cells),
-        numbers=mean_rivals(held, settings),
+        numbers=mean_comparison(frames, **draws),
         unreliable=_unreliable(cells),
         partial="; ".join(remarks),
     )
@@ -206,5 +214,5 @@ def _mean(
 
 def _unreliable(cells: Sequence[LearnedCell]) -> str:
     """As of one setting, over the prompts of all tasks."""
-    everyone = [f"{c.task}/{prompt}" for c in cells for prompt in c.states.prompt_S]
-    return few_positive(np.array(everyone), np.concatenate([c.states.g_S for c in cells]))
+    everyone = [f"{c.task}/{prompt}" for c in cells for prompt in c.frame["prompt"]]
+    return few_positive(*count_prompts(everyone, np.concatenate([c.frame["oracle"] for c in cells])))

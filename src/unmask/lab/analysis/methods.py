@@ -14,27 +14,25 @@ import pyarrow.compute as pc
 
 from unmask.axes import POLICY
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings
-from unmask.lab.choose import Missing, Row, settings_of, table_of
+from unmask.lab.choose import Missing, settings_of
 from unmask.lab.store import Store
-from unmask.lab.store.utilities import parts, utilities_of
+from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import (
+    Array,
     CalibrationSettings,
     Estimate,
-    HeldOutTable,
     NotEnough,
-    ValidationTable,
-    choose_fixed,
+    estimate_measures,
     fit_schedule,
+    weighted_mean,
+    zero_rounding,
 )
-from unmask.stats.calibration import graded
-from unmask.stats.crossfit import Array
-from unmask.stats.resample import few_positive, means, resampled
+from unmask.stats.measures import count_prompts, few_positive
+from unmask.stats.protocol import choose_fixed, cross_fit, masked_share, mean_over_rollouts
 
 ARMS = ("reference", "fixed", "stage", "oracle")
 DIFFERENCES = (("fixed", "reference"), ("stage", "fixed"), ("oracle", "fixed"))
-_SILENT: Row = {"abstained": True, "signal": None}
-"""A reading of nobody."""
 
 
 @dataclass(frozen=True)
@@ -99,18 +97,16 @@ def _cell(
 ) -> MethodsCell | Missing:
     settings = settings_of(study)
     seen, shown = (utilities_of(by_key[one.model, one.task, role]) for role in ROLES)
-    validation = table_of(ValidationTable, seen, [_SILENT] * len(seen.prompt_S))
-    held_out = table_of(HeldOutTable, shown, [_SILENT] * len(shown.prompt_S))
     try:
-        columns, prompt_S, stage_names = _columns(validation, held_out, settings)
+        columns, prompt_S, stage_names = _columns(seen, shown, settings)
     except NotEnough as error:
         return Missing(one.model, one.task, POLICY, str(error))
 
     def numbers(weight_DS: Array) -> dict[Any, Array]:
-        mean = {arm: means(weight_DS, columns[arm]) for arm in ARMS}
+        mean = {arm: weighted_mean(weight_DS, columns[arm]) for arm in ARMS}
         return {**mean, **{(a, b): mean[a] - mean[b] for a, b in DIFFERENCES}}
 
-    estimates = resampled(numbers, prompt_S, seed=study["seed"], resamples=resamples)
+    estimates = estimate_measures(numbers, prompt_S, seed=study["seed"], resamples=resamples)
     return MethodsCell(
         model=one.model,
         task=one.task,
@@ -120,27 +116,33 @@ def _cell(
         difference={pair: estimates[pair] for pair in DIFFERENCES},
         prompts=len(set(prompt_S.tolist())),
         states=len(prompt_S),
-        unreliable=few_positive(prompt_S, columns["oracle"] - columns["fixed"]),
+        unreliable=few_positive(*count_prompts(prompt_S, columns["oracle"] - columns["fixed"])),
         partial=one.partial,
     )
 
 
 def _columns(
-    validation: ValidationTable, held_out: HeldOutTable, settings: CalibrationSettings
+    validation: Utilities, held_out: Utilities, settings: CalibrationSettings
 ) -> tuple[dict[str, Array], np.ndarray, tuple[str, ...]]:
     """Q of every arm at the held-out states that have all of them, the states' prompts, and the schedule by name."""
-    fixed = choose_fixed(validation.q_SAR, reference=validation.reference).action
-    schedule = fit_schedule(graded(validation, fixed, settings), settings.stages)
-    held = graded(held_out, fixed, settings)
-    stage_S = held.action_gain(schedule.actions(held_out.masked_S))
-    reference_S = held.action_gain(np.full(len(held_out), held_out.reference))
-    used_S = held.used_S & np.isfinite(stage_S) & np.isfinite(reference_S)
+    fixed = choose_fixed(validation.utility_SAR, reference=0).action
+    mean_SA = mean_over_rollouts(validation.utility_SAR)
+    masked_S = masked_share(validation.prompt_S, validation.masked_S)
+    schedule = fit_schedule(mean_SA, masked_S, fixed, reference=0, count=settings.stages)
+    fit = cross_fit(held_out.utility_SAR, fixed, reference=0, deterministic=settings.deterministic)
+    base_S = fit.q_SA[:, fixed]
+    stage_S = schedule.actions(masked_share(held_out.prompt_S, held_out.masked_S))
+    gains = {
+        "reference": zero_rounding(fit.q_SA[:, 0] - base_S),
+        "fixed": np.zeros_like(base_S),
+        "stage": zero_rounding(fit.q_SA[np.arange(len(base_S)), stage_S] - base_S),
+        "oracle": fit.g_S,
+    }
+    used_S = np.isfinite(np.stack(list(gains.values()))).all(0)
     if not used_S.any():
         raise NotEnough("no evaluation state has utilities of the reference, the fixed method and the stage's")
-    base_S = held.fixed_utility_S
-    gains = {"reference": reference_S, "fixed": np.zeros_like(base_S), "stage": stage_S, "oracle": held.fit.g_S}
     columns = {arm: (base_S + gain_S)[used_S] for arm, gain_S in gains.items()}
-    return columns, held_out.prompt_S[used_S], tuple(validation.candidates[a] for a in schedule.action_K)
+    return columns, np.array(held_out.prompt_S)[used_S], tuple(validation.candidates[a] for a in schedule.action_K)
 
 
 def _costs(table: pa.Table) -> Iterator[MethodCost]:

@@ -6,7 +6,7 @@ evaluation prompts. What is not there yet, or could not be judged, is named with
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,9 @@ from unmask.lab.choose import Missing
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
-from unmask.stats import Audit, FixedAction, NotEnough, Opportunity, OpportunitySummary, choose_fixed, stages, summary
-from unmask.stats.bootstrap import RESAMPLES
-from unmask.stats.crossfit import mean_of
-from unmask.stats.masked import masked_share
+from unmask.stats import RESAMPLES, FixedAction, NotEnough
+from unmask.stats.measures import Opportunity, opportunity_measures, opportunity_states
+from unmask.stats.protocol import choose_fixed, masked_share, mean_over_rollouts
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,12 @@ class OpportunityCell:
     """Chosen on validation prompts."""
     base: float
     """Mean utility of the fixed action on evaluation states: what the opportunity comes on top of."""
-    summary: OpportunitySummary
-    """On evaluation prompts, with its stages."""
+    overall: Opportunity
+    """On evaluation prompts."""
+    stages: Mapping[int, Opportunity]
+    """By stage of the answer, the most masked first."""
     partial: str
     """Which of its shards are not there yet; empty if all are."""
-
-    @property
-    def overall(self) -> Opportunity:
-        return self.summary.overall
 
     @property
     def fixed_name(self) -> str:
@@ -72,11 +69,19 @@ class OpportunityMean:
     axis: str
     candidates: tuple[str, ...]
     tasks: tuple[str, ...]
-    summary: OpportunitySummary
+    overall: Opportunity
+    stages: Mapping[int, Opportunity]
 
-    @property
-    def overall(self) -> Opportunity:
-        return self.summary.overall
+
+class Audit(NamedTuple):
+    """What cross-fitting changed, over all cells."""
+
+    states: int
+    """State-axis comparisons."""
+    noisy: int
+    """Those where rollouts of some candidate differ."""
+    naive: float
+    crossfitted: float
 
 
 @dataclass(frozen=True)
@@ -115,16 +120,13 @@ class OpportunityFindings:
 
     @property
     def audit(self) -> Audit:
-        """Over all cells: state-axis comparisons, and how many of them cross-fitting changed."""
-        each = [cell.overall.audit for cell in self.cells]
-        states = sum(a.states for a in each)
-        return Audit(
-            states,
-            sum(a.same for a in each),
-            sum(a.noisy for a in each),
-            sum(a.naive * a.states for a in each) / states if states else float("nan"),
-            sum(a.crossfitted * a.states for a in each) / states if states else float("nan"),
+        each = [cell.overall for cell in self.cells]
+        states = sum(one.states for one in each)
+        naive, crossfitted = (
+            sum(one[name].value * one.states for one in each) / states if states else float("nan")
+            for name in ("naive", "delta")
         )
+        return Audit(states, sum(one.noisy for one in each), naive, crossfitted)
 
     def of(self, model: str) -> tuple[OpportunityCell, ...]:
         return tuple(cell for cell in self.cells if cell.model == model)
@@ -191,33 +193,48 @@ def _axis(
     if not fixed:
         return
     shown = {task: tables[task][1] for task in fixed}
-    opportunities = summary(
-        np.concatenate([u.utility_SAR for u in shown.values()]),
-        np.concatenate([u.prompt_S for u in shown.values()]),
-        fixed=fixed,
-        seed=seed,
-        task_S=np.concatenate([np.full(len(u.prompt_S), task) for task, u in shown.items()]),
-        stage_S=np.concatenate([stages(masked_share(u.prompt_S, u.masked_S)) for u in shown.values()]),
-        reference=0,
-        # One rollout is all there can be: `absent` has left out what draws.
-        deterministic=all(u.utility_SAR.shape[2] == 1 for u in shown.values()),
-        resamples=resamples,
-    )
-    judged = [task for task in shown if opportunities.tasks[task].overall.states]
+    states = {
+        task: opportunity_states(
+            u.utility_SAR,
+            u.prompt_S,
+            masked_share(u.prompt_S, u.masked_S),
+            fixed[task],
+            reference=0,
+            # One rollout is all there can be: `absent` has left out what draws.
+            deterministic=u.utility_SAR.shape[2] == 1,
+        )
+        for task, u in shown.items()
+    }
+
+    def measured(tasks: Sequence[str]) -> tuple[Opportunity, dict[int, Opportunity]]:
+        """All states of some tasks, and those of each stage."""
+        chosen = {task: states[task] for task in tasks}
+        there = np.unique(np.concatenate([one.stage_S for one in chosen.values()])).tolist()
+        draws: dict[str, int] = {"seed": seed, "resamples": resamples}
+        return (
+            opportunity_measures(chosen, **draws),
+            {stage: opportunity_measures(chosen, stage=stage, **draws) for stage in there},
+        )
+
+    judged = []
     for task, held_out in shown.items():
-        if task not in judged:
+        if not states[task].fit.used_S.any():
             yield Missing(model, task, axis, "no evaluation state has a judged answer of the fixed action")
             continue
+        judged.append(task)
+        overall, stages = measured([task])
         yield OpportunityCell(
             model=model,
             task=task,
             axis=axis,
             candidates=held_out.candidates,
             fixed=fixed[task],
-            base=float(np.nanmean(mean_of(held_out.utility_SAR)[:, fixed[task].action])),
-            summary=opportunities.tasks[task],
+            base=float(np.nanmean(mean_over_rollouts(held_out.utility_SAR)[:, fixed[task].action])),
+            overall=overall,
+            stages=stages,
             partial=unfinished(extents, model, task),
         )
     if judged:
         # A task without a usable state weighs nothing in the mean.
-        yield OpportunityMean(model, axis, shown[judged[0]].candidates, tuple(judged), opportunities)
+        overall, stages = measured(list(shown))
+        yield OpportunityMean(model, axis, shown[judged[0]].candidates, tuple(judged), overall, stages)

@@ -11,12 +11,10 @@ from math import isfinite, nan
 import numpy as np
 
 from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice
+from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, gate_coverage
 from unmask.lab.choose import choose_axis, is_extension, promised_lift
 from unmask.lab.gates import AXIS_BY, LIFT, random_arm, selective_arm
-from unmask.stats import Calibration, Estimate
-from unmask.stats.arm_grid import arm_estimates, gate_coverage, paired_columns
-from unmask.stats.crossfit import TIE
+from unmask.stats import TIE, Array, Calibration, Estimate, paired_estimates
 
 ARMS = ("reference", "fixed", "selective", "random gate")
 DIFFERENCES = (("selective", "fixed"), ("selective", "reference"), ("selective", "random gate"))
@@ -114,7 +112,9 @@ def reading_means(units: Sequence[DecodedUnit], *, seed: int, resamples: int) ->
 def _mean(
     model: str, units: Sequence[DecodedUnit], reading: ProtocolReading, seed: int, resamples: int
 ) -> ReadingMean | None:
-    chosen, columns, shares, opens = {}, {}, [], 0
+    chosen: dict[str, str] = {}
+    used: dict[str, dict[str, Array]] = {}
+    shares, opens = [], 0
     for unit in units:
         name = _chosen(unit, reading)
         gate = None if name is None else _calibration(unit.chosen[name], reading.gate)
@@ -125,15 +125,15 @@ def _mean(
         used_P = grid.judged(("reference", "fixed", arm, control))
         if not used_P.any():
             continue
-        renamed = {**grid.utility, "selective": grid.utility[arm], "random gate": grid.utility[control]}
-        columns[unit.task] = paired_columns(renamed, used_P, ARMS, DIFFERENCES)
+        named = {"reference": "reference", "fixed": "fixed", "selective": arm, "random gate": control}
+        used[unit.task] = grid.select(used_P, named)
         chosen[unit.task] = name
         shares.append(gate_coverage(grid.steps[arm][used_P]))
         opens += gate.tau.value is not None
-    if not columns:
+    if not used:
         return None
-    utility, difference = arm_estimates(columns, ARMS, DIFFERENCES, seed=seed, resamples=resamples)
-    gains = [float(x_PM[:, len(ARMS)].mean()) for x_PM in columns.values()]
+    utility, difference = paired_estimates(used, ARMS, DIFFERENCES, seed=seed, resamples=resamples)
+    gains = [float((by_arm["selective"] - by_arm["fixed"]).mean()) for by_arm in used.values()]
     known = [share for share in shares if isfinite(share)]
     return ReadingMean(
         reading,

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.stats import Estimate
-from unmask.stats.arm_grid import ArmGrid, arm_estimates, paired_columns
+from unmask.lab.analysis.decoded import ArmGrid
+from unmask.stats import Estimate, paired_estimates
 
 ARMS = ("reference", "search", "base", "control")
 DIFFERENCES = (("search", "control"), ("search", "base"), ("search", "reference"), ("control", "base"))
@@ -40,9 +40,8 @@ def search_cells(
         used_P = grid.judged(tuple(arms.values()))
         if not used_P.any():
             continue
-        utility = {role: grid.utility[arm] for role, arm in arms.items()}
-        columns_PM = paired_columns(utility, used_P, ARMS, DIFFERENCES)
-        means, differences = arm_estimates({task: columns_PM}, ARMS, DIFFERENCES, seed=seed, resamples=resamples)
+        used = grid.select(used_P, arms)
+        means, differences = paired_estimates({task: used}, ARMS, DIFFERENCES, seed=seed, resamples=resamples)
         forwards = {role: float(entry["forwards"][arm]) for role, arm in arms.items()}
         prompts, unjudged = int(used_P.sum()), int((~used_P).sum())
         yield SearchCell(model, task, search, int(entry["n"]), means, differences, forwards, prompts, unjudged)

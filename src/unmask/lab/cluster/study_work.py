@@ -80,7 +80,12 @@ def branch_shards(
     ]
     context.count("unmask_shards", len(computed))
     context.count("unmask_row_forwards", sum(one.report.total.done for one in computed))
-    return [_packed((one, texts_of(model, [branch.answer for branch in one.distinct]))) for one in computed]
+    return [_packed((one, _texts(model, one))) for one in computed]
+
+
+def _texts(model: LoadedModel, computed: ComputedShard) -> AnswerTexts:
+    requests = {request.id: request for request in computed.job.requests}
+    return texts_of(model, [(requests[branch.prompt], branch.answer) for branch in computed.distinct])
 
 
 def judge_shard(shards: Sequence[np.ndarray], at: int, scoring: str, jobs: int) -> FinishedShard:
@@ -98,7 +103,7 @@ def decode_part(
     study, model = context.value.unpacked(), _model(context, spec)
     rows = decode_batch(model, study, policy, part.rows, part.slots)
     context.count("unmask_row_forwards", sum(row.forwards for row in rows))
-    return rows, texts_of(model, [row.answer for row in rows])
+    return rows, texts_of(model, [(request, row.answer) for (request, _), row in zip(part.rows, rows, strict=True)])
 
 
 def judge_pairs(pairs: Sequence[tuple[str, Example]], jobs: int, scoring: str) -> list[tuple[float, str]]:

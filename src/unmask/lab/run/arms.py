@@ -49,7 +49,8 @@ from unmask.lab.store.shards import Unit
 from unmask.lab.study import ROLES, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.methods import Composed, with_remasking
-from unmask.stats import Calibration, NotEnough, choose_fixed
+from unmask.stats import Calibration, NotEnough
+from unmask.stats.protocol import choose_fixed
 
 
 @dataclass(frozen=True)

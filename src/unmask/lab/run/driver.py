@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -192,7 +193,8 @@ class ThisProcess:
     def _finish(self, model: LoadedModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:
         started, order = time.monotonic(), self.order
         computed = computed_shard(order.study, reference, job, block, seconds)
-        judged = Judge(model, job.members, order.jobs, order.study.scoring).judge(computed.answers)
+        judge = Judge(model, job.members, order.jobs, order.study.scoring, requests=job.requests)
+        judged = judge.judge(computed.answers)
         finished_shard(computed, judged, lambda: time.monotonic() - started).store(order.store)
 
     def whole_runs(
@@ -203,7 +205,7 @@ class ThisProcess:
         heard: Callable[[int], None],
     ) -> tuple[DecodeCache, Judge]:
         model, study = self.load(spec), self.order.study
-        judge = Judge(model, members, self.order.jobs, study.scoring)
+        judge = Judge(model, members, self.order.jobs, study.scoring, requests=chain(*requests.values()))
         return DecodeCache(model, study, requests, heard), judge
 
     def each(

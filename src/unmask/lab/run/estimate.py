@@ -195,7 +195,13 @@ def bucket_sizes(study: Study, text: TextSide | None, task: str, tasks: Members 
     if tasks is None or text is None or task not in tasks:
         return None
     bucket, horizon, roles = study.engine.bucket, study.task(task).max_new_tokens, tasks[task]
-    canvases = {role: [text.canvas(example.prompt, horizon) for example in members] for role, members in roles.items()}
+    canvases = {
+        role: [
+            text.blank_canvas(example.prompt) if example.has_blanks else text.canvas(example.prompt, horizon)
+            for example in members
+        ]
+        for role, members in roles.items()
+    }
     return {
         role: [-(-size // bucket) * bucket for size in found if text.max_length is None or size <= text.max_length]
         for role, found in canvases.items()
@@ -248,9 +254,10 @@ class ForwardTimer:
 
 def _timed(model: LoadedModel, study: Study, task: str, slots: int) -> float:
     """Seconds of one forward of the study's shape, the whole answer masked."""
-    horizon = study.task(task).max_new_tokens
+    # A text with few blanks may be shorter than the longest answer to others.
+    horizon = min(study.task(task).max_new_tokens, slots - len(model.codec.closing))
     prompt = [0] * (slots - horizon - len(model.codec.closing))
-    request = token_request(model, prompt, horizon, study.steps[task])
+    request = token_request(model, prompt, horizon, min(study.steps[task], horizon))
     traj = start_trajectory(model.denoiser, [request] * study.engine.rows, study.seed, slots)
     inputs, needs = ModelInput.of(traj.state, Needs()), Needs()
     spent = []

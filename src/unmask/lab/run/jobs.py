@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
-from unmask.api import LoadedModel, Request, prompt_request
+from unmask.api import LoadedModel, Request, infill_request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.prompts import prompts_from
@@ -129,7 +129,15 @@ def grouped(
 
 
 def request_of(model: LoadedModel, task: Task, steps: int, example: Example) -> Request:
-    """The canvas that `compare` and `generate` decode, too."""
+    """The canvas that `compare`, `generate` and `infill` decode, too.
+
+    The answer to a text with blanks is the text from its first blank to its last. It takes at most a step per blank.
+    """
+    if example.has_blanks:
+        request = infill_request(model, example.prompt, steps)
+        blanks = [at for at, given in enumerate(request.given) if not given]
+        answer = (blanks[0], blanks[-1] + 1)
+        return replace(request, id=example.id, steps=min(steps, len(blanks)), answer=answer)
     return prompt_request(model, example.prompt, task.max_new_tokens, steps, example.id)
 
 

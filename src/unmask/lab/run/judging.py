@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple, Protocol, TypeAlias
 
+from unmask.api import Request
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.base.files import storable
 from unmask.tasks import Example, Verdict, score_all
@@ -35,53 +37,64 @@ class Speaker(Protocol):
 
 @dataclass(frozen=True)
 class AnswerTexts:
-    """Answers that were turned into text where the model is."""
+    """Answers that were turned into text where the model is, by the prompt's id and the answer's tokens."""
 
-    texts: dict[tuple[int, ...], str]
-
-    @property
-    def codec(self) -> "AnswerTexts":
-        return self
-
-    def answer(self, tokens: Sequence[int], /) -> str:
-        """The text of tokens that are known."""
-        return self.texts[tuple(tokens)]
+    texts: dict[tuple[str, tuple[int, ...]], str]
 
 
-def texts_of(model: Speaker, answers: Iterable[Sequence[int]]) -> AnswerTexts:
-    """Of answers of the model, each once."""
-    return AnswerTexts({tokens: storable(model.codec.answer(list(tokens))) for tokens in set(map(tuple, answers))})
+def texts_of(model: Speaker, answers: Iterable[tuple[Request, Sequence[int]]]) -> AnswerTexts:
+    """Spell answers of the model, each once."""
+    distinct = {(request.id, tuple(tokens)): request for request, tokens in answers}
+    return AnswerTexts({key: spell_answer(model, request, key[1]) for key, request in distinct.items()})
+
+
+def spell_answer(model: Speaker, request: Request | None, tokens: Sequence[int]) -> str:
+    """Write the tokens of an answer as text. Of a text with several runs of blanks, one line for each run."""
+    answer = model.codec.answer
+    if request is None or all(not given for given in request.given[slice(*request.answer)]):
+        return storable(answer(list(tokens)))
+    runs = groupby(zip(request.given[slice(*request.answer)], tokens, strict=True), key=lambda pair: pair[0])
+    fills = [answer([token for _, token in run]) for given, run in runs if not given]
+    return storable("\n".join(fill.replace("\n", " ") for fill in fills))
 
 
 class Judge:
     """Judges answers to the prompts of `members`, each once however often it is given: many decoders agree.
 
     `jobs` programs run side by side (HumanEval). `scoring` is "ours", or "paper": parts nobody asked for cost nothing.
-    Whoever scores elsewhere gives the function that does.
+    Whoever scores elsewhere gives the function that does. `requests` are needed for texts with blanks: they say which
+    tokens were filled in.
     """
 
     def __init__(
         self,
-        model: "Speaker",
+        model: "Speaker | AnswerTexts",
         members: Sequence[Example],
         jobs: int | None = None,
         scoring: str = "ours",
         score: "Score | None" = None,
+        requests: Iterable[Request] = (),
     ):
         self.model, self.jobs, self.scoring, self.score = model, jobs, scoring, score
         self.members = {example.id: example for example in members}
+        self.requests = {request.id: request for request in requests}
         self._judged: dict[tuple[str, tuple[int, ...]], JudgedAnswer] = {}
 
     def judge(self, answers: Sequence[tuple[str, Sequence[int]]]) -> list[JudgedAnswer]:
         """Of each prompt's id and the tokens of an answer to it."""
         keys = [(prompt, tuple(tokens)) for prompt, tokens in answers]
         new = [key for key in dict.fromkeys(keys) if key not in self._judged]
-        texts = [storable(self.model.codec.answer(list(tokens))) for _, tokens in new]
+        texts = [self._text(key) for key in new]
         pairs = [(text, self.members[prompt]) for text, (prompt, _) in zip(texts, new, strict=True)]
         judged = (self.score or scores)(pairs, self.jobs, self.scoring)
         for key, text, (utility, reason) in zip(new, texts, judged, strict=True):
             self._judged[key] = JudgedAnswer(text, utility, reason)
         return [self._judged[key] for key in keys]
+
+    def _text(self, key: tuple[str, tuple[int, ...]]) -> str:
+        if isinstance(self.model, AnswerTexts):
+            return self.model.texts[key]
+        return spell_answer(self.model, self.requests.get(key[0]), key[1])
 
 
 Score: TypeAlias = Callable[[Sequence[tuple[str, Example]], int | None, str], Sequence[tuple[float, str]]]

@@ -25,10 +25,10 @@ def opportunity_svg(findings: OpportunityFindings) -> str:
 
 def opportunity_words(findings: OpportunityFindings) -> str:
     """For those who do not see the picture."""
-    best = max(_measured(findings), key=lambda c: c.overall.delta.value, default=None)
+    best = max(_measured(findings), key=lambda c: c.overall["delta"].value, default=None)
     if best is None:
         return "Nothing was measured."
-    delta = best.overall.delta
+    delta = best.overall["delta"]
     return (
         "What the best choice at one step would add to the utility, for each task and axis, with 95 % intervals. The "
         f"largest is {best.axis} on {best.task}: {delta.value:.3f}, from {delta.low:.3f} to {delta.high:.3f}."
@@ -36,7 +36,7 @@ def opportunity_words(findings: OpportunityFindings) -> str:
 
 
 def _measured(findings: OpportunityFindings) -> list[OpportunityCell]:
-    return [cell for cell in findings.cells if isfinite(cell.overall.delta.value)]
+    return [cell for cell in findings.cells if isfinite(cell.overall["delta"].value)]
 
 
 def _group(findings: OpportunityFindings, cell: OpportunityCell) -> str:
@@ -65,7 +65,7 @@ def _draw(ax: Axes, findings: OpportunityFindings, cells: Sequence[OpportunityCe
 
 
 def _row(ax: Axes, cell: OpportunityCell, y: float) -> None:
-    delta, colour = cell.overall.delta, AXIS_COLOURS.get(cell.axis, INK)
+    delta, colour = cell.overall["delta"], AXIS_COLOURS.get(cell.axis, INK)
     if isfinite(delta.low):
         dashes = (0, (3, 2)) if cell.overall.unreliable else "solid"
         ax.plot([delta.low, delta.high], [y, y], color=colour, lw=1.8, ls=dashes, zorder=2)

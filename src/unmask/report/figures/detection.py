@@ -13,8 +13,8 @@ from unmask.report.tables.detection import held_out_bins
 from unmask.report.tables.shared import FEW
 from unmask.report.verdicts import lift_verdict
 from unmask.report.words.phrases import model_name
-from unmask.stats import Curve, Threshold
-from unmask.stats.crossfit import Array
+from unmask.stats import COVERAGES, Threshold
+from unmask.stats.measures import CURVE
 
 CAPTION = (
     "Calibration: mean opportunity of the states in each bin of the signal, filled on validation prompts, which is "
@@ -40,13 +40,13 @@ def setting_gallery(opportunity: OpportunityFindings, detection: DetectionFindin
 
 
 def _about(cell: DetectionCell) -> tuple[str, ...]:
-    utility = cell.raw.utility
-    few = (f"not to be relied on: {utility.unreliable}",) if utility.unreliable else ()
+    measures = cell.raw.measures
+    few = (f"not to be relied on: {measures.unreliable}",) if measures.unreliable else ()
     return (
         f"{cell.task}, {cell.diagnostic}",
-        f"n: {counted(cell.prompts, 'prompt')}, {counted(utility.states, 'state')}",
-        f"AUROC {number(utility.detection.auroc)}",
-        f"selective: {lift_verdict(utility)}, {number(utility.lift['selective'])}",
+        f"n: {counted(cell.prompts, 'prompt')}, {counted(measures.states, 'state')}",
+        f"AUROC {number(measures['auroc'])}",
+        f"selective: {lift_verdict(cell.raw)}, {number(measures['lift', 'selective'])}",
         *few,
     )
 
@@ -91,28 +91,26 @@ def _tau(threshold: Threshold) -> str:
 
 def _lifts(cell: DetectionCell) -> Lines:
     """Lift of acting on the best-ranked share of states: the detector, random states and an oracle gate, with bands."""
-    detection = cell.raw.utility.detection
-    curve: Curve = detection.curve
+    measures = cell.raw.measures
     about, own = _about(cell), colour_of(cell.axis)
-    dash = "dash" if cell.raw.utility.unreliable else "solid"
-    at = sorted(detection.at)
+    dash = "dash" if measures.unreliable else "solid"
 
-    def banded(name: str, part: str) -> tuple[list[float], list[float], list[float]]:
-        ends = [getattr(detection.at[c], part) for c in at]
-        return [0.0, *at], [0.0, *(e.low for e in ends)], [0.0, *(e.high for e in ends)]
+    def banded(name: str) -> tuple[list[float], list[float], list[float]]:
+        ends = [measures[name, c] for c in COVERAGES]
+        return [0.0, *COVERAGES], [0.0, *(e.low for e in ends)], [0.0, *(e.high for e in ends)]
 
-    def points(y_C: Array) -> list[float]:
-        return [0.0, *map(float, y_C)]
-
-    cover = points(curve.coverage_C)
+    always = measures["lift", "always"].value
+    ranked = [measures["ranked_lift", c] for c in CURVE]
+    oracle = [0.0, *(measures["oracle_lift", c].value for c in CURVE)]
+    values, low, high = ([0.0, *(getattr(e, end) for e in ranked)] for end in ("value", "low", "high"))
+    cover = [0.0, *CURVE]
     lines = [
-        *_band("random states", *banded("random", "random_lift"), SOFT, about),
-        ChartLine("random states", cover, points(curve.random_C), SOFT, dash="dot", width=1.2, about=about),
-        *_band("oracle gate", *banded("oracle", "oracle_lift"), INK, about),
-        ChartLine("oracle gate", cover, points(curve.oracle_C), INK, width=1.2, about=about),
-        ChartLine("detector", cover, points(curve.lift_C), own, points(curve.low_C), points(curve.high_C), 3.0, dash,
-             about=about),
-    ]  # fmt: skip
+        *_band("random states", *banded("random_lift"), SOFT, about),
+        ChartLine("random states", cover, [c * always for c in cover], SOFT, dash="dot", width=1.2, about=about),
+        *_band("oracle gate", *banded("oracle_lift"), INK, about),
+        ChartLine("oracle gate", cover, oracle, INK, width=1.2, about=about),
+        ChartLine("detector", cover, values, own, low, high, 3.0, dash, about=about),
+    ]
     return Lines("Lift by coverage", "share of states, best-ranked first", "lift", lines, x_share=True)
 
 
@@ -126,12 +124,13 @@ def _band(
 
 def _along(cell: DetectionCell) -> Lines:
     """Mean utility at each of a prompt's states, in the order of the run."""
-    states = cell.raw.states
-    places = np.unique(states.place_S)
+    frame = cell.raw.frame
+    place_S = frame["place"].to_numpy()
+    places = np.unique(place_S)
     lines = []
     for arm, colour in _ARMS.items():
-        utility_S = states.fixed_S if arm == "fixed" else states.fixed_S + states.gain[arm]
-        means = [float(utility_S[states.place_S == k].mean()) for k in places]
+        utility_S = frame["fixed"].to_numpy() + (0.0 if arm == "fixed" else frame[arm].to_numpy())
+        means = [float(utility_S[place_S == k].mean()) for k in places]
         lines.append(
             ChartLine(
                 arm,

@@ -10,7 +10,7 @@ from unmask.report.formats import counted, share
 from unmask.report.tables.shared import MEAN
 from unmask.report.verdicts import GAIN, averaged, chosen_cells, chosen_means
 from unmask.report.words.phrases import model_name
-from unmask.stats.opportunity import FEWEST
+from unmask.stats import FEWEST
 
 CAPTION = (
     "Selective less fixed, whole answers on the same evaluation prompts, on the axis that validation chose for each "

@@ -21,7 +21,8 @@ from unmask.report.formats import counted, share
 from unmask.report.tables.opportunity import partial_mean
 from unmask.report.tables.shared import FEW, MEAN, STAGE_NAMES
 from unmask.report.words.phrases import model_name
-from unmask.stats import COVERAGES, Opportunity
+from unmask.stats import COVERAGES
+from unmask.stats.measures import Opportunity
 
 GAP_CAPTION = (
     f"Dots are estimates on evaluation prompts, lines 95 % intervals over prompts. Hollow: {FEW}, not to be relied on."
@@ -86,7 +87,7 @@ def _dot(findings: OpportunityFindings, row: _Measured) -> Dot:
     fixed = (f"fixed action: {row.fixed_name}",) if isinstance(row, OpportunityCell) else ()
     about = (f"{where}, {row.axis}", *counted_in(row.overall, partial), *fixed)
     shape, colour = shape_of(row.axis), colour_of(row.axis)
-    return Dot(row.axis, row.overall.delta, shape, colour, bool(row.overall.unreliable), about)
+    return Dot(row.axis, row.overall["delta"], shape, colour, bool(row.overall.unreliable), about)
 
 
 def heat_gallery(findings: OpportunityFindings) -> Gallery:
@@ -114,7 +115,7 @@ def _heat(findings: OpportunityFindings, model: str) -> HeatMap:
         title="",
         rows=tasks,
         columns=axes,
-        values=[[None if cell is None else cell.overall.delta for cell in row] for row in known],
+        values=[[None if cell is None else cell.overall["delta"] for cell in row] for row in known],
         about=[[() if cell is None else _dot(findings, cell).about for cell in row] for row in known],
     )
 
@@ -142,8 +143,8 @@ def stage_gallery(findings: OpportunityFindings) -> Gallery:
 def _stages(rows: Sequence[_Measured]) -> Lines:
     lines = []
     for at, row in enumerate(rows):
-        parts = row.summary.stages
-        ends = [parts[k].delta for k in parts]
+        parts = row.stages
+        ends = [parts[k]["delta"] for k in parts]
         # Beside each other, so that intervals do not hide one another.
         shift = 0.08 * (at - (len(rows) - 1) / 2)
         lines.append(
@@ -197,12 +198,12 @@ def _panels(findings: OpportunityFindings, model: str, axis: str) -> Iterator[Li
 
 def _known(opportunity: Opportunity) -> bool:
     """C* exists: there is opportunity to share out."""
-    return not any(isnan(held.value) for held in opportunity.concentration.values())
+    return not any(isnan(opportunity["concentration", c].value) for c in COVERAGES)
 
 
 def _curve(opportunity: Opportunity, name: str, axis: str, width: float) -> ChartLine:
-    held = share(opportunity.concentration[0.1])
+    held = share(opportunity["concentration", 0.1])
     about = (f"{name}, {axis}", f"top 10 % of states hold {held}", *counted_in(opportunity))
-    ys = (0.0, *(opportunity.concentration[c].value for c in COVERAGES))
+    ys = (0.0, *(opportunity["concentration", c].value for c in COVERAGES))
     dash = "dash" if opportunity.unreliable else "solid"
     return ChartLine(name, (0.0, *COVERAGES), ys, colour_of(axis), width=width, dash=dash, about=about)

@@ -23,10 +23,10 @@ def strongest(findings: OpportunityFindings) -> Mapping[tuple[str, str], Opportu
     best: dict[tuple[str, str], OpportunityCell] = {}
     for cell in findings.cells:
         usable = cell.axis in AXES and not is_extension(references[cell.model], cell.axis)
-        if not usable or isnan(cell.overall.delta.value):
+        if not usable or isnan(cell.overall["delta"].value):
             continue
         known = best.get((cell.model, cell.task))
-        if known is None or cell.overall.delta.value > known.overall.delta.value:
+        if known is None or cell.overall["delta"].value > known.overall["delta"].value:
             best[cell.model, cell.task] = cell
     return best
 
@@ -49,4 +49,4 @@ def strongest_figures(findings: OpportunityFindings) -> Iterator[ReportFigure]:
 def _dot(cell: OpportunityCell, colour: str) -> Dot:
     overall = cell.overall
     about = (f"{cell.model}, {cell.task}: {cell.axis}", *counted_in(overall, cell.partial))
-    return Dot(cell.model, overall.delta, shape_of(cell.axis), colour, bool(overall.unreliable), about)
+    return Dot(cell.model, overall["delta"], shape_of(cell.axis), colour, bool(overall.unreliable), about)

@@ -14,7 +14,14 @@ from unmask.report.sheet import AnySheet, Sheet, Value, attribute
 from unmask.report.tables.shared import named
 
 _ARMS = ("reference", "fixed", "stage", "always", "selective")
-_AT_COVERAGE = ("captured", "concentration", "lift", "random_captured", "oracle_lift")
+_AT_COVERAGE = {
+    "captured": "captured",
+    "concentration": "concentration",
+    "lift": "ranked_lift",
+    "random_captured": "random_captured",
+    "oracle_lift": "oracle_lift",
+}
+"""Quantities of the paper with a coverage, and our measures."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +96,14 @@ def _ours(findings: Findings, model: str, theirs: PaperNumber) -> Iterator[tuple
 
 
 def _opportunity(cell: OpportunityCell, quantity: str) -> Value:
-    values = {"positive_rate": cell.overall.positive_rate, "bidirectional": cell.overall.bidirectional}
-    return values.get(quantity)
+    return cell.overall[quantity] if quantity in ("positive_rate", "bidirectional") else None
 
 
 def _detected(cell: DetectionCell, quantity: str) -> Value:
-    ranking = cell.raw.utility.detection
     name, _, coverage = quantity.rpartition("_")
     if name in _AT_COVERAGE:
-        return getattr(ranking.at[int(coverage) / 100], name)
-    return {"auroc": ranking.auroc, "spearman": ranking.spearman}.get(quantity)
+        return cell.raw.measures[_AT_COVERAGE[name], int(coverage) / 100]
+    return cell.raw.measures[quantity] if quantity in ("auroc", "spearman") else None
 
 
 def _whole(run: EndToEndCell | EndToEndMean, quantity: str) -> Value:

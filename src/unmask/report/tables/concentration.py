@@ -1,29 +1,31 @@
 """How concentrated opportunity is beside how much of it the detector finds: C* and C_det in one table."""
 
-from collections.abc import Callable
 from operator import attrgetter
 
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.report.formats import share
-from unmask.report.sheet import AnySheet, Column, Sheet, Value
+from unmask.report.sheet import AnySheet, Column, Sheet
 from unmask.report.tables.selection import OutcomeRow
-from unmask.report.tables.shared import named, notes, positive_rate
+from unmask.report.tables.shared import measure, named, notes, positive_rate
 
 SHOWN = (0.05, 0.1, 0.2)
 """The paper's columns; all coverages are in e3-coverage."""
 
 
 def concentration_detection_sheet(findings: DetectionFindings, suffix: str = "") -> AnySheet:
-    ranking = "outcome.utility.detection"
+    path = "outcome.measures"
     columns: tuple[Column[OutcomeRow], ...] = (
         *named("model", "task", "axis", "diagnostic", path="cell."),
-        positive_rate(ranking),
+        positive_rate(path),
         *(
-            Column(f"concentration_{100 * c:.0f}", f"C*({c:.0%})", _at(c, "concentration"), share, wide=True)
+            measure(f"concentration_{100 * c:.0f}", f"C*({c:.0%})", share, path=path, name="concentration", at=c)
             for c in SHOWN
         ),
-        *(Column(f"captured_{100 * c:.0f}", f"C_det({c:.0%})", _at(c, "captured"), share, wide=True) for c in SHOWN),
-        *notes(attrgetter(ranking), attrgetter("partial")),
+        *(
+            measure(f"captured_{100 * c:.0f}", f"C_det({c:.0%})", share, path=path, name="captured", at=c)
+            for c in SHOWN
+        ),
+        *notes(attrgetter(path), attrgetter("partial")),
     )
     return Sheet(
         f"e3-concentration{suffix}",
@@ -35,8 +37,3 @@ def concentration_detection_sheet(findings: DetectionFindings, suffix: str = "")
         [OutcomeRow(cell, "raw", cell.raw) for cell in findings.cells],
         empty="None.",
     )
-
-
-def _at(coverage: float, key: str) -> Callable[[OutcomeRow], Value]:
-    read = attrgetter(key)
-    return lambda row: read(row.outcome.utility.detection.at[coverage])

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
@@ -22,9 +21,10 @@ from unmask.report.tables.selection import (
     selection_sheet,
     threshold,
 )
-from unmask.report.tables.shared import counts, diagnosed, mark, notes, positive_rate
+from unmask.report.tables.shared import counts, diagnosed, mark, measure, notes, positive_rate
 from unmask.report.verdicts import lift_verdict
-from unmask.stats import ARMS, COVERAGES
+from unmask.stats import COVERAGES
+from unmask.stats.measures import ARMS
 
 ARM_NAMES = {
     "fixed": "fixed",
@@ -63,19 +63,13 @@ def missing_sheet(findings: DetectionFindings) -> AnySheet:
     )
 
 
-def _entry(path: str, key: str) -> Callable[[Any], Value]:
-    """One entry of a mapping; `path` leads to that."""
-    mapping = attrgetter(path)
-    return lambda item: mapping(item)[key]
-
-
 def lift_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[OutcomeRow], ...] = (
         *outcome_columns(findings),
-        Column("verdict", "selective policy", lambda row: lift_verdict(row.outcome.utility), left=True),
-        *notes(attrgetter("outcome.utility"), attrgetter("partial")),
-        attribute("coverage", "deviates at", share, path="outcome.utility.coverage", wide=True),
-        *(Column(arm, ARM_NAMES[arm], _entry("outcome.utility.lift", arm), number, wide=True) for arm in ARMS[1:]),
+        Column("verdict", "selective policy", lambda row: lift_verdict(row.outcome), left=True),
+        *notes(attrgetter("outcome.measures"), attrgetter("partial")),
+        measure("coverage", "deviates at", share, path="outcome.measures"),
+        *(measure(arm, ARM_NAMES[arm], number, path="outcome.measures", name="lift", at=arm) for arm in ARMS[1:]),
         attribute("tau", None, path="outcome.calibration.tau.value"),
         Column(
             None,
@@ -109,9 +103,9 @@ def lift_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
 def utility_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[OutcomeRow], ...] = (
         *outcome_columns(findings),
-        *(Column(arm, ARM_NAMES[arm], _entry("outcome.utility.utility", arm), number, wide=True) for arm in ARMS),
-        *notes(attrgetter("outcome.utility"), attrgetter("partial")),
-        *counts("states", "excluded", path="outcome.utility."),
+        *(measure(arm, ARM_NAMES[arm], number, path="outcome.measures", name="utility", at=arm) for arm in ARMS),
+        *notes(attrgetter("outcome.measures"), attrgetter("partial")),
+        *counts("states", "excluded", path="outcome.measures."),
     )
     return Sheet(
         f"e3-utility{suffix}",
@@ -132,20 +126,25 @@ _AT_TEN = (
     ("oracle_lift", "with an oracle gate", number),
     ("random_lift", "with random states", number),
 )
+_RANKED = {"lift": "ranked_lift"}
+"""Measures at a coverage that are not called as their columns are."""
 
 
 def detection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
-    ranking = "outcome.utility.detection"
+    path = "outcome.measures"
     columns: tuple[Column[OutcomeRow], ...] = (
         *outcome_columns(findings),
-        attribute("auroc", "AUROC", number, path=f"{ranking}.auroc", wide=True),
-        attribute("auroc_among", "where there is a signal", number, path="outcome.auroc_among", wide=True),
-        attribute("auroc_within", "at the same step", number, path="outcome.auroc_within", wide=True),
-        attribute("spearman", "Spearman", number, path=f"{ranking}.spearman", wide=True),
-        positive_rate(ranking),
-        *(Column(f"{key}_10", head, _at_ten(key), show, wide=True) for key, head, show in _AT_TEN),
-        *notes(attrgetter(ranking), attrgetter("partial")),
-        attribute("reason", "why something is missing", text_or_none, path=f"{ranking}.reason", left=True),
+        measure("auroc", "AUROC", number, path=path),
+        measure("auroc_among", "where there is a signal", number, path=path),
+        measure("auroc_within", "at the same step", number, path=path),
+        measure("spearman", "Spearman", number, path=path),
+        positive_rate(path),
+        *(
+            measure(f"{key}_10", head, show, path=path, name=_RANKED.get(key, key), at=0.1)
+            for key, head, show in _AT_TEN
+        ),
+        *notes(attrgetter(path), attrgetter("partial")),
+        attribute("reason", "why something is missing", text_or_none, path="outcome.reason", left=True),
     )
     return Sheet(
         f"e3-detection{suffix}",
@@ -162,11 +161,6 @@ def detection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     )
 
 
-def _at_ten(key: str) -> Callable[[OutcomeRow], Value]:
-    read = attrgetter(key)
-    return lambda row: read(row.outcome.utility.detection.at[0.1])
-
-
 _RANKINGS = {
     "auroc": ("AUROC", number),
     "spearman": ("Spearman", number),
@@ -178,16 +172,17 @@ _RANKINGS = {
 
 
 def means_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    path = "estimates"
     columns: tuple[Column[DetectionMean], ...] = (
         *diagnosed(findings.means, "model"),
         PROPOSAL,
         Column("tasks", "tasks", lambda mean: len(mean.tasks), count),
-        Column("fixed", "fixed", _entry("utility", "fixed"), number, wide=True),
-        *(Column(arm, None, _entry("utility", arm), wide=True) for arm in ARMS[1:]),
-        *(Column(f"{arm}_lift", f"{ARM_NAMES[arm]} lift", _entry("lift", arm), number, wide=True) for arm in ARMS[1:]),
-        attribute("less_regret", "regret saved", number, wide=True),
-        attribute("recovered", "recovered gap", share, wide=True),
-        attribute("coverage", "deviates at", share, wide=True),
+        measure("fixed", "fixed", number, path=path, name="utility", at="fixed"),
+        *(measure(arm, None, str, path=path, name="utility", at=arm) for arm in ARMS[1:]),
+        *(measure(f"{arm}_lift", f"{ARM_NAMES[arm]} lift", number, path=path, name="lift", at=arm) for arm in ARMS[1:]),
+        measure("less_regret", "regret saved", number, path=path),
+        measure("recovered", "recovered gap", share, path=path),
+        measure("coverage", "deviates at", share, path=path),
         *(column for name in RANKINGS for column in _mean_of_ranking(name)),
         *notes(lambda mean: mean, attrgetter("partial")),
     )
@@ -218,9 +213,9 @@ class CoverageRow(OutcomeRow):
 
     coverage: float
 
-    @property
-    def at(self) -> object:
-        return self.outcome.utility.detection.at[self.coverage]
+
+def _at_coverage(key: str) -> Callable[[CoverageRow], Value]:
+    return lambda row: row.outcome.measures[_RANKED.get(key, key), row.coverage]
 
 
 _AT = (
@@ -241,8 +236,8 @@ def coverage_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[CoverageRow], ...] = (
         *outcome_columns(findings),
         attribute("coverage", "coverage", percent),
-        *(attribute(key, head, show, path=f"at.{key}", wide=True) for key, head, show in _AT),
-        *notes(attrgetter("outcome.utility.detection"), attrgetter("partial")),
+        *(Column(key, head, _at_coverage(key), show, wide=True) for key, head, show in _AT),
+        *notes(attrgetter("outcome.measures"), attrgetter("partial")),
     )
     return Sheet(
         f"e3-coverage{suffix}",
@@ -261,8 +256,8 @@ def coverage_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
 
 def held_out_bins(outcome: SettingOutcome) -> list[tuple[int, float]]:
     """Held-out states in each of the detector's bins, and their mean opportunity; NaN without any."""
-    states = outcome.states
-    inside = [states.g_S[states.bin_S == b] for b in range(len(outcome.calibration.detector.g_B))]
+    bin_S, g_S = outcome.frame["bin"].to_numpy(), outcome.frame["oracle"].to_numpy()
+    inside = [g_S[bin_S == b] for b in range(len(outcome.calibration.detector.g_B))]
     return [(len(g), float(np.mean(g)) if len(g) else float("nan")) for g in inside]
 
 
@@ -320,13 +315,12 @@ def bins_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
 def screen_sheet(findings: DetectionFindings) -> AnySheet:
     """What fits on a terminal, of the diagnostics' own actions."""
     several = len({cell.model for cell in findings.cells}) > 1
-    utility = "raw.utility"
     columns: tuple[Column[DetectionCell], ...] = (
         *diagnosed(findings.cells, *["model"] * several, "task"),
-        attribute("auroc", "AUROC", number, path=f"{utility}.detection.auroc"),
-        Column("selective", "selective lift", _entry(f"{utility}.lift", "selective"), number),
-        Column(None, "", lambda cell: mark(cell.raw.utility, cell.partial)),
-        attribute("coverage", "deviates at", share_point, path=f"{utility}.coverage"),
-        Column("verdict", "", lambda cell: lift_verdict(cell.raw.utility)),
+        Column("auroc", "AUROC", lambda cell: cell.raw.measures["auroc"], number),
+        Column("selective", "selective lift", lambda cell: cell.raw.measures["lift", "selective"], number),
+        Column(None, "", lambda cell: mark(cell.raw.measures, cell.partial)),
+        Column("coverage", "deviates at", lambda cell: cell.raw.measures["coverage"], share_point),
+        Column("verdict", "", lambda cell: lift_verdict(cell.raw)),
     )
     return Sheet("screen-detection", "", "", columns, findings.cells)

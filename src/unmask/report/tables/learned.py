@@ -3,22 +3,24 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
-from unmask.lab.analysis.learned import LearnedCell, LearnedFindings, LearnedMean
+from unmask.lab.analysis.learned import ComparedKey, LearnedCell, LearnedFindings, LearnedMean
 from unmask.report.formats import count, number, percent, point, share, share_point
 from unmask.report.sheet import AnySheet, Column, Format, Sheet, Value, attribute
 from unmask.report.tables.shared import MEAN, diagnosed, missing_sheet, notes
 from unmask.report.verdicts import rival_verdict
-from unmask.stats import AtCoverage, Estimate
-from unmask.stats.learned import weights
-from unmask.stats.rivals import Key, at
+from unmask.stats import COVERAGES, Estimate
+from unmask.stats.measures import DETECTORS
 
-_MEASURES: tuple[tuple[str, str, Format, Format], ...] = (
-    ("auroc", "AUROC", point, number),
-    ("auroc_within", "at the same step", point, number),
-    (at("captured", 0.1), "C_det(10 %)", share_point, share),
-    (at("lift", 0.1), "lift at 10 %", point, number),
-    ("selective", "selective lift", point, number),
+LIFT = ("ranked_lift", 0.1)
+"""The measure that says whether a learned detector helps."""
+_MEASURES: tuple[tuple[str, tuple[str, Any], str, Format, Format], ...] = (
+    ("auroc", ("auroc", ""), "AUROC", point, number),
+    ("auroc_within", ("auroc_within", ""), "at the same step", point, number),
+    ("captured_10", ("captured", 0.1), "C_det(10 %)", share_point, share),
+    ("lift_10", LIFT, "lift at 10 %", point, number),
+    ("selective", ("selective", ""), "selective lift", point, number),
 )
 """Shown to people; files have the others, too."""
 _MORE = ("auroc_among", "spearman", "coverage")
@@ -43,7 +45,7 @@ class RivalRow:
     task: str
     axis: str
     diagnostic: str
-    numbers: Mapping[Key, Estimate]
+    numbers: Mapping[ComparedKey, Estimate]
     unreliable: str
     partial: str
     settings: int
@@ -67,21 +69,21 @@ def learned_sheet(findings: LearnedFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[RivalRow], ...] = (
         *diagnosed(rows, "model", "task"),
         *(column for measure in _MEASURES for column in _rivals(*measure)),
-        *(column for key in _MORE for column in _rivals(key)),
+        *(column for key in _MORE for column in _rivals(key, (key, ""))),
         Column(
             "verdict",
             "lift at 10 %: learned is",
-            lambda row: rival_verdict(row.numbers["difference", at("lift", 0.1)], row.unreliable),
+            lambda row: rival_verdict(row.numbers["difference", *LIFT], row.unreliable),
             left=True,
         ),
         *(Column(f"{key}_10", head, _control(key), show, wide=True) for key, head, show in _CONTROLS),
         *notes(lambda row: row, attrgetter("partial")),
-        Column("penalty", None, _of_cell(lambda cell: cell.gate.detector.penalty)),
-        Column("validation_states", None, _of_cell(lambda cell: cell.gate.detector.states)),
-        Column("validation_prompts", None, _of_cell(lambda cell: cell.gate.detector.prompts)),
-        Column("tau", None, _of_cell(lambda cell: cell.gate.tau.value)),
-        Column("tau_reason", None, _of_cell(lambda cell: cell.gate.tau.reason)),
-        Column("tau_out_of_fold", None, _of_cell(lambda cell: cell.gate.tau.out_of_fold)),
+        Column("penalty", None, _of_cell(lambda cell: cell.detector.penalty)),
+        Column("validation_states", None, _of_cell(lambda cell: cell.detector.states)),
+        Column("validation_prompts", None, _of_cell(lambda cell: cell.detector.prompts)),
+        Column("tau", None, _of_cell(lambda cell: cell.detector.tau.value)),
+        Column("tau_reason", None, _of_cell(lambda cell: cell.detector.tau.reason)),
+        Column("tau_out_of_fold", None, _of_cell(lambda cell: cell.detector.tau.out_of_fold)),
         Column("bins_never", None, _of_cell(lambda cell: cell.bins_never)),
         attribute("settings", "settings", count),
     )
@@ -102,23 +104,23 @@ def learned_sheet(findings: LearnedFindings, suffix: str) -> AnySheet:
 
 
 def _rivals(
-    key: str, head: str | None = None, show: Format = str, difference: Format = str
+    key: str, name: tuple[str, Any], head: str | None = None, show: Format = str, difference: Format = str
 ) -> tuple[Column[RivalRow], ...]:
     """Bins, learned and the difference of one measure; without a head in files only."""
     heads = (None, None, None) if head is None else (f"{head}: bins", "learned", "Δ")
     shows = (show, show, difference)
     return tuple(
-        Column(f"{rival}_{key}", said, _number(rival, key), written, wide=True)
-        for rival, said, written in zip(("bins", "learned", "difference"), heads, shows, strict=True)
+        Column(f"{rival}_{key}", said, _number(rival, name), written, wide=True)
+        for rival, said, written in zip((*DETECTORS, "difference"), heads, shows, strict=True)
     )
 
 
-def _number(rival: str, key: str) -> Callable[[RivalRow], Value]:
-    return lambda row: row.numbers[rival, key]
+def _number(rival: str, name: tuple[str, Any]) -> Callable[[RivalRow], Value]:
+    return lambda row: row.numbers[rival, *name]
 
 
 def _control(key: str) -> Callable[[RivalRow], Value]:
-    return lambda row: None if row.cell is None else getattr(row.cell.controls[0.1], key)
+    return lambda row: None if row.cell is None else row.cell.controls[key, 0.1]
 
 
 def _of_cell(get: Callable[[LearnedCell], Value]) -> Callable[[RivalRow], Value]:
@@ -131,14 +133,13 @@ class RivalCoverageRow(RivalRow):
     """A setting where only the best-ranked share of states may deviate."""
 
     coverage: float
-    control: AtCoverage
 
 
 def _coverage_rows(findings: LearnedFindings) -> Iterator[RivalCoverageRow]:
     for cell in findings.cells:
         row = _row(cell, cell.task, 1, cell)
-        for c, control in cell.controls.items():
-            yield RivalCoverageRow(**vars(row), coverage=c, control=control)
+        for c in COVERAGES:
+            yield RivalCoverageRow(**vars(row), coverage=c)
 
 
 def learned_coverage_sheet(findings: LearnedFindings, suffix: str) -> AnySheet:
@@ -147,11 +148,11 @@ def learned_coverage_sheet(findings: LearnedFindings, suffix: str) -> AnySheet:
         *diagnosed(rows, "model", "task"),
         attribute("coverage", "coverage", percent),
         *_at_coverage("captured", "C_det", share_point, share),
-        attribute("concentration", "C*", share_point, path="control.concentration", wide=True),
-        attribute("random_captured", "random", share_point, path="control.random_captured", wide=True),
-        *_at_coverage("lift", "lift", point, number),
-        attribute("random_lift", "random lift", point, path="control.random_lift", wide=True),
-        attribute("oracle_lift", "oracle-gate lift", point, path="control.oracle_lift", wide=True),
+        _control_at("concentration", "C*", share_point),
+        _control_at("random_captured", "random", share_point),
+        *_at_coverage("lift", "lift", point, number, name="ranked_lift"),
+        _control_at("random_lift", "random lift", point),
+        _control_at("oracle_lift", "oracle-gate lift", point),
         *notes(lambda row: row, attrgetter("partial")),
     )
     return Sheet(
@@ -166,15 +167,26 @@ def learned_coverage_sheet(findings: LearnedFindings, suffix: str) -> AnySheet:
     )
 
 
-def _at_coverage(name: str, head: str, show: Format, difference: Format) -> tuple[Column[RivalCoverageRow], ...]:
+def _control_at(key: str, head: str, show: Format) -> Column[RivalCoverageRow]:
+    def get(row: RivalCoverageRow) -> Value:
+        assert row.cell is not None
+        return row.cell.controls[key, row.coverage]
+
+    return Column(key, head, get, show, wide=True)
+
+
+def _at_coverage(
+    key: str, head: str, show: Format, difference: Format, name: str = ""
+) -> tuple[Column[RivalCoverageRow], ...]:
     shown = (("bins", f"{head}: bins", show), ("learned", "learned", show), ("difference", "Δ", difference))
     return tuple(
-        Column(f"{rival}_{name}", said, _number_at(rival, name), written, wide=True) for rival, said, written in shown
+        Column(f"{rival}_{key}", said, _number_at(rival, name or key), written, wide=True)
+        for rival, said, written in shown
     )
 
 
 def _number_at(rival: str, name: str) -> Callable[[RivalCoverageRow], Value]:
-    return lambda row: row.numbers[rival, at(name, row.coverage)]
+    return lambda row: row.numbers[rival, name, row.coverage]
 
 
 @dataclass(frozen=True)
@@ -194,7 +206,7 @@ def weights_sheet(findings: LearnedFindings, suffix: str) -> AnySheet:
     rows = [
         WeightRow(cell.model, cell.task, cell.axis, cell.diagnostic, rank, name, weight)
         for cell in findings.cells
-        for rank, (name, weight) in enumerate(weights(cell.gate.detector), 1)
+        for rank, (name, weight) in enumerate(cell.detector.sorted_weights(), 1)
     ]
     columns: tuple[Column[WeightRow], ...] = (
         *diagnosed(rows, "model", "task"),

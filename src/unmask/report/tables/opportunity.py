@@ -7,16 +7,16 @@ from operator import attrgetter
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings, OpportunityMean
 from unmask.report.formats import count, number, point, share, share_point, text_or_none
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
-from unmask.report.tables.shared import CELL, STAGE_NAMES, counts, mark, named, notes, positive_rate
-from unmask.stats import COVERAGES, Estimate, Opportunity
-from unmask.stats.estimates import STAGES
+from unmask.report.tables.shared import CELL, STAGE_NAMES, counts, mark, measure, named, notes, positive_rate
+from unmask.stats import COVERAGES, STAGES
+from unmask.stats.measures import Opportunity
 
 _NOTES = notes(attrgetter("overall"), attrgetter("partial"))
-_DELTA = attribute("delta", "Δ_adapt", number, path="overall.delta", wide=True)
+_DELTA = measure("delta", "Δ_adapt", number, path="overall")
 _RATE = positive_rate("overall")
-_FREQUENCY = attribute("frequency", "frequency", share, path="overall.frequency", wide=True)
-_MARGIN = attribute("margin", "× margin", number, path="overall.margin", wide=True)
-_BIDIRECTIONAL = attribute("bidirectional", "bidirectional mass", number, path="overall.bidirectional", wide=True)
+_FREQUENCY = measure("frequency", "frequency", share, path="overall")
+_MARGIN = measure("margin", "× margin", number, path="overall")
+_BIDIRECTIONAL = measure("bidirectional", "bidirectional mass", number, path="overall")
 
 
 def sheets(findings: OpportunityFindings) -> tuple[AnySheet, ...]:
@@ -64,8 +64,7 @@ def opportunity_sheet(findings: OpportunityFindings) -> AnySheet:
 
 def _delta_at(stage: int) -> Callable[[OpportunityCell], Value]:
     def get(cell: OpportunityCell) -> Value:
-        stages = cell.summary.stages
-        return stages[stage].delta if stage in stages else None
+        return cell.stages[stage]["delta"] if stage in cell.stages else None
 
     return get
 
@@ -118,14 +117,14 @@ def stages_sheet(findings: OpportunityFindings) -> AnySheet:
         _DELTA,
         *notes(attrgetter("overall"), attrgetter("cell.partial")),
         _RATE,
-        attribute("margin", "margin", number, path="overall.margin", wide=True),
+        measure("margin", "margin", number, path="overall"),
     )
     return Sheet(
         "stages",
         "By stage, with intervals",
         "Quarters of the masked share of the answer; the fixed action is that of the whole.",
         columns,
-        [StageRow(cell, k, part) for cell in findings.cells for k, part in cell.summary.stages.items()],
+        [StageRow(cell, k, part) for cell in findings.cells for k, part in cell.stages.items()],
         folded=True,
     )
 
@@ -137,7 +136,7 @@ def reversal_sheet(findings: OpportunityFindings) -> AnySheet:
         _BIDIRECTIONAL,
         Column("pair", "between", lambda cell: _pair(cell, cell.overall.pair), text_or_none, left=True),
         Column("pairwise", "largest pairwise value", _largest_pairwise, number, wide=True),
-        Column("pairwise_pair", "of", lambda cell: _pair(cell, _largest(cell)), text_or_none, left=True),
+        Column("pairwise_pair", "of", lambda cell: _pair(cell, cell.overall.largest_pair), text_or_none, left=True),
         *_NOTES,
     )
     return Sheet(
@@ -156,19 +155,9 @@ def _pair(cell: OpportunityCell, pair: tuple[int, int] | None) -> str | None:
     return None if names is None else " ⇄ ".join(names)
 
 
-def _largest(cell: OpportunityCell) -> tuple[int, int] | None:
-    return cell.overall.pairwise.largest
-
-
 def _largest_pairwise(cell: OpportunityCell) -> Value:
-    largest = _largest(cell)
-    return None if largest is None else _pairwise(cell, *largest)
-
-
-def _pairwise(cell: OpportunityCell, a: int, b: int) -> Estimate:
-    table = cell.overall.pairwise
-    ends = (float(table.value_AA[a, b]), float(table.low_AA[a, b]), float(table.high_AA[a, b]))
-    return Estimate(*ends, int(table.undefined_AA[a, b]))
+    largest = cell.overall.largest_pair
+    return None if largest is None else cell.overall["pairwise", largest]
 
 
 @dataclass(frozen=True)
@@ -180,12 +169,18 @@ class PairRow:
     b: int
 
 
+def _pairwise(row: PairRow) -> Value:
+    return row.cell.overall["pairwise", (row.a, row.b)]
+
+
 def pairs_sheet(findings: OpportunityFindings) -> AnySheet:
     columns: tuple[Column[PairRow], ...] = (
         *named("model", "task", "axis", path="cell."),
         Column("a", "a", lambda row: row.cell.candidates[row.a]),
         Column("b", "b", lambda row: row.cell.candidates[row.b]),
-        Column("pairwise", "pairwise value", lambda row: _pairwise(row.cell, row.a, row.b), number, wide=True),
+        Column(
+            "pairwise", "pairwise value", lambda row: row.cell.overall["pairwise", (row.a, row.b)], number, wide=True
+        ),
     )
     pairs = [PairRow(cell, a, b) for cell in findings.cells for b in range(len(cell.candidates)) for a in range(b)]
     return Sheet("pairs", "Every pair", "", columns, pairs, aside=True)
@@ -215,16 +210,16 @@ def concentration_sheet(findings: OpportunityFindings) -> AnySheet:
 
 def _held_by(coverage: float) -> Callable[[OpportunityCell | OpportunityMean], Value]:
     """The share of the opportunity that the best states hold."""
-    return lambda row: row.overall.concentration[coverage]
+    return lambda row: row.overall["concentration", coverage]
 
 
 def audit_sheet(findings: OpportunityFindings) -> AnySheet:
     columns: tuple[Column[OpportunityCell], ...] = (
         *CELL,
-        *counts("states", "same", "noisy", path="overall.audit."),
-        attribute("naive", "naive", number, path="overall.naive", wide=True),
-        attribute("delta", "cross-fitted", number, path="overall.delta", wide=True),
-        attribute("optimism", "optimism", number, path="overall.optimism", wide=True),
+        *counts("states", "same", "noisy", path="overall."),
+        measure("naive", "naive", number, path="overall"),
+        measure("delta", "cross-fitted", number, path="overall"),
+        measure("optimism", "optimism", number, path="overall"),
         Column("bracket_low", "bracket from", lambda cell: _bracket(cell)[0], number),
         Column("bracket_high", "to", lambda cell: _bracket(cell)[1], number),
         *_NOTES,
@@ -243,7 +238,7 @@ def audit_sheet(findings: OpportunityFindings) -> AnySheet:
 
 def _bracket(cell: OpportunityCell) -> tuple[float, float] | tuple[None, None]:
     """Only where rollouts differ is there anything to bracket."""
-    return cell.overall.bracket if cell.overall.audit.noisy else (None, None)
+    return cell.overall.bracket if cell.overall.noisy else (None, None)
 
 
 def screen_sheet(findings: OpportunityFindings) -> AnySheet:
@@ -253,7 +248,7 @@ def screen_sheet(findings: OpportunityFindings) -> AnySheet:
         attribute("fixed", "fixed action", path="fixed_name"),
         _DELTA,
         Column(None, "", lambda cell: mark(cell.overall, cell.partial)),
-        attribute("positive_rate", "positive", share_point, path="overall.positive_rate"),
+        Column("positive_rate", "positive", lambda cell: cell.overall["positive_rate"], share_point),
         Column("top_10", "top 10 % hold", _held_by(0.1), share_point),
     )
     return Sheet("screen-opportunity", "", "", columns, findings.cells)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, SettingOutcome
 from unmask.report.formats import count, number, share
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
-from unmask.report.tables.shared import counts, diagnosed, notes
+from unmask.report.tables.shared import counts, diagnosed, measure, notes
 from unmask.stats import Threshold
 
 
@@ -47,10 +47,8 @@ def threshold(value: Threshold) -> str:
 
 
 def selection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    lifts = (("oracle_gap", "oracle gap", "oracle"), ("lift", "lift", "diagnostic"), ("stage_lift", None, "stage"))
     estimates = (
-        ("oracle_gap", "oracle gap", number),
-        ("lift", "lift", number),
-        ("stage_lift", None, number),
         ("regret", "regret", number),
         ("stage_regret", "stage-only regret", number),
         ("less_regret", "regret saved", number),
@@ -59,12 +57,13 @@ def selection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     )
     columns: tuple[Column[OutcomeRow], ...] = (
         *outcome_columns(findings),
-        attribute("viable", "exploratory screen", _passed, path="outcome.choice.viability.passed"),
-        attribute("lower_regret", None, path="outcome.choice.viability.lower_regret"),
-        attribute("recovers", None, path="outcome.choice.viability.recovers"),
-        *notes(attrgetter("outcome.choice"), attrgetter("partial")),
-        *(attribute(key, head, show, path=f"outcome.choice.{key}", wide=True) for key, head, show in estimates),
-        *counts("states", "excluded", path="outcome.choice."),
+        attribute("viable", "exploratory screen", _passed, path="outcome.viable"),
+        attribute("lower_regret", None, path="outcome.lower_regret"),
+        attribute("recovers", None, path="outcome.recovers"),
+        *notes(attrgetter("outcome.measures"), attrgetter("partial")),
+        *(measure(key, head, number, path="outcome.measures", name="lift", at=arm) for key, head, arm in lifts),
+        *(measure(key, head, show, path="outcome.measures") for key, head, show in estimates),
+        *counts("states", "excluded", path="outcome.measures."),
     )
     return Sheet(
         f"e2-selection{suffix}",
@@ -95,16 +94,14 @@ def diagnostics_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[DetectionCell], ...] = (
         *diagnosed(findings.cells, "model", "task"),
         attribute("fixed", "fixed action", path="fixed_name", left=True),
-        attribute("theta", None, path="raw.choice.calibration.theta.value"),
-        *(attribute(key, head, share, path=f"raw.choice.{key}", wide=True) for key, head in shares.items()),
-        Column(
-            None, "acts where the signal is at least", lambda c: threshold(c.raw.choice.calibration.theta), left=True
-        ),
-        attribute("theta_reason", None, path="raw.choice.calibration.theta.reason"),
-        *notes(attrgetter("raw.choice"), attrgetter("partial")),
+        attribute("theta", None, path="raw.calibration.theta.value"),
+        *(measure(key, head, share, path="raw.measures") for key, head in shares.items()),
+        Column(None, "acts where the signal is at least", lambda c: threshold(c.raw.calibration.theta), left=True),
+        attribute("theta_reason", None, path="raw.calibration.theta.reason"),
+        *notes(attrgetter("raw.measures"), attrgetter("partial")),
         *counts("prompts"),
-        *counts("states", "excluded", path="raw.choice."),
-        attribute("validation_prompts", "validation prompts", count, path="raw.choice.calibration.prompts"),
+        *counts("states", "excluded", path="raw.measures."),
+        attribute("validation_prompts", "validation prompts", count, path="raw.calibration.prompts"),
     )
     return Sheet(
         f"e2-diagnostics{suffix}",

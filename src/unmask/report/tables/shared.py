@@ -1,13 +1,13 @@
 """What the tables of a study have in common: signs and their legend, and columns that many of them have."""
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 from unmask.lab.analysis.opportunity import Missing
 from unmask.report.formats import NONE, count, share
-from unmask.report.sheet import AnySheet, Column, Item, Sheet, attribute
-from unmask.stats.estimates import STAGES
-from unmask.stats.opportunity import FEWEST
+from unmask.report.sheet import AnySheet, Column, Format, Item, Sheet, attribute
+from unmask.stats import FEWEST, STAGES
 
 UNRELIABLE, PARTIAL = "†", "‡"
 LEGEND = {
@@ -72,8 +72,14 @@ def notes(measured: Callable[[Item], Measured], partial: Callable[[Item], str]) 
     )
 
 
+def measure(key: str, head: str | None, show: Format, *, path: str, name: str = "", at: object = "") -> Column[Any]:
+    """The column of an estimate; `path` leads to the measures, `name` where it is not called as the column is."""
+    read = attrgetter(path)
+    return Column(key, head, lambda item: read(item)[name or key, at], show, wide=True)
+
+
 def positive_rate(path: str) -> Column[Any]:
-    return attribute("positive_rate", "positive states", share, path=f"{path}.positive_rate", wide=True)
+    return measure("positive_rate", "positive states", share, path=path)
 
 
 def counts(*keys: str, path: str = "") -> tuple[Column[Any], ...]:

@@ -23,8 +23,8 @@ def notes(opportunity: OpportunityFindings, detection: DetectionFindings) -> Ite
     """What the answers leave out. The extension's own answers follow elsewhere."""
     cells = detection.of(extension=False).cells
     for model, of_model in by_model(cells).items():
-        less = [c for c in of_model if c.raw.choice.less_regret.positive and not _doubt(c)]
-        passed = [c for c in of_model if c.raw.choice.viability.passed]
+        less = [c for c in of_model if c.raw.measures["less_regret"].positive and not _doubt(c)]
+        passed = [c for c in of_model if c.raw.viable]
         yield (
             f"{model_name(opportunity, model)}: with its own threshold the diagnostic has reliably less regret than "
             f"the stage-only schedule on {len(less)} of {_pairs(of_model)}; {len(passed)} "
@@ -43,7 +43,7 @@ def predictable(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]
     sentences = []
     if sure:
         best = max(sure, key=lambda c: _auroc(c).value)
-        more = [c for c in sure if c.raw.utility.detection.at[0.1].captured.low > 0.1]
+        more = [c for c in sure if c.raw.measures["captured", 0.1].low > 0.1]
         sentences += [
             f"In part: on {tally(opportunity, cells, sure)} the 95 % interval of AUROC {what}"
             f"{chance(len(cells), 'above 0.5', 'at most about')}.",
@@ -51,7 +51,7 @@ def predictable(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]
             f"{len(more)} of {len(sure)} the 10 % of states ranked first also hold more of the opportunity than 10 % "
             "at random.",
             f"Among states as far into their run, where knowing the stage does not help, the interval still lies above "
-            f"0.5 on {sum(c.raw.auroc_within.low > 0.5 for c in sure)} of {len(sure)}.",
+            f"0.5 on {sum(c.raw.measures['auroc_within'].low > 0.5 for c in sure)} of {len(sure)}.",
         ]
     elif ranked:
         best = max(ranked, key=lambda c: _auroc(c).value)
@@ -59,7 +59,7 @@ def predictable(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]
             f"Not shown{' reliably' * bool(hints)}: on {tally(opportunity, cells, [])} is there a reliable 95 % "
             f"interval of AUROC that {what}.",
             f"The highest estimate is {number(_auroc(best))} ({_where(opportunity, best)}), for states with a signal "
-            f"{number(best.raw.auroc_among)}.",
+            f"{number(best.raw.measures['auroc_among'])}.",
         ]
     else:
         return f"Not known: on {tally(opportunity, cells, [])} does AUROC exist, {_ONE_KIND}."
@@ -87,13 +87,13 @@ def _ranked(
     """Cells that have an AUROC; of those the ones above chance: to rely on, and on too few prompts."""
     ranked = [c for c in cells if not isnan(_auroc(c).value)]
     # A detector that knows only where there is no signal has predicted nothing.
-    above = [c for c in ranked if _auroc(c).low > 0.5 and c.raw.auroc_among.low > 0.5]
+    above = [c for c in ranked if _auroc(c).low > 0.5 and c.raw.measures["auroc_among"].low > 0.5]
     return ranked, [c for c in above if not _doubt(c)], [c for c in above if _doubt(c)]
 
 
 def pays_in_short(cells: Sequence[DetectionCell]) -> str:
     """One step at a time, in one sentence that needs no definition."""
-    said = [lift_verdict(c.raw.utility) for c in cells]
+    said = [lift_verdict(c.raw) for c in cells]
     if not cells:
         return "Not known: no diagnosed setting has numbers."
     if sure := said.count(DetectionVerdict.LIFT):
@@ -107,7 +107,7 @@ def pays(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]) -> st
     """One deviation, after which the reference goes on to the end."""
     if not cells:
         return "One step at a time: not known, no diagnosed setting has numbers."
-    by_verdict = {said: [c for c in cells if lift_verdict(c.raw.utility) == said] for said in DetectionVerdict}
+    by_verdict = {said: [c for c in cells if lift_verdict(c.raw) == said] for said in DetectionVerdict}
     sure, hints = by_verdict[DetectionVerdict.LIFT], by_verdict[DetectionVerdict.HINT]
     losses, never = by_verdict[DetectionVerdict.LOSS], by_verdict[DetectionVerdict.NEVER]
     what = "the 95 % interval of the selective policy's lift over the fixed action"
@@ -118,7 +118,7 @@ def pays(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]) -> st
         clauses = [
             f"One step at a time, yes on {tally(opportunity, cells, sure)}: there {what} lies above zero{by_chance}",
             f"the largest is {number(_lift(best))} ({_where(opportunity, best)}{flatters(len(cells))}), deviating at "
-            f"{share(best.raw.utility.coverage.value)} of states",
+            f"{share(best.raw.measures['coverage'].value)} of states",
         ]
     else:
         none = tally(opportunity, cells, [])
@@ -142,15 +142,15 @@ def _hint(cells: Sequence[DetectionCell], where: str) -> str:
 
 
 def _auroc(cell: DetectionCell) -> Estimate:
-    return cell.raw.utility.detection.auroc
+    return cell.raw.measures["auroc"]
 
 
 def _lift(cell: DetectionCell) -> Estimate:
-    return cell.raw.utility.lift["selective"]
+    return cell.raw.measures["lift", "selective"]
 
 
 def _doubt(cell: DetectionCell) -> bool:
-    return bool(cell.raw.utility.unreliable)
+    return bool(cell.raw.measures.unreliable)
 
 
 def _where(opportunity: OpportunityFindings, cell: DetectionCell) -> str:

@@ -16,7 +16,7 @@ from unmask.report.verdicts import (
     score_line,
 )
 from unmask.report.words.phrases import chance, listed, model_name
-from unmask.stats.opportunity import FEWEST
+from unmask.stats import FEWEST
 
 NOT_MEASURED = (
     "End to end, where one answer has many deviations, was not measured; `end_to_end = true` in the study file asks "

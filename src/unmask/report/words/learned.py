@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 from unmask.lab.analysis.learned import EVERY, LearnedCell, LearnedFindings, LearnedMean
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.report.formats import counted, number, share
+from unmask.report.tables.learned import LIFT
 from unmask.report.tables.shared import FEW
 from unmask.report.verdicts import RivalVerdict, rival_verdict
 from unmask.report.words.phrases import chance, model_name
 from unmask.stats import Estimate
-from unmask.stats.rivals import at
 
-_LIFT = at("lift", 0.1)
 NOTHING_LEARNED = "Whether a learned detector helps is not known: none could be fitted; the tables have the reasons."
 
 
@@ -27,7 +26,7 @@ def helps(opportunity: OpportunityFindings, learned: LearnedFindings) -> Iterato
 
 
 def _verdict(mean: LearnedMean) -> str:
-    said, ranks = rival_verdict(_difference(mean, _LIFT), mean.unreliable), _difference(mean, "auroc").low > 0
+    said, ranks = rival_verdict(_difference(mean, *LIFT), mean.unreliable), _difference(mean, "auroc").low > 0
     return {
         RivalVerdict.BETTER: "the learned detector helps.",
         RivalVerdict.HINT_BETTER: f"a hint that the learned detector helps, no more, on {FEW}.",
@@ -44,14 +43,14 @@ def _numbers(mean: LearnedMean) -> str:
     """What was found, whatever it says."""
     return (
         f"Learned less bins, the mean over {counted(len(mean.tasks), 'task')} and {counted(mean.settings, 'setting')}: "
-        f"lift at 10 % coverage {number(_difference(mean, _LIFT))}, C_det(10 %) "
-        f"{share(_difference(mean, at('captured', 0.1)))}, AUROC {number(_difference(mean, 'auroc'))}, at the same "
+        f"lift at 10 % coverage {number(_difference(mean, *LIFT))}, C_det(10 %) "
+        f"{share(_difference(mean, 'captured', 0.1))}, AUROC {number(_difference(mean, 'auroc'))}, at the same "
         f"step {number(_difference(mean, 'auroc_within'))}."
     )
 
 
 def _tally(cells: Sequence[LearnedCell]) -> str:
-    verdicts = [rival_verdict(cell.numbers["difference", _LIFT], cell.unreliable) for cell in cells]
+    verdicts = [rival_verdict(cell.numbers["difference", *LIFT], cell.unreliable) for cell in cells]
     better, worse = verdicts.count(RivalVerdict.BETTER), verdicts.count(RivalVerdict.WORSE)
     return (
         f"Setting by setting, the interval of the lift's difference lies above zero on {better or 'none'} of "
@@ -59,5 +58,5 @@ def _tally(cells: Sequence[LearnedCell]) -> str:
     )
 
 
-def _difference(mean: LearnedMean, measure: str) -> Estimate:
-    return mean.numbers["difference", measure]
+def _difference(mean: LearnedMean, measure: str, at: float | str = "") -> Estimate:
+    return mean.numbers["difference", measure, at]

@@ -78,7 +78,7 @@ def how_much(findings: OpportunityFindings) -> str:
         ]
     else:
         sentences = [f"No opportunity was shown: on {tally(findings, cells, [])} does {what} lie above zero."]
-        gained = [c for c in cells if c.overall.delta.value > 0]
+        gained = [c for c in cells if c.overall["delta"].value > 0]
         sentences += [f"The largest estimate is {_where(findings, _largest(gained))}."] if gained else []
     return " ".join([*sentences, _by_axis(findings)])
 
@@ -89,7 +89,7 @@ def much_in_short(findings: OpportunityFindings) -> str:
     if not cells:
         return "Not known: nothing could be measured."
     sure, hints = _shown(cells)
-    most = f"{number(_largest(sure or hints or cells).overall.delta.value)} of a utility from 0 to 1"
+    most = f"{number(_largest(sure or hints or cells).overall['delta'].value)} of a utility from 0 to 1"
     if sure:
         return (
             f"Yes, there is something to gain: on {len(sure)} of {counted(len(cells), 'task-axis pair')}, in one step "
@@ -102,17 +102,17 @@ def much_in_short(findings: OpportunityFindings) -> str:
 
 def _shown(cells: Sequence[OpportunityCell]) -> tuple[list[OpportunityCell], list[OpportunityCell]]:
     """Cells whose interval lies above zero: those to rely on, and those on too few prompts."""
-    above = [c for c in cells if c.overall.delta.positive]
+    above = [c for c in cells if c.overall["delta"].positive]
     return [c for c in above if not c.overall.unreliable], [c for c in above if c.overall.unreliable]
 
 
 def _largest(cells: Sequence[OpportunityCell]) -> OpportunityCell:
-    return max(cells, key=lambda c: c.overall.delta.value)
+    return max(cells, key=lambda c: c.overall["delta"].value)
 
 
 def _where(findings: OpportunityFindings, cell: OpportunityCell) -> str:
     where = place(findings, cell.model, cell.task, cell.axis)
-    return f"{number(cell.overall.delta)} ({where}, over the fixed action {cell.fixed_name})"
+    return f"{number(cell.overall['delta'])} ({where}, over the fixed action {cell.fixed_name})"
 
 
 def _by_axis(findings: OpportunityFindings) -> str:
@@ -122,7 +122,7 @@ def _by_axis(findings: OpportunityFindings) -> str:
         tasks = tuple(dict.fromkeys(c.task for c in cells))
         prompts = sum(max(c.overall.prompts for c in cells if c.task == task) for task in tasks)
         looked = f"{counted(len(tasks), 'task')}, {counted(prompts, 'evaluation prompt')}"
-        each = ", ".join(f"{m.axis} {number(m.overall.delta)}" for m in means)
+        each = ", ".join(f"{m.axis} {number(m.overall['delta'])}" for m in means)
         clauses.append(f"{model_name(findings, model)} ({looked}): {each}{_weak(means)}")
     return f"Mean Δ_adapt over tasks, {'; '.join(clauses)}."
 
@@ -149,7 +149,7 @@ def how_concentrated(findings: OpportunityFindings) -> str:
         return "Not known: where no opportunity was shown, there is none that could be concentrated."
     clauses = []
     for model, of_model in by_model(cells).items():
-        gain, held = _range([c.overall.positive_rate for c in of_model]), _range([_top(c) for c in of_model])
+        gain, held = _range([c.overall["positive_rate"] for c in of_model]), _range([_top(c) for c in of_model])
         clauses.append(
             f"{model_name(findings, model)}, {gain} of states gain, and the best 10 % of states hold {held} of the "
             "opportunity"
@@ -175,16 +175,16 @@ def concentrated_in_short(findings: OpportunityFindings) -> str:
 def _by_stage(findings: OpportunityFindings) -> Iterator[str]:
     clauses = []
     for model, means in by_model(findings.means).items():
-        best = max(means, key=lambda m: m.overall.delta.value)
-        if best.overall.delta.positive and not best.overall.unreliable:
-            parts = [f"{number(part.delta.value)} ({STAGE_NAMES[k]})" for k, part in best.summary.stages.items()]
+        best = max(means, key=lambda m: m.overall["delta"].value)
+        if best.overall["delta"].positive and not best.overall.unreliable:
+            parts = [f"{number(part['delta'].value)} ({STAGE_NAMES[k]})" for k, part in best.stages.items()]
             clauses.append(f"{model_name(findings, model)}, {best.axis}: {', '.join(parts)}")
     if clauses:
         yield f"Mean Δ_adapt of the largest axis by stage, {'; '.join(clauses)}."
 
 
 def _top(cell: OpportunityCell) -> Estimate:
-    return cell.overall.concentration[0.1]
+    return cell.overall["concentration", 0.1]
 
 
 def _range(values: Sequence[Estimate]) -> str:

@@ -1,6 +1,7 @@
-"""Cross-fitted opportunity on tables worked out by hand, and what holds for any table."""
+"""Cross-fitted opportunity and the fixed action: tables worked out by hand, and what holds for any table."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +9,8 @@ from hypothesis.extra.numpy import arrays
 
 from tests.helpers.cases import each_case
 from tests.helpers.cross_fit_table import BY_HAND
-from unmask.stats import cross_fit
-from unmask.stats.reversal import opportunity
+from unmask.stats import NotEnough, opportunity
+from unmask.stats.protocol import choose_fixed, choose_fixed_by_runs, cross_fit, masked_share
 
 NAN = np.nan
 thirds = st.integers(0, 3).map(lambda k: k / 3)
@@ -44,26 +45,15 @@ class TestByHand:
     def test_which_states_are_used_and_noisy(self):
         np.testing.assert_array_equal(self.fit.used_S, [True, True, True, False, True])
         np.testing.assert_array_equal(self.fit.noisy_S, [True, True, True, False, True])
-        assert self.fit.excluded == 1
         assert self.fit.crossfitted
 
-    def test_other_folds(self):
-        fit = cross_fit(BY_HAND[:1], 0, folds=({0, 2}, {1, 3}))
-        # Fold {0, 2} sees 1 and 0.75, {1, 3} sees 0.5 and 0.75.
-        np.testing.assert_array_equal(fit.chosen_FS, [[1], [2]])
-        np.testing.assert_allclose(fit.g_FS, [[0.5], [0.75]])
-
-    def test_rollouts_outside_the_folds_play_no_part(self):
-        changed = BY_HAND.copy()
-        changed[:, :, 3] = 0.125
-        folds = ((0,), (1, 2))
-        one, two = (cross_fit(q, 0, folds=folds) for q in (BY_HAND, changed))
-        np.testing.assert_array_equal(one.g_S, two.g_S)
-        np.testing.assert_array_equal(one.naive_S, two.naive_S)
+    def test_mean_opportunity(self):
+        assert self.fit.delta == pytest.approx(0.625 / 4)
+        assert np.isnan(cross_fit(np.full((2, 2, 4), NAN), 0).delta)
 
     def test_a_fixed_action_for_each_state(self):
         fit = cross_fit(BY_HAND, [0, 0, 0, 1, 2])
-        assert fit.excluded == 0
+        assert fit.used_S.all()
         np.testing.assert_allclose(fit.g_S, [0.5, -0.25, 0, 0.2, 0])
 
 
@@ -103,7 +93,7 @@ class TestOneRollout:
     q_SA = np.array([[0.25, 1.0], [0.5, 0.0]])
 
     def test_is_refused(self):
-        with pytest.raises(ValueError, match="1 rollout; cross-fitting needs 2"):
+        with pytest.raises(NotEnough, match="1 rollout; cross-fitting needs 2"):
             cross_fit(self.q_SA[:, :, None], 0)
 
     def test_is_the_truth_if_the_caller_says_so(self):
@@ -112,7 +102,7 @@ class TestOneRollout:
         assert not fit.crossfitted
 
     def test_rollouts_that_differ_contradict_the_caller(self):
-        with pytest.raises(ValueError, match=r"state 1, action 0 are \[0.5, 0.0\]"):
+        with pytest.raises(ValueError, match="rollouts of some action differ"):
             cross_fit(np.stack([self.q_SA, [[0.25, 1.0], [0.0, 0.0]]], 2), 0, deterministic=True)
 
 
@@ -170,21 +160,73 @@ def test_nothing_is_changed_in_place(q_SAR):
     [
         (lambda: cross_fit(np.ones((2, 2)), 0), r"shape \(2, 2\); it must be states by actions by rollouts"),
         (lambda: cross_fit(np.ones((0, 2, 4)), 0), "none of them 0"),
-        (lambda: cross_fit(np.full((2, 2, 4), 1.5), 0), r"1.5 at state 0, action 0, rollout 0; utilities lie in"),
-        (lambda: cross_fit(np.full((2, 2, 4), -0.1), 0), "-0.1 at state 0"),
-        (lambda: cross_fit(np.full((2, 2, 4), np.inf), 0), "inf at state 0"),
+        (lambda: cross_fit(np.full((2, 2, 4), 1.5), 0), "values from 1.5 to 1.5; utilities lie in"),
+        (lambda: cross_fit(np.full((2, 2, 4), np.inf), 0), "utilities lie in"),
         (lambda: cross_fit(BY_HAND, 3), r"fixed is 3; the table has actions 0\.\.2"),
         (lambda: cross_fit(BY_HAND, -1), "fixed is -1"),
-        (lambda: cross_fit(BY_HAND, [0, 1]), "one for each of 5 states"),
-        (lambda: cross_fit(BY_HAND, 0.5), "it must be one action"),
-        (lambda: cross_fit(BY_HAND, 0, reference=7), "reference is 7"),
-        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), (1, 2))), "in one of them only"),
-        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), (0, 1))), "in one of them only"),
-        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), ())), "two non-empty"),
-        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), (4,))), r"rollouts 0\.\.3"),
-        (lambda: cross_fit(BY_HAND, 0, folds=((0,), (1,)), deterministic=True), "pass one of the two"),
     ],
 )
 def test_refusals(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+class TestFixed:
+    def test_by_hand(self):
+        """Means 0.5, 0.625 and 0.5 over the two states that have all three actions."""
+        q_SAR = np.array(
+            [
+                [[1, 1], [0.5, 0.5], [1, 0]],
+                [[0, 0], [0.5, 1], [0.5, 0.5]],
+                [[1, 1], [NAN, NAN], [1, 1]],
+            ]
+        )
+        found = choose_fixed(q_SAR)
+        assert (found.action, found.states, found.excluded) == (1, 2, 1)
+        np.testing.assert_allclose(found.mean_A, [0.5, 0.625, 0.5])
+
+    def test_half_a_rollout_is_a_utility(self):
+        assert choose_fixed([[[0.5, 0.5], [1.0, NAN]]]).action == 1
+
+    def test_ties_go_to_the_reference_then_to_the_first(self):
+        q_SAR = np.array([[[0.1], [0.1 + 0.2], [0.3]]])
+        assert choose_fixed(q_SAR).action == 1
+        assert choose_fixed(q_SAR, reference=2).action == 2
+        assert choose_fixed(q_SAR, reference=0).action == 1
+
+    def test_an_action_without_any_utility_is_left_out(self):
+        found = choose_fixed([[[NAN], [0.5], [0.25]], [[NAN], [0.5], [0.25]]], reference=0)
+        assert (found.action, found.states) == (1, 2)
+        np.testing.assert_array_equal(found.mean_A, [NAN, 0.5, 0.25])
+
+    def test_by_whole_runs_of_prompts_that_every_candidate_answered(self):
+        runs = pd.DataFrame([[1, 0.5, 0], [0, 0.5, 1], [0, 0.2, NAN], [0.5, 0.6, 0.5]])
+        best = choose_fixed_by_runs(runs, 0)
+        assert (best.action, best.states, best.excluded) == (1, 3, 1)
+        assert best.mean_A == pytest.approx([0.5, 1.6 / 3, 0.5])
+        assert choose_fixed_by_runs(pd.DataFrame([[0.5, 0.5], [0, 0]]), 1).action == 1
+
+    @pytest.mark.parametrize(
+        ("q_SAR", "words"),
+        [
+            ([[[NAN], [0.5]], [[0.5], [NAN]]], "must share one or more"),
+            ([[[NAN, NAN]]], "no state"),
+            (np.ones((0, 2, 4)), "none of them 0"),
+        ],
+    )
+    def test_too_little_data_is_told_apart_from_a_mistake(self, q_SAR, words):
+        with pytest.raises(NotEnough, match=words):
+            choose_fixed(q_SAR)
+        for wrong in (np.ones((2, 2)), np.ones((2, 0, 4)), np.full((2, 2, 4), 2.0)):
+            with pytest.raises(ValueError, match=r"must be|lie in") as caught:
+                choose_fixed(wrong)
+            assert not isinstance(caught.value, NotEnough)
+
+
+class TestMaskedShare:
+    def test_each_prompt_has_its_own_length(self):
+        share_S = masked_share(["a", "b", "a", "b", "a"], [8, 4, 4, 1, 0])
+        np.testing.assert_allclose(share_S, [1, 1, 0.5, 0.25, 0])
+
+    def test_an_answer_without_a_masked_position(self):
+        np.testing.assert_allclose(masked_share(["a"], [0]), [0])

@@ -1,0 +1,482 @@
+"""What is fitted on validation states (bins of a signal, thresholds, a schedule by stage), and the file it is kept in.
+
+Needs NumPy alone, because a light install opens gate files. `protocol` says on which states all of this is fitted;
+docs/detection.md says why it is done this way.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field
+
+from unmask.base.errors import ConfigError
+from unmask.base.json_files import from_hashed_json, to_hashed_json
+from unmask.base.options import Options
+from unmask.stats.ranking import TIE, round_scores
+from unmask.stats.resampling import Array, Bools, Ints, cluster_sums, prompt_codes
+
+FORMAT = "unmask-detector-1"
+STAGES = 4
+FIXED_BY = ("one-step", "end-to-end")
+"""How a fixed action is chosen: by one step, after which the reference goes on (the paper's), or by whole runs."""
+
+
+# The fitted values
+
+
+@dataclass(frozen=True)
+class FixedAction:
+    """The action with the best mean utility on validation states."""
+
+    action: int
+    mean_A: Array
+    """Mean utility of every action; NaN for one without any utility."""
+    states: int
+    """States behind the means: those where every action that can be chosen has a utility. Prompts, for whole runs."""
+    excluded: int
+
+
+@dataclass(frozen=True)
+class StageSchedule:
+    """One action for each stage of an answer, whatever the state: the baseline of the diagnostics."""
+
+    action_K: Ints
+    states_K: Ints
+
+    def actions(self, masked_S: ArrayLike) -> Ints:
+        """The action of each state by its masked fraction."""
+        return self.action_K[stages(masked_S, len(self.action_K))]
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Bins of the signal. Bin b starts at `start_E[b - 1]` and ends before the next; the first has no start."""
+
+    start_E: Array
+    g_B: Array
+    """Mean cross-fitted opportunity of the validation states in each bin; NaN without any state."""
+    states_B: Ints
+    positive_B: Ints
+    """How many of them have a positive one."""
+    without_signal: int
+    """Validation states without a signal, which are in no bin."""
+
+    def bin_of(self, signal_S: ArrayLike) -> Ints:
+        """The bin of each signal, -1 for NaN. Signals beyond all that were seen go to the end bins."""
+        signal = np.asarray(signal_S, dtype=np.float64)
+        return np.where(np.isnan(signal), -1, np.searchsorted(self.start_E, signal, side="right"))
+
+    def predict(self, signal_S: ArrayLike) -> Array:
+        """Expected opportunity. NaN where there is no signal: none is expected, it ranks last and opens no gate."""
+        bin_S = self.bin_of(signal_S)
+        return np.where(bin_S < 0, np.nan, self.g_B[bin_S])
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The score from which on to act: None is never, -inf is wherever there is a score."""
+
+    value: float | None
+    lift: float = 0.0
+    """Mean gain over the fixed action on validation states; the threshold was chosen for it, so it flatters."""
+    out_of_fold: float = 0.0
+    """The same where each fold of prompts uses the threshold that the other folds choose; this one does not."""
+    error: float = 0.0
+    """Standard error of `out_of_fold` over prompts."""
+    reason: str = ""
+    """Why never; empty otherwise."""
+
+    def active(self, score_S: ArrayLike) -> Bools:
+        """Where to act; not where the score is NaN."""
+        score = np.asarray(score_S, dtype=np.float64)
+        return np.zeros(score.shape, dtype=np.bool_) if self.value is None else np.asarray(score >= self.value)
+
+
+# Fitting
+
+
+@dataclass(frozen=True)
+class ValidationGains:
+    """Validation states beside a fixed action, which is all that bins and thresholds are fitted on."""
+
+    prompt_S: Ints
+    """Prompts as numbers; they are what was drawn at random."""
+    fold_S: Ints
+    """The fold of each state's prompt."""
+    signal_S: Array
+    g_S: Array
+    """Cross-fitted opportunity over the fixed action; NaN where that has no utility."""
+    gain_S: Array
+    """Gain of the diagnostic's proposal over the fixed action; NaN where one of the two has no utility."""
+
+    @property
+    def used_S(self) -> Bools:
+        """States with both numbers."""
+        return np.asarray(np.isfinite(self.g_S) & np.isfinite(self.gain_S))
+
+    @property
+    def folds(self) -> range:
+        return range(int(self.fold_S.max()) + 1)
+
+
+def fit_detector(signal_S: Array, g_S: Array, bins: int) -> Detector:
+    """Quantile bins of the signal with their mean opportunity, over the states that have one.
+
+    `eq:opportunity_detector`
+    """
+    known_S = ~np.isnan(g_S)
+    signal_S, g_S = signal_S[known_S], g_S[known_S]
+    seen_S = ~np.isnan(signal_S)
+    start_E = quantile_starts(signal_S, bins)
+    bin_S = np.searchsorted(start_E, signal_S[seen_S], side="right")
+    columns = np.stack([np.ones(len(bin_S)), g_S[seen_S] > 0, g_S[seen_S]], 1)
+    states_B, positive_B, total_B = cluster_sums(columns, bin_S, len(start_E) + 1).T
+    mean_B = np.divide(total_B, states_B, out=np.full(len(states_B), np.nan), where=states_B > 0)
+    return Detector(start_E, mean_B, states_B.astype(np.int64), positive_B.astype(np.int64), int((~seen_S).sum()))
+
+
+def quantile_starts(signal_S: Array, bins: int) -> Array:
+    """Where bins after the first start: order statistics, so that equal signals share a bin and no bin is empty."""
+    known = np.sort(signal_S[~np.isnan(signal_S)])
+    if not len(known):
+        return known
+    start_E = np.unique(known[np.arange(1, bins) * len(known) // bins])
+    return start_E[start_E > known[0]]
+
+
+def fit_action_threshold(states: ValidationGains, bins: int, caution: float) -> Threshold:
+    """The signal below which the diagnostic abstains, theta. It is one of the starts of the bins, or -inf, or never."""
+    used_S = states.used_S
+    levels = [*quantile_starts(states.signal_S[used_S], bins)[::-1].tolist(), -np.inf]
+    return choose_threshold(states, states.signal_S, levels, caution)
+
+
+def fit_gate_threshold(states: ValidationGains, bins: int, caution: float, rule: str) -> Threshold:
+    """The expected opportunity from which on the selective policy deviates, tau. `eq:selective_policy`
+
+    With the rule `lift` it is chosen by what the proposal gains where predictions are out of fold, and lies halfway
+    between the predictions of neighbouring bins, so that small differences between detectors do not decide. With the
+    rule `mean` the gate opens in bins above the mean validation opportunity. That asks nothing of the proposal, so a
+    gate may open and lose; what it gains out of fold is measured all the same, and `caution` has no say.
+    """
+    used_S = states.used_S
+    detector = fit_detector(states.signal_S, states.g_S, bins)
+    if rule == "mean":
+        tau = _smallest_above_mean(detector)
+        if tau is None:
+            return Threshold(None, reason="no bin has an opportunity above the mean of validation states")
+        open_S = detector.predict(states.signal_S)[used_S] >= tau
+        lift = float((states.gain_S[used_S] * open_S).mean())
+        gain_S = gate_gains(states, bins, rule)
+        return Threshold(tau, lift, float(gain_S.mean()), _cluster_error(gain_S, states.prompt_S[used_S]))
+    if not used_S.any():
+        return Threshold(None, reason="no validation state has the utilities of the fixed action and the proposal")
+    positive = int((states.g_S[used_S] > 0).sum())
+    if positive in (0, used_S.sum()):
+        which = "no" if positive == 0 else "every"
+        why = f"{which} validation state has a positive opportunity: there is nothing to tell apart"
+        return Threshold(None, reason=why)
+    return choose_threshold(states, _predict_out_of_fold(states, bins), gate_levels(detector), caution)
+
+
+def gate_gains(states: ValidationGains, bins: int, rule: str) -> Array:
+    """What the gate gains at each used state, its threshold chosen on other prompts."""
+    used_S = states.used_S
+    if rule == "lift":
+        levels = gate_levels(fit_detector(states.signal_S, states.g_S, bins))
+        return _gains_by_level(states, _predict_out_of_fold(states, bins), levels)[1]
+    open_S = np.zeros(len(used_S), dtype=np.bool_)
+    for fold in states.folds:
+        here_S = states.fold_S == fold
+        detector = fit_detector(states.signal_S[~here_S], states.g_S[~here_S], bins)
+        tau = _smallest_above_mean(detector)
+        if tau is not None:
+            open_S[here_S] = detector.predict(states.signal_S[here_S]) >= tau
+    return np.where(open_S, states.gain_S, 0.0)[used_S]
+
+
+def gate_levels(detector: Detector) -> list[float]:
+    """The thresholds that tell the detector's bins apart, from the highest, and last the one that is always open."""
+    distinct = np.unique(round_scores(detector.g_B[np.isfinite(detector.g_B)]))
+    return [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
+
+
+def choose_threshold(states: ValidationGains, score_S: Array, levels: Sequence[float], caution: float) -> Threshold:
+    """The threshold with the largest mean gain, if choosing so pays on prompts that did not choose; else never.
+
+    `levels` are from the highest to the lowest; of equal gains the highest counts, which deviates least.
+    """
+    used_S = states.used_S
+    if len(np.unique(states.fold_S[used_S])) < 2:
+        why = "there are fewer than 2 validation prompts with utilities: no fold could choose for another"
+        return Threshold(None, reason=why)
+    gain_SH, gain_S = _gains_by_level(states, score_S, levels)
+    out_of_fold, error = float(gain_S.mean()), _cluster_error(gain_S, states.prompt_S[used_S])
+    best = int(_first_largest(gain_SH.sum(0, keepdims=True))[0])
+    if best == 0:
+        return Threshold(None, 0.0, out_of_fold, error, "no threshold gains anything on validation states")
+    if out_of_fold <= caution * error + TIE:
+        least = f", not more than {caution:g} standard errors of {error:.4g}" if caution else ""
+        return Threshold(None, 0.0, out_of_fold, error, f"out of fold it gains {out_of_fold:.4g}{least}")
+    return Threshold(levels[best - 1], float(gain_SH[:, best].mean()), out_of_fold, error)
+
+
+def fit_schedule(mean_SA: Array, masked_S: ArrayLike, fixed: int, reference: int, count: int = STAGES) -> StageSchedule:
+    """The best mean utility in each stage; the fixed action where a stage is empty or the fixed action is as good.
+
+    Actions are compared on the states where each has a utility. Ties without the fixed action go to the reference,
+    then to the first.
+    """
+    known_A = np.isfinite(mean_SA).any(0)
+    complete_S = np.isfinite(mean_SA[:, known_A]).all(1)
+    stage_S = stages(masked_S, count)
+    action_K, states_K = np.full(count, fixed), np.zeros(count, dtype=np.int64)
+    for k in range(count):
+        row_S = complete_S & (stage_S == k)
+        states_K[k] = row_S.sum()
+        if row_S.any():
+            mean_A = np.where(known_A, mean_SA[row_S].mean(0), -np.inf)
+            best_A = mean_A >= mean_A.max() - TIE
+            action_K[k] = next((a for a in (fixed, reference) if best_A[a]), int(best_A.argmax()))
+    return StageSchedule(action_K, states_K)
+
+
+def stages(masked_S: ArrayLike, count: int = STAGES) -> Ints:
+    """Stage of each state by the masked fraction of its answer: of four, 0 has more than 3/4 masked, 3 at most 1/4."""
+    masked = np.asarray(masked_S, dtype=np.float64)
+    if not ((masked >= 0) & (masked <= 1)).all():
+        raise ValueError(f"masked_S has values {masked.ravel()[:3]}...; it must be fractions of the answer in [0, 1]")
+    return np.minimum(np.floor(count * (1 - masked)), count - 1).astype(np.int64)
+
+
+def prompt_folds(prompts: int, folds: int, seed: int) -> Ints:
+    """The fold of each prompt: as equal in size as can be, drawn at random."""
+    return np.random.default_rng([seed, 1]).permutation(prompts) % min(folds, prompts)
+
+
+def _predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
+    """Expected opportunity of each state from a detector that saw none of its prompt's fold."""
+    predicted_S = np.full(len(states.signal_S), np.nan)
+    for fold in states.folds:
+        here_S = states.fold_S == fold
+        rest_S = states.used_S & ~here_S
+        if rest_S.any():
+            detector = fit_detector(states.signal_S[rest_S], states.g_S[rest_S], bins)
+            predicted_S[here_S] = detector.predict(states.signal_S[here_S])
+    return predicted_S
+
+
+def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[float]) -> tuple[Array, Array]:
+    """Gains of the used states under never and every threshold, and under the one that the other folds choose."""
+    used_S = states.used_S
+    # Column 0 is never, which gains nothing.
+    gain_SH = states.gain_S[used_S, None] * (score_S[used_S, None] >= np.array(levels))
+    gain_SH = np.pad(gain_SH, ((0, 0), (1, 0)))
+    fold_S = states.fold_S[used_S]
+    sum_FH = cluster_sums(gain_SH, fold_S, int(fold_S.max()) + 1)
+    pick_F = _first_largest(sum_FH.sum(0) - sum_FH)
+    return gain_SH, gain_SH[np.arange(len(gain_SH)), pick_F[fold_S]]
+
+
+def _smallest_above_mean(detector: Detector) -> float | None:
+    """The smallest opportunity of a bin that is above the mean of its states; None if no bin is."""
+    known = detector.states_B > 0
+    if not known.any():
+        return None
+    mean = np.average(detector.g_B[known], weights=detector.states_B[known])
+    above = detector.g_B[known][detector.g_B[known] > mean + TIE]
+    return float(above.min()) if len(above) else None
+
+
+def _first_largest(sum_FH: Array) -> Ints:
+    """The first column with the largest sum, up to rounding."""
+    return np.asarray((sum_FH >= sum_FH.max(1, keepdims=True) - TIE).argmax(1))
+
+
+def _cluster_error(x_S: Array, prompt_S: Ints) -> float:
+    """Standard error of the mean over states where prompts are what was drawn."""
+    code_S, prompts = prompt_codes(prompt_S)
+    sum_P = cluster_sums((x_S - x_S.mean())[:, None], code_S, prompts)[:, 0]
+    return float(np.sqrt(prompts / max(prompts - 1, 1) * (sum_P**2).sum()) / len(x_S))
+
+
+# Settings, and the file
+
+
+class CalibrationSettings(Options):
+    """How choices are made on validation states."""
+
+    seed: int = Field(ge=0)
+    """Deals prompts into folds."""
+    proposal: Literal["raw", "snapped"] = "raw"
+    """Which action thresholds are chosen for: the diagnostic's own, or the candidate nearest to it."""
+    bins: int = Field(default=10, ge=1)
+    stages: int = Field(default=STAGES, ge=1)
+    prompt_folds: int = Field(default=5, ge=2)
+    caution: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Standard errors by which acting must pay out of fold; with 0 any gain will do."""
+    fixed_out_of_fold: bool = True
+    """Opportunity and gains are those over the fixed action that a prompt's *other* folds choose. Over the one that all
+    prompts choose, which is best on these very states by luck as well, nothing seems to gain."""
+    deterministic: bool = False
+    """Rollouts cannot differ, so that one is the truth and nothing is cross-fitted."""
+    rule: Literal["lift", "mean"] = "lift"
+    """How tau is chosen: by what the proposal gains out of fold, or as the mean validation opportunity."""
+    fixed: Literal["one-step", "end-to-end"] = "one-step"
+    """One of `FIXED_BY`."""
+
+    def changed(self, **changes: Any) -> "CalibrationSettings":
+        """Return the settings with some of them changed."""
+        return CalibrationSettings(**{**self.model_dump(), **changes})
+
+    def to_body(self) -> dict[str, Any]:
+        """Return the settings as a file has them; `theta` and `folds` are options of an older version."""
+        body = self.model_dump()
+        usual = {"rule": "lift", "fixed": "one-step"}
+        later = {name: body.pop(name) for name in usual}
+        deterministic = body.pop("deterministic")
+        body["apart"] = body.pop("fixed_out_of_fold")  # stored name
+        body |= {"theta": True, "folds": None, "deterministic": deterministic}
+        return body | {name: value for name, value in later.items() if value != usual[name]}
+
+    @classmethod
+    def from_body(cls, body: dict[str, Any]) -> "CalibrationSettings":
+        """Build the settings that a file has."""
+        renamed = {"fixed_out_of_fold" if name == "apart" else name: value for name, value in body.items()}
+        return cls(**{name: value for name, value in renamed.items() if name not in ("theta", "folds")})
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was chosen on validation prompts, before any held-out state is looked at."""
+
+    candidates: tuple[str, ...]
+    reference: int
+    fixed: FixedAction
+    schedule: StageSchedule
+    detector: Detector
+    theta: Threshold
+    """On the signal: below it the diagnostic abstains. It shapes the one-step experiments only."""
+    tau: Threshold
+    """On the detector's prediction: from it on the selective policy takes the diagnostic's action."""
+    prompts: int
+    """Validation prompts behind all of this."""
+    settings: CalibrationSettings
+
+    @property
+    def fixed_name(self) -> str:
+        return self.candidates[self.fixed.action]
+
+    def to_json(self) -> str:
+        """Return the file's text; the same calibration gives the same bytes."""
+        return to_hashed_json(FORMAT, _to_body(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Calibration":
+        """Build a calibration from a file's text; `HashMismatch` if it is not exactly what `to_json` wrote."""
+        return from_hashed_json(
+            FORMAT, text, _from_body, kind="detector", to_body=_to_body, refusals=(ConfigError, TypeError)
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Calibration":
+        """Read a file with the text of `to_json`."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def agrees(self, other: "Calibration") -> bool:
+        """Whether the two are equal, but for how the arithmetic of another machine may round."""
+        return _close(_to_body(self), _to_body(other))
+
+    def inspect(self) -> str:
+        """Say in plain text what was chosen."""
+        whole = self.settings.fixed == "end-to-end"
+        mean = f"{self.fixed.mean_A[self.fixed.action]:.4f}, {self.fixed.states} {'prompts' if whole else 'states'}"
+        lines = [
+            f"calibrated on {self.prompts} validation prompts, {self.settings.proposal} proposals",
+            f"fixed action: {self.fixed_name} ({'best end to end, ' if whole else ''}mean utility {mean}); reference: "
+            f"{self.candidates[self.reference]}",
+            "stages, most masked first: " + ", ".join(self.candidates[a] for a in self.schedule.action_K),
+            f"theta: the diagnostic acts {_describe(self.theta, 'its signal')}",
+            f"tau: the selective policy deviates {_describe(self.tau, 'the expected opportunity')}",
+            f"{'signal':>24}  {'states':>6}  {'positive':>8}  expected opportunity",
+        ]
+        edges = [-math.inf, *self.detector.start_E.tolist(), math.inf]
+        open_B = self.tau.active(self.detector.g_B)
+        for b, (low, high) in enumerate(itertools.pairwise(edges)):
+            lines.append(
+                f"{f'[{low:.4g}, {high:.4g})':>24}  {self.detector.states_B[b]:>6}  {self.detector.positive_B[b]:>8}  "
+                f"{self.detector.g_B[b]:+.4f}{'  deviates' if open_B[b] else ''}"
+            )
+        lines.append(f"{'no signal':>24}  {self.detector.without_signal:>6}  {'':>8}  never deviates")
+        return "\n".join(lines)
+
+
+def _describe(threshold: Threshold, what: str) -> str:
+    if threshold.value is None:
+        return f"never: {threshold.reason}"
+    gain = f"out of fold {threshold.out_of_fold:+.4f} ± {threshold.error:.4f} a state"
+    if math.isinf(threshold.value):
+        return f"wherever there is a signal ({gain})"
+    return f"where {what} is {threshold.value:.4g} or more ({gain})"
+
+
+def _to_body(value: Any) -> Any:
+    """Lists, numbers and texts only; the order of the fields is that of the file's bytes."""
+    if isinstance(value, CalibrationSettings):
+        return value.to_body()
+    if is_dataclass(value):
+        stored = {"without_signal": "silent"}  # stored name
+        return {stored.get(f.name, f.name): _to_body(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.ndarray | tuple):
+        return [_to_body(x) for x in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no infinities and no NaN.
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _from_body(body: dict[str, Any]) -> Calibration:
+    fixed, detector, schedule = body["fixed"], body["detector"], body["schedule"]
+    actions = len(body["candidates"])
+    start_E, g_B = _array(detector["start_E"]), _array(detector["g_B"])
+    states_B, positive_B = (np.array(detector[name], dtype=np.int64) for name in ("states_B", "positive_B"))
+    chosen = [fixed["action"], body["reference"], *schedule["action_K"]]
+    if not all(0 <= a < actions for a in chosen) or len(fixed["mean_A"]) != actions:
+        raise ValueError(f"actions are {chosen} of {actions} candidates")
+    if not len(g_B) == len(states_B) == len(positive_B) == len(start_E) + 1 or not (np.diff(start_E) > 0).all():
+        raise ValueError(f"{len(g_B)} bins have starts {start_E.tolist()}")
+    return Calibration(
+        candidates=tuple(body["candidates"]),
+        reference=body["reference"],
+        fixed=FixedAction(fixed["action"], _array(fixed["mean_A"]), fixed["states"], fixed["excluded"]),
+        schedule=StageSchedule(*(np.array(schedule[name], dtype=np.int64) for name in ("action_K", "states_K"))),
+        detector=Detector(start_E, g_B, states_B, positive_B, detector["silent"]),
+        theta=_threshold(body["theta"]),
+        tau=_threshold(body["tau"]),
+        prompts=body["prompts"],
+        settings=CalibrationSettings.from_body(body["settings"]),
+    )
+
+
+def _array(values: list[Any]) -> Array:
+    return np.array([math.nan if v is None else float(v) for v in values], dtype=np.float64)
+
+
+def _threshold(entry: dict[str, Any]) -> Threshold:
+    return Threshold(**{**entry, "value": None if entry["value"] is None else float(entry["value"])})
+
+
+def _close(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(one == other)

@@ -1,0 +1,552 @@
+"""The numbers of E1 to E3 as functions of weights over states, so that one bootstrap serves them all.
+
+A measure is keyed by its name and by what it is taken at: an arm ("lift", "selective"), a coverage ("captured", 0.1),
+a pair of actions ("pairwise", (0, 1)), or nothing ("delta", ""). docs/opportunity.md and docs/detection.md say what
+each number means.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from unmask.stats.fitting import FixedAction, stages
+from unmask.stats.protocol import CrossFit, cross_fit
+from unmask.stats.ranking import (
+    COVERAGES,
+    TIE,
+    auroc,
+    captured_shares,
+    round_scores,
+    spearman,
+    top_sums,
+    zero_rounding,
+)
+from unmask.stats.resampling import (
+    FEWEST,
+    LEVEL,
+    MAX_ENTRIES,
+    RESAMPLES,
+    Array,
+    Bools,
+    Estimate,
+    Ints,
+    bootstrap,
+    cluster_sums,
+    estimate_measures,
+    mean_of_task_means,
+    prompt_codes,
+    quantile_interval,
+    ratio,
+    task_seeds,
+    weighted_mean,
+)
+
+Key = tuple[str, Any]
+"""Name of a measure, and what it is taken at; "" for nothing."""
+DRAWS = 10_000
+"""Random choices of states beside the best-ranked ones."""
+CURVE = tuple(k / 20 for k in range(1, 21))
+"""Coverages of the curve of lift by coverage."""
+ARMS = ("fixed", "stage", "always", "diagnostic", "selective", "oracle")
+"""Ways to choose one action: columns of `held_out_frame`."""
+DETECTORS = ("bins", "learned")
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Estimates of a group of states, and the counts behind them."""
+
+    estimates: Mapping[Key, Estimate] = field(repr=False)
+    states: int
+    excluded: int
+    """States left out because some utility is missing."""
+    prompts: int
+    positive_prompts: int
+    """Prompts with a state whose cross-fitted opportunity is positive."""
+
+    def __getitem__(self, key: str | Key) -> Estimate:
+        """The estimate of a key; a name alone stands for (name, "")."""
+        return self.estimates[(key, "") if isinstance(key, str) else key]
+
+    @property
+    def unreliable(self) -> str:
+        """Why the intervals should not be relied on; empty where they may be."""
+        return few_positive(self.positive_prompts, self.prompts)
+
+
+def few_positive(positive: int, prompts: int) -> str:
+    """Why intervals over so many prompts should not be relied on; empty where they may be."""
+    if positive >= FEWEST:
+        return ""
+    return f"{positive} of {prompts} prompts have a positive opportunity; intervals need {FEWEST} or more"
+
+
+def count_prompts(prompt_S: ArrayLike, g_S: Array) -> tuple[int, int]:
+    """Prompts with a positive opportunity, and all prompts."""
+    names = np.asarray(prompt_S)
+    return len(np.unique(names[g_S > 0])), len(np.unique(names))
+
+
+# E1: how much choosing by state could gain over one fixed action, where that lies, and how concentrated it is
+
+_MASS, _G, _ABOVE, _BELOW, _SEEN, _POSITIVE, _NAIVE, _OPTIMISM = range(8)
+RATIOS = {
+    "delta": (_G, _MASS),
+    "positive": (_ABOVE, _MASS),
+    "negative": (_BELOW, _MASS),
+    "frequency": (_SEEN, _MASS),
+    "margin": (_G, _SEEN),
+    "positive_rate": (_POSITIVE, _MASS),
+    "naive": (_NAIVE, _MASS),
+    "optimism": (_OPTIMISM, _MASS),
+}
+"""Which column of sums over states is divided by which. Frequency times margin is delta however noisy the rollouts are:
+where the picking fold sees no reversal it keeps the fixed action, which gains exactly 0."""
+
+
+@dataclass(frozen=True)
+class Opportunity(Measures):
+    """E1's measures: `RATIOS`, `bidirectional`, `concentration` by coverage, `pairwise` by pair of actions a < b."""
+
+    pair: tuple[int, int] | None
+    """The pair with the largest bidirectional mass, the first of ties; None where no pair reverses."""
+    same: int
+    """States where the naive and the cross-fitted opportunity are the same number."""
+    noisy: int
+    """States where some action's rollouts differ; with none there was nothing to correct."""
+    crossfitted: bool
+    """False where the caller vouched that rollouts cannot differ."""
+
+    @property
+    def largest_pair(self) -> tuple[int, int] | None:
+        """The pair of actions with the largest pairwise value; None where none is above 0."""
+        pairs = [at for name, at in self.estimates if name == "pairwise"]
+        values_U = np.nan_to_num([self["pairwise", pair].value for pair in pairs])
+        largest = _first_largest(values_U)
+        return None if largest is None or values_U[largest] <= 0 else pairs[largest]
+
+    @property
+    def bracket(self) -> tuple[float, float]:
+        """From the lower end of `delta` to the upper end of `naive`: holds Delta_adapt where rollouts are noisy, too.
+
+        Few rollouts miss some of the opportunity, so `delta` is too small on average, and `naive` is too large.
+        """
+        return self["delta"].low, self["naive"].high
+
+
+@dataclass(frozen=True)
+class OpportunityStates:
+    """Cross-fitted states of one task."""
+
+    fit: CrossFit
+    prompt_S: NDArray[Any]
+    stage_S: Ints
+    column_SM: Array
+    """What is summed over states: columns of `RATIOS`, then four for each pair of actions."""
+
+
+def opportunity_states(
+    q_SAR: ArrayLike,
+    prompt_S: ArrayLike,
+    masked_S: ArrayLike,
+    fixed: FixedAction,
+    *,
+    reference: int | None = None,
+    deterministic: bool = False,
+) -> OpportunityStates:
+    """Held-out states beside the action that validation chose; its means also say which of two actions is better."""
+    fit = cross_fit(q_SAR, fixed.action, reference=reference, deterministic=deterministic)
+    g_S = fit.g_S
+    columns = (
+        np.ones(len(g_S)),
+        g_S,
+        np.maximum(g_S, 0.0),
+        np.minimum(g_S, 0.0),
+        (fit.seen_FS > 0).mean(0),
+        (g_S > 0).astype(np.float64),
+        fit.naive_S,
+        fit.naive_S - g_S,
+    )
+    # An excluded state adds nothing to any sum.
+    column_SM = np.where(fit.used_S[:, None], np.stack(columns, 1), 0.0)
+    pair_SM = _pair_columns(fit, np.where(np.arange(len(fixed.mean_A)) == fixed.action, 2.0, fixed.mean_A))
+    columns_SM = np.concatenate([column_SM, pair_SM], 1)
+    return OpportunityStates(fit, np.asarray(prompt_S), stages(masked_S), columns_SM)
+
+
+def opportunity_measures(
+    tasks: Mapping[str, OpportunityStates], *, stage: int | None = None, seed: int, resamples: int = RESAMPLES
+) -> Opportunity:
+    """All quantities of E1 over some tasks, each of which counts the same whatever its number of states.
+
+    Prompts are drawn within tasks, and the states of a prompt move together. A resample chooses neither the fixed
+    action nor the pair of `bidirectional` again: the largest of resampled masses lies above the largest mass. With a
+    `stage` only its states are summed; weights and drawn prompts stay those of all.
+    """
+    parts: list[tuple[NDArray[Any], ...]] = []
+    strata: list[int] = []
+    names = sorted(tasks)
+    for states in (tasks[name] for name in names):
+        code_S, prompts = prompt_codes(states.prompt_S)
+        row_S = np.arange(len(code_S)) if stage is None else np.flatnonzero(states.stage_S == stage)
+        weight_S = np.full(len(row_S), 1 / max(1, int(states.fit.used_S.sum())))
+        fit = states.fit
+        per_state = (fit.used_S, fit.g_S, *fit.g_FS, *fit.seen_FS, np.abs(fit.naive_S - fit.g_S) <= TIE, fit.noisy_S)
+        parts.append(
+            (states.column_SM[row_S], code_S[row_S] + sum(strata), weight_S, *(x_S[row_S] for x_S in per_state))
+        )
+        strata.append(prompts)
+    joined = [np.concatenate(x) for x in zip(*parts, strict=True)]
+    column_SM, prompt_S, weight_S, used_S, g_S, *halves, same_S, noisy_S = joined
+    sum_PM = cluster_sums(column_SM * weight_S[:, None], prompt_S, sum(strata))
+    cells = [_rank_cells(halves[2 + f][used_S], halves[f][used_S], prompt_S[used_S], weight_S[used_S]) for f in (0, 1)]
+    mass_U = _pair_masses(sum_PM.sum(0, keepdims=True))[0][0]
+    largest = _first_largest(mass_U)
+
+    def statistic(count_DP: Array) -> Array:
+        sum_DM = count_DP @ sum_PM
+        mass_DU, reversal_DU = _pair_masses(sum_DM)
+        # An action paired with itself wins nothing, hence the 0.
+        mass_D1 = mass_DU[:, [] if largest is None else [largest]].max(1, initial=0.0, keepdims=True)
+        mass_D1 = np.where(sum_DM[:, [_MASS]] > 0, mass_D1, np.nan)
+        ranked = [(score, value, count_DP[:, prompt] * mass) for score, value, prompt, mass in cells]
+        top, bottom = zip(*RATIOS.values(), strict=True)
+        ratios_DM = ratio(sum_DM[:, top], sum_DM[:, bottom])
+        return np.concatenate([ratios_DM, mass_D1, captured_shares(ranked, COVERAGES), reversal_DU], 1)
+
+    estimates = bootstrap(statistic, strata, task_seeds(seed, names), resamples=resamples, width=len(prompt_S))
+    actions = next(iter(tasks.values())).fit.q_FSA.shape[2]
+    pairs = [(int(a), int(b)) for a, b in zip(*np.triu_indices(actions, 1), strict=True)]
+    keys: list[Key] = [*((name, "") for name in RATIOS), ("bidirectional", "")]
+    keys += [*(("concentration", c) for c in COVERAGES), *(("pairwise", pair) for pair in pairs)]
+    return Opportunity(
+        estimates=dict(zip(keys, estimates, strict=True)),
+        states=int(used_S.sum()),
+        excluded=int((~used_S).sum()),
+        prompts=len(np.unique(prompt_S[used_S])),
+        positive_prompts=len(np.unique(prompt_S[g_S > 0])),
+        pair=None if largest is None or mass_U[largest] <= 0 else pairs[largest],
+        same=int(same_S[used_S].sum()),
+        noisy=int(noisy_S[used_S].sum()),
+        crossfitted=all(states.fit.crossfitted for states in tasks.values()),
+    )
+
+
+def _rank_cells(score_S: Array, g_S: Array, prompt_S: Ints, weight_S: Array) -> tuple[Array, Array, Ints, Array]:
+    """Score, value, prompt and mass of what one fold ranks and the other grades.
+
+    States of one prompt with one score are drawn together and tied. Joining them changes no number and leaves little
+    to sort where opportunity is rare.
+    """
+    cells, cell_S = np.unique(np.stack([round_scores(score_S), prompt_S], 1), axis=0, return_inverse=True)
+    mass, total = cluster_sums(np.stack([weight_S, weight_S * g_S], 1), cell_S.ravel(), len(cells)).T
+    return cells[:, 0], ratio(total, mass), cells[:, 1].astype(np.int64), mass
+
+
+def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
+    """For each pair a < b: what a wins from b, b from a, the loser from the better one, and whether both are known.
+
+    One fold of rollouts says where a is better than b, the other by how much, and back; a fold that sees a tie counts
+    for neither. `mean_A` says which of the two is better as a fixed action.
+    """
+    both_SAA = np.isfinite(fit.q_FSA[0])[:, :, None] & np.isfinite(fit.q_FSA[0])[:, None, :]
+    d0, d1 = (zero_rounding(q_SA[:, :, None] - q_SA[:, None, :]) for q_SA in np.nan_to_num(fit.q_FSA))
+    won_SAA = np.where(both_SAA, ((d0 > 0) * d1 + (d1 > 0) * d0) / 2, 0.0)
+    a, b = np.triu_indices(won_SAA.shape[1], 1)
+    up_SU, down_SU = won_SAA[:, a, b], won_SAA[:, b, a]
+    return np.concatenate([up_SU, down_SU, np.where(_better(mean_A)[a, b], down_SU, up_SU), both_SAA[:, a, b]], 1)
+
+
+def _better(mean_A: Array) -> Bools:
+    """better_AA[a, b]: a has the larger mean, or the same and a smaller number; an unknown mean is the smallest."""
+    mean = np.where(np.isfinite(mean_A), mean_A, -np.inf)
+    with np.errstate(invalid="ignore"):
+        lead_AA = np.nan_to_num(zero_rounding(mean[:, None] - mean[None, :]))
+    earlier_AA = np.arange(len(mean))[:, None] < np.arange(len(mean))[None, :]
+    return (lead_AA > 0) | ((lead_AA == 0) & earlier_AA)
+
+
+def _pair_masses(sum_DM: Array) -> tuple[Array, Array]:
+    """Bidirectional mass of each pair, -inf where no state has both actions, and its pairwise value."""
+    up_DU, down_DU, reversal_DU, both_DU = np.split(sum_DM[:, len(RATIOS) :], 4, axis=1)
+    mass_DU = np.minimum(ratio(up_DU, both_DU), ratio(down_DU, both_DU))
+    return np.where(np.isnan(mass_DU), -np.inf, mass_DU), ratio(reversal_DU, both_DU)
+
+
+def _first_largest(x_U: Array) -> int | None:
+    """Where the largest is, the first of those that differ by rounding only; None of nothing."""
+    return int(np.argmax(x_U >= x_U.max() - TIE)) if len(x_U) else None
+
+
+# E2 and E3: which actions the diagnostic picks, whether its signal says where to act, and what acting gains
+
+
+def measure_detection(
+    frame: pd.DataFrame, *, excluded: int = 0, seed: int, resamples: int = RESAMPLES, draws: int = DRAWS
+) -> Measures:
+    """All measures of one held-out frame with intervals over its prompts; what validation chose stays as it is."""
+    coverages = tuple(dict.fromkeys((*COVERAGES, *CURVE)))
+    estimates: dict[Key, Estimate] = estimate_measures(
+        lambda weight_DS: detection_measures(frame, coverages, weight_DS),
+        frame["prompt"],
+        seed=seed,
+        resamples=resamples,
+    )
+    estimates |= _random_coverage(frame, seed, draws)
+    seen = frame[frame["bin"] >= 0]
+    nowhere = Estimate(float("nan"), float("nan"), float("nan"), resamples)
+    estimates |= {("auroc_among", ""): nowhere, ("auroc_within", ""): nowhere}
+    if len(seen):
+        score_S, positive_S, place_S = _floats(seen, "predicted"), _floats(seen, "oracle") > 0, seen["place"].to_numpy()
+        estimates |= estimate_measures(
+            lambda weight_DS: {
+                ("auroc_among", ""): auroc(score_S, positive_S, weight_DS),
+                ("auroc_within", ""): auroc(score_S, positive_S, weight_DS, place_S),
+            },
+            seen["prompt"],
+            seed=seed,
+            resamples=resamples,
+        )
+    positive, prompts = count_prompts(frame["prompt"], _floats(frame, "oracle"))
+    return Measures(estimates, len(frame), excluded, prompts, positive)
+
+
+def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_DS: Array) -> dict[Key, Array]:
+    """Every measure of E2 and E3 for weights of the states, one vector per measure.
+
+    E2: `regret` against the oracle, `recovered` share of its gap, `agrees_...`, a share of the proposals. E3: `utility`
+    and `lift` of each arm, and how the prediction ranks states. At a coverage c only the best-ranked share c of all
+    states takes the proposal (`ranked_lift`), of them those that reach theta (`theta_lift`), or those that are best by
+    opportunity itself (`oracle_lift`); `captured` is C_det of `eq:captured_opportunity`, `concentration` C*.
+    """
+    mean = {name: weighted_mean(weight_DS, _floats(frame, name)) for name in ("fixed", *ARMS[1:], "proposes", "acts")}
+    named: dict[Key, Array] = {("utility", "fixed"): mean["fixed"]}
+    for arm in ARMS[1:]:
+        named |= {("utility", arm): mean["fixed"] + mean[arm], ("lift", arm): mean[arm]}
+    abstained_D = weighted_mean(weight_DS, 1 - _floats(frame, "proposes"))
+    whole = {
+        "coverage": weighted_mean(weight_DS, _floats(frame, "opens")),
+        "acted": mean["acts"],
+        "abstained": abstained_D,
+        "regret": mean["oracle"] - mean["diagnostic"],
+        "stage_regret": mean["oracle"] - mean["stage"],
+        "less_regret": mean["diagnostic"] - mean["stage"],
+        "recovered": ratio(mean["diagnostic"], mean["oracle"]),
+        "stage_recovered": ratio(mean["stage"], mean["oracle"]),
+    }
+    for name in ("fixed", "oracle", "any"):
+        share_D = weighted_mean(weight_DS, _floats(frame, f"same_{name}"))
+        whole[f"agrees_{name}"] = ratio(share_D, 1 - abstained_D)
+    score_S, g_S = _floats(frame, "predicted"), _floats(frame, "oracle")
+    positive_S, mass_D1 = (g_S > 0).astype(np.float64), weight_DS.sum(1, keepdims=True)
+    whole["auroc"] = auroc(score_S, positive_S, weight_DS)
+    whole["spearman"] = spearman(score_S, g_S, weight_DS)
+    whole["positive_rate"] = weighted_mean(weight_DS, positive_S)
+    g_FS, seen_FS, gain_FS = ([_floats(frame, f"{name}_{f}") for f in (0, 1)] for name in ("oracle", "seen", "always"))
+    gain_S = np.stack(gain_FS).mean(0)
+    found_DC = top_sums(score_S, positive_S, coverages, weight_DS)
+    captured_DC = captured_shares([(score_S, g_S, weight_DS)], coverages)
+    best_DC = captured_shares([(seen_FS[f], g_FS[f], weight_DS) for f in (0, 1)], coverages)
+    # One fold ranks, the other one grades.
+    oracle_DC = sum(top_sums(seen_FS[f], gain_FS[1 - f], coverages, weight_DS) for f in (0, 1)) / 2
+    acting_S = np.where(frame["acts"].to_numpy(), gain_S, 0.0)
+    by_coverage = {
+        "precision": found_DC / (mass_D1 * np.array(coverages)),
+        "recall": ratio(found_DC, np.broadcast_to(weight_DS @ positive_S[:, None], found_DC.shape)),
+        "captured": captured_DC,
+        "concentration": best_DC,
+        "efficiency": ratio(captured_DC, best_DC),
+        "ranked_lift": top_sums(score_S, gain_S, coverages, weight_DS) / mass_D1,
+        "theta_lift": top_sums(score_S, acting_S, coverages, weight_DS) / mass_D1,
+        "oracle_lift": oracle_DC / mass_D1,
+    }
+    named |= {(name, ""): x_D for name, x_D in whole.items()}
+    return named | {(name, c): x_DC[:, k] for name, x_DC in by_coverage.items() for k, c in enumerate(coverages)}
+
+
+def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: int = RESAMPLES) -> dict[Key, Estimate]:
+    """Means of task means; prompts are drawn within each task, and calibrations stay."""
+    sums_T = []
+    for frame in frames.values():
+        code_S, prompts = prompt_codes(frame["prompt"])
+        columns = [np.ones(len(frame)), *(_floats(frame, name) for name in (*ARMS, "opens"))]
+        sums_T.append(cluster_sums(np.stack(columns, 1), code_S, prompts))
+
+    def named(mean_DM: Array) -> dict[Key, Array]:
+        lift = {arm: mean_DM[:, 2 + at] for at, arm in enumerate(ARMS[1:])}
+        numbers: dict[Key, Array] = {("utility", "fixed"): mean_DM[:, 1]}
+        numbers |= {("utility", arm): mean_DM[:, 1] + x_D for arm, x_D in lift.items()}
+        numbers |= {("lift", arm): x_D for arm, x_D in lift.items()}
+        numbers["coverage", ""] = mean_DM[:, -1]
+        numbers["recovered", ""] = ratio(lift["diagnostic"], lift["oracle"])
+        numbers["less_regret", ""] = lift["diagnostic"] - lift["stage"]
+        return numbers
+
+    return _bootstrap_tasks(
+        lambda count_DP: named(mean_of_task_means(sums_T, count_DP)),
+        {task: len(sums_PM) for task, sums_PM in zip(frames, sums_T, strict=True)},
+        seed,
+        resamples,
+    )
+
+
+def why_missing(frame: pd.DataFrame) -> str:
+    """Why AUROC, Spearman or capture do not exist; empty where they do."""
+    score_S, g_S = _floats(frame, "predicted"), _floats(frame, "oracle")
+    positive, count = int((g_S > 0).sum()), len(g_S)
+    reasons = []
+    if positive in (0, count):
+        reasons.append(f"{positive} of {count} held-out states have a positive opportunity: AUROC needs both kinds")
+    if np.isnan(spearman(score_S, g_S)[0]):
+        what = "opportunities" if np.ptp(g_S) <= TIE else "predictions"
+        reasons.append(f"all {what} are the same: Spearman needs different ones")
+    if not float(g_S.sum()) > TIE * count:
+        reasons.append("all opportunity together is 0 or less: nothing to capture a share of")
+    return "; ".join(reasons)
+
+
+def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Estimate]:
+    """Captured share and lift of a random share c of the states: mean and interval over draws without replacement.
+
+    As in `top_sums`, c times the number of states is not rounded. One random order serves all coverages.
+    """
+    g_S, gain_S = _floats(frame, "oracle"), np.stack([_floats(frame, f"always_{f}") for f in (0, 1)]).mean(0)
+    states, total = len(g_S), float(g_S.sum())
+    # Without opportunity there is none to share.
+    value_MS = [g_S / (total if total > TIE * states else float("nan")), gain_S / states]
+    rng, at_once = np.random.default_rng([seed, 2]), max(1, MAX_ENTRIES // states)
+    first_DS = np.broadcast_to(np.arange(states), (at_once, states))
+    parts: list[list[Array]] = [[], []]
+    for start in range(0, draws, at_once):
+        order_DS = rng.permuted(first_DS[: draws - start], axis=1)
+        for part, value_S in zip(parts, value_MS, strict=True):
+            upto_DS = np.pad(value_S[order_DS].cumsum(1), ((0, 0), (1, 1)), mode="edge")
+            upto_DS[:, 0] = 0.0
+            whole_C = [int(np.floor(c * states + TIE)) for c in COVERAGES]
+            sums = [
+                upto_DS[:, n] + max(c * states - n, 0.0) * (upto_DS[:, n + 1] - upto_DS[:, n])
+                for c, n in zip(COVERAGES, whole_C, strict=True)
+            ]
+            part.append(np.stack(sums, 1))
+    estimates: dict[Key, Estimate] = {}
+    for name, part in zip(("random_captured", "random_lift"), parts, strict=True):
+        drawn_DC = np.concatenate(part)
+        low_C, high_C = quantile_interval(drawn_DC, LEVEL)
+        undefined = int((~np.isfinite(drawn_DC[:, 0])).sum())
+        for k, c in enumerate(COVERAGES):
+            mean = float(drawn_DC.mean(0)[k])
+            estimates[name, c] = Estimate(mean, float(low_C[k]), float(high_C[k]), undefined)
+    return estimates
+
+
+# Two detectors on the same held-out states: bins of one signal, and a learned one
+
+
+def compare_detectors(frame: pd.DataFrame, weight_DS: Array) -> dict[tuple[str, str, Any], Array]:
+    """Measures of both detectors, and of their difference, learned less bins, for weights of the states.
+
+    `frame` is a held-out frame with the columns `learned`, the prediction of the learned detector, and `learned_opens`.
+    States, proposals and weights are the same for both, so that differences are paired. Keys are detector, or
+    `difference`, name and coverage.
+    """
+    by_detector = {
+        "bins": _detector_measures(frame, _floats(frame, "predicted"), _floats(frame, "opens"), weight_DS),
+        "learned": _detector_measures(frame, _floats(frame, "learned"), _floats(frame, "learned_opens"), weight_DS),
+    }
+    named = {(which, *key): x_D for which, measures in by_detector.items() for key, x_D in measures.items()}
+    bins, learned = by_detector["bins"], by_detector["learned"]
+    # What is only rounding must not lie above zero.
+    return named | {("difference", *key): zero_rounding(learned[key] - bins[key]) for key in bins}
+
+
+def _detector_measures(frame: pd.DataFrame, score_S: Array, opens_S: Array, weight_DS: Array) -> dict[Key, Array]:
+    g_S, gain_S, seen_S = _floats(frame, "oracle"), _floats(frame, "always"), frame["bin"].to_numpy() >= 0
+    positive_S, nowhere_D = (g_S > 0).astype(np.float64), np.full(len(weight_DS), np.nan)
+    with_signal = (score_S[seen_S], positive_S[seen_S], weight_DS[:, seen_S])
+    place_S = frame["place"].to_numpy()[seen_S]
+    named: dict[Key, Array] = {
+        ("auroc", ""): auroc(score_S, positive_S, weight_DS),
+        ("auroc_among", ""): auroc(*with_signal) if seen_S.any() else nowhere_D,
+        ("auroc_within", ""): auroc(*with_signal, place_S) if seen_S.any() else nowhere_D,
+        ("spearman", ""): spearman(score_S, g_S, weight_DS),
+        ("selective", ""): weighted_mean(weight_DS, np.where(opens_S > 0, gain_S, 0.0)),
+        ("coverage", ""): weighted_mean(weight_DS, opens_S),
+    }
+    captured_DC = captured_shares([(score_S, g_S, weight_DS)], COVERAGES)
+    lift_DC = top_sums(score_S, gain_S, COVERAGES, weight_DS) / weight_DS.sum(1, keepdims=True)
+    for k, c in enumerate(COVERAGES):
+        named |= {("captured", c): captured_DC[:, k], ("ranked_lift", c): lift_DC[:, k]}
+    return named
+
+
+def mean_comparison(
+    frames: Mapping[str, Sequence[pd.DataFrame]], *, seed: int, resamples: int = RESAMPLES
+) -> dict[tuple[str, str, Any], Estimate]:
+    """Means of `compare_detectors` over tasks that count the same, and over the settings of a task that count the same.
+
+    Prompts are drawn within each task, once for all its settings. A setting in which a number does not exist is no part
+    of that number's mean.
+    """
+    prompts = [np.unique(np.concatenate([one["prompt"].to_numpy() for one in group])) for group in frames.values()]
+    edges = np.cumsum([0, *map(len, prompts)])
+    cells = [
+        (task, one, start + np.searchsorted(names, one["prompt"].to_numpy()))
+        for task, (group, names, start) in enumerate(zip(frames.values(), prompts, edges, strict=False))
+        for one in group
+    ]
+
+    def numbers(count_DP: Array) -> dict[tuple[str, str, Any], Array]:
+        tables = [compare_detectors(one, count_DP[:, prompt_S]) for _, one, prompt_S in cells]
+        return {key: np.stack([table[key] for table in tables]) for key in tables[0]}
+
+    task_N = np.array([task for task, _, _ in cells])
+    points = numbers(np.ones((1, edges[-1])))
+    share = {key: _setting_shares(task_N, values[:, 0]) for key, values in points.items()}
+
+    def means(count_DP: Array) -> dict[tuple[str, str, Any], Array]:
+        found = {}
+        for key, values in numbers(count_DP).items():
+            there = share[key] > 0
+            found[key] = share[key][there] @ values[there] if there.any() else np.full(values.shape[1], np.nan)
+        return found
+
+    sizes = {task: len(names) for task, names in zip(frames, prompts, strict=True)}
+    return _bootstrap_tasks(means, sizes, seed, resamples, width=sum(len(one) for _, one, _ in cells))
+
+
+def _setting_shares(task_N: Ints, point_N: Array) -> Array:
+    """What each setting counts: those that have the number share its task's part, and tasks that have it are equal."""
+    there_N = np.isfinite(point_N)
+    tasks, settings = np.unique(task_N[there_N], return_counts=True)
+    size = dict(zip(tasks.tolist(), settings.tolist(), strict=True))
+    shares = [1 / (len(size) * size[one]) if known else 0.0 for one, known in zip(task_N, there_N, strict=True)]
+    return np.array(shares)
+
+
+def _bootstrap_tasks(
+    numbers: Callable[[Array], Mapping[Any, Array]],
+    prompts: Mapping[str, int],
+    seed: int,
+    resamples: int,
+    width: int = 1,
+) -> dict[Any, Estimate]:
+    """Intervals of named numbers of prompt counts, with prompts drawn within each task."""
+    names: list[Any] = []
+
+    def columns(count_DP: Array) -> Array:
+        by_name = numbers(count_DP)
+        names[:] = by_name
+        return np.stack(list(by_name.values()), 1)
+
+    seeds = task_seeds(seed, prompts)
+    estimates = bootstrap(columns, list(prompts.values()), seeds, resamples=resamples, width=width)
+    return dict(zip(names, estimates, strict=True))
+
+
+def _floats(frame: pd.DataFrame, name: str) -> Array:
+    """A column as contiguous floats: a strided one may be summed in another order."""
+    return np.ascontiguousarray(frame[name].to_numpy(), dtype=np.float64)

@@ -1,0 +1,285 @@
+"""Numbers with intervals from resampled prompts. Needs NumPy alone.
+
+The states of a prompt share its difficulty, so prompts are drawn whole. A resample is a vector of counts: how often
+each prompt was drawn. A ratio of sums over states is then one matrix product of counts (D resamples by P prompts) and
+sums (P prompts by M columns).
+
+Letters: D resamples, P prompts, S states, A arms or policies, M numbers, T tasks.
+"""
+
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Key = TypeVar("Key", bound=Hashable)
+
+RESAMPLES = 1000
+PROMPT_RESAMPLES = 2000
+"""For means of one number per prompt, which are quick."""
+LEVEL = 0.95
+FEWEST = 10
+"""Prompts with a positive opportunity below which an interval is marked unreliable; docs/opportunity.md shows why."""
+MAX_ENTRIES = 1 << 21
+"""Entries of the widest array held at a time: 16 MiB. A statistic may hold a few of them."""
+
+
+class NotEnough(ValueError):
+    """The quantity does not exist for this data: no usable state, one rollout, nothing to average.
+
+    A caller may report a missing number with this message. A wrong shape or value is a plain ValueError.
+    """
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its percentile interval; NaN where it does not exist."""
+
+    value: float
+    low: float
+    high: float
+    undefined: int = 0
+    """Resamples in which the number does not exist; the interval is that of the others."""
+    n: int | None = None
+    """Prompts behind a mean over prompts; None for other numbers."""
+
+    @property
+    def positive(self) -> bool:
+        """Whether the whole interval lies above zero."""
+        return self.low > 0
+
+
+# The bootstrap
+
+
+def bootstrap(
+    statistic: Callable[[Array], Array],
+    strata: Sequence[int],
+    seeds: Sequence[Sequence[int]],
+    *,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    width: int = 1,
+) -> tuple[Estimate, ...]:
+    """Intervals of a statistic of prompt counts, (D, P) in and (D, M) out.
+
+    `strata` has the number of prompts of each stratum, such as a task; prompts are drawn within each, with its own
+    seed. `width` is the number of entries that the statistic holds per resample. It bounds how many resamples are
+    computed at a time, which changes no number.
+    """
+    if not (resamples >= 1 and 0 < level < 1):
+        raise ValueError(f"resamples is {resamples} and level {level}; they must be >= 1 and between 0 and 1")
+    prompts = sum(strata)
+    point_M = statistic(np.ones((1, prompts)))[0]
+    at_once = max(1, MAX_ENTRIES // max(width, prompts, 1))
+    drawn_DM = np.concatenate([statistic(count_DP) for count_DP in draw_counts(strata, seeds, resamples, at_once)])
+    low_M, high_M = quantile_interval(drawn_DM, level)
+    undefined_M = (~np.isfinite(drawn_DM)).sum(0)
+    columns = zip(point_M, low_M, high_M, undefined_M, strict=True)
+    return tuple(Estimate(float(v), float(low), float(high), int(n)) for v, low, high, n in columns)
+
+
+def draw_counts(strata: Sequence[int], seeds: Sequence[Sequence[int]], resamples: int, at_once: int) -> Iterator[Array]:
+    """Yield how often each prompt is drawn, `at_once` resamples at a time. The split changes no number."""
+    generators = [np.random.default_rng(list(seed)) for seed in seeds]
+    for start in range(0, resamples, at_once):
+        rows = min(at_once, resamples - start)
+        parts = []
+        for rng, prompts in zip(generators, strata, strict=True):
+            drawn = rng.integers(prompts, size=(rows, prompts)) if prompts else np.zeros((rows, 0), dtype=np.int64)
+            # Every resample counts in its own stretch of the bins, so that one `bincount` serves them all.
+            bins = drawn + prompts * np.arange(rows)[:, None]
+            parts.append(np.bincount(bins.ravel(), minlength=rows * prompts).reshape(rows, prompts))
+        yield np.concatenate(parts, 1).astype(np.float64)
+
+
+def quantile_interval(drawn_DM: Array, level: float) -> Array:
+    """Both ends of the interval of each column, (2, M), over the finite values; linear between order statistics."""
+    ordered_DM = np.sort(np.where(np.isfinite(drawn_DM), drawn_DM, np.nan), 0)
+    last_M = np.isfinite(ordered_DM).sum(0) - 1
+    place_2M = np.array([[(1 - level) / 2], [(1 + level) / 2]]) * np.maximum(last_M, 0)
+    below_2M = np.floor(place_2M).astype(np.int64)
+    above_2M = np.minimum(below_2M + 1, np.maximum(last_M, 0))
+    low, high = (np.take_along_axis(ordered_DM, index, 0) for index in (below_2M, above_2M))
+    return low + (place_2M - below_2M) * (high - low)
+
+
+def task_seeds(seed: int, tasks: Iterable[str]) -> list[tuple[int, int]]:
+    """A seed for each task that does not depend on which other tasks there are."""
+    return [(seed, zlib.crc32(task.encode())) for task in tasks]
+
+
+# Numbers of states
+
+
+def estimate_measures(
+    measures: Callable[[Array], Mapping[Key, Array]],
+    prompt_S: ArrayLike,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+) -> dict[Key, Estimate]:
+    """Intervals of named measures of state weights: (D, S) in, one vector of D numbers per name out.
+
+    The states of a prompt weigh as much as the prompt was drawn.
+    """
+    code_S, prompts = prompt_codes(prompt_S)
+    names: list[Key] = []
+
+    def columns(count_DP: Array) -> Array:
+        values = measures(count_DP[:, code_S])
+        names[:] = values
+        return np.stack(list(values.values()), 1)
+
+    estimates = bootstrap(columns, [prompts], [(seed, 0)], resamples=resamples, level=level, width=len(code_S))
+    return dict(zip(names, estimates, strict=True))
+
+
+def estimate_ratio(
+    top_S: ArrayLike, bottom_S: ArrayLike, prompt_S: ArrayLike, *, seed: int, resamples: int = RESAMPLES
+) -> Estimate:
+    """Sum of `top` over sum of `bottom`; with ones as `bottom` the mean over states."""
+    code_S, prompts = prompt_codes(prompt_S)
+    top_P1, bottom_P1 = (
+        cluster_sums(np.asarray(x_S, dtype=np.float64)[:, None], code_S, prompts) for x_S in (top_S, bottom_S)
+    )
+    if not np.isfinite(top_P1 + bottom_P1).all():
+        raise ValueError("top_S or bottom_S has values that are not finite; leave missing ones out")
+    (estimate,) = bootstrap(
+        lambda count_DP: ratio(count_DP @ top_P1, count_DP @ bottom_P1), [prompts], [(seed,)], resamples=resamples
+    )
+    return estimate
+
+
+def weighted_mean(weight_DS: Array, value_S: Array) -> Array:
+    """Weighted mean for each resample; NaN without weight."""
+    return ratio(weight_DS @ value_S, weight_DS.sum(1))
+
+
+# Numbers of prompts, one for each policy or arm
+
+
+def mean_over_tasks(
+    tops: Sequence[ArrayLike],
+    bottoms: Sequence[ArrayLike] | None = None,
+    *,
+    relative_to: int | None = None,
+    seed: int,
+    resamples: int = PROMPT_RESAMPLES,
+) -> tuple[Estimate, ...]:
+    """Mean over tasks of sum of `top` over sum of `bottom`, for every column of the tables (prompts by columns).
+
+    Without `bottoms` these are means over prompts. Columns share their resampled prompts and so stay paired; tasks are
+    fixed. With `relative_to` every column is divided by that column's number of the same resample, over the rows that
+    have both. NaN is a missing value: it leaves the sum and the count, and never counts as 0. `n` counts rows.
+    """
+    top_T = [np.asarray(x_PA, dtype=np.float64) for x_PA in tops]
+    bottom_T = [np.ones_like(x) for x in top_T] if bottoms is None else [np.asarray(x, np.float64) for x in bottoms]
+    shapes = [x_PA.shape for x_PA in top_T]
+    if len({shape[1:] for shape in shapes}) != 1 or shapes != [x_PA.shape for x_PA in bottom_T]:
+        raise ValueError(f"tables have shapes {shapes}; pass one or more, with the same columns in each")
+    known_T = [np.isfinite(top) & np.isfinite(bottom) for top, bottom in zip(top_T, bottom_T, strict=True)]
+    if relative_to is not None:
+        known_T = [known_PA & known_PA[:, [relative_to]] for known_PA in known_T]
+    edges = np.cumsum([0, *(rows for rows, _ in shapes)])
+
+    def means(count_DP: Array, columns: slice = slice(None)) -> Array:
+        parts = []
+        for start, top, bottom, known in zip(edges, top_T, bottom_T, known_T, strict=False):
+            count = count_DP[:, start : start + len(top)]
+            # Rows without the column or the one it is divided by count in neither.
+            sums = (count @ np.where(known, x[:, columns], 0.0) for x in (top, bottom))
+            parts.append(ratio(*sums))
+        return np.asarray(np.mean(parts, 0))
+
+    def relative_means(count_DP: Array) -> Array:
+        assert relative_to is not None
+        return ratio(means(count_DP), means(count_DP, slice(relative_to, relative_to + 1)))
+
+    estimates = bootstrap(
+        means if relative_to is None else relative_means,
+        [rows for rows, _ in shapes],
+        [(seed, task) for task in range(len(shapes))],
+        resamples=resamples,
+        width=len(shapes) * shapes[0][1],
+    )
+    n_A = np.sum([known_PA.sum(0) for known_PA in known_T], 0)
+    return tuple(replace(estimate, n=int(n)) for estimate, n in zip(estimates, n_A, strict=True))
+
+
+def paired_estimates(
+    utility: Mapping[str, Mapping[str, Array]],
+    arms: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+) -> tuple[dict[str, Estimate], dict[tuple[str, str], Estimate]]:
+    """Mean utility of each arm, and mean difference of each pair of arms (first less second), over tasks.
+
+    `utility[task][arm]` has a finite number per prompt. Prompts are drawn whole, so pairs stay pairs; each task counts
+    the same.
+    """
+    sums_T = []
+    for by_arm in utility.values():
+        columns = [by_arm[arm] for arm in arms] + [by_arm[one] - by_arm[other] for one, other in pairs]
+        sums_T.append(np.stack([np.ones(len(columns[0])), *columns], 1))
+    estimates = bootstrap(
+        lambda count_DP: mean_of_task_means(sums_T, count_DP)[:, 1:],
+        [len(sums_PM) for sums_PM in sums_T],
+        task_seeds(seed, utility),
+        resamples=resamples,
+        width=len(arms) + len(pairs),
+    )
+    return dict(zip(arms, estimates, strict=False)), dict(zip(pairs, estimates[len(arms) :], strict=True))
+
+
+# Sums
+
+
+def mean_of_task_means(sums_T: Sequence[Array], count_DP: Array) -> Array:
+    """Mean over tasks of the means within each, (D, M), so that each task counts the same.
+
+    A task has a row of M sums for every prompt. The first column counts what its other columns add up.
+    """
+    edges = np.cumsum([0, *(len(sums_PM) for sums_PM in sums_T)])
+    mean_DM = np.zeros((len(count_DP), sums_T[0].shape[1]))
+    for sums_PM, start in zip(sums_T, edges, strict=False):
+        sum_DM = count_DP[:, start : start + len(sums_PM)] @ sums_PM
+        mean_DM += sum_DM / sum_DM[:, :1] / len(sums_T)
+    return mean_DM
+
+
+def cluster_sums(x_SM: Array, code_S: Ints, clusters: int) -> Array:
+    """Sum of each column over the states of each cluster, (clusters, M).
+
+    `reduceat` on sorted rows fixes the order of the additions. `bincount` and `np.add.at` give other last bits, and
+    whether two bins of a detector tie can depend on them.
+    """
+    sums_PM = np.zeros((clusters, x_SM.shape[1]))
+    if len(x_SM):
+        order = np.argsort(code_S, kind="stable")
+        present, starts = np.unique(code_S[order], return_index=True)
+        sums_PM[present] = np.add.reduceat(x_SM[order], starts, axis=0)
+    return sums_PM
+
+
+def prompt_codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
+    """Prompts of any name as numbers 0..P-1 in the order of their names, and P."""
+    names = np.asarray(prompt_S)
+    if len(names) == 0:
+        raise NotEnough("there is no state; a number over prompts needs one or more")
+    distinct, code_S = np.unique(names, return_inverse=True)
+    return code_S.astype(np.int64), len(distinct)
+
+
+def ratio(top: Array, bottom: Array) -> Array:
+    """`top / bottom`, NaN where there is nothing to divide by."""
+    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
