@@ -216,12 +216,20 @@ def test_methods_without_one_way_are_refused(model, policy, why):
         model.log_likelihood("abca", policy=name, **settings)
 
 
+@pytest.mark.parametrize(
+    ("policy", "settings"), [("core", {"revise_every": 0}), ("p2", {"eta": 0.0}), ("wino", {"tau1": 1.0, "tau2": 0.0})]
+)
+def test_methods_whose_settings_never_re_mask_have_one_way(model, policy, settings):
+    settings |= {"block_length": 4} if policy == "wino" else {}
+    found = model.log_likelihood("abca", policy=policy, **settings).rows[0]
+    assert found.log_likelihood == pytest.approx(model.log_likelihood("abca", policy="llada").rows[0].log_likelihood)
+
+
 @dataclass(frozen=True)
 class TakesBack(LLaDA):
-    """A method of one's own, without a card, that re-masks on its second step."""
+    """A method of one's own that re-masks on its second step and does not say so."""
 
     name: ClassVar[str] = "takes-back"
-    card: ClassVar[None] = None
 
     def act(self, traj, look_ahead):
         action = super().act(traj, look_ahead)

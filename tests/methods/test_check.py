@@ -1,6 +1,6 @@
 """The contract check over every registered method, and proof that it catches methods that break it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import unmask
+from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
-from unmask.axes import ReMDM, cardinality, commitment, score
+from unmask.axes import ReMDM
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
-from unmask.core import Action, Noise, Policy, Search, State, row_key
+from unmask.core import Action, Noise, Policy, Probability, Search, State, row_key
 from unmask.engine import join_rows
 from unmask.methods import METHODS, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.methods.check import Problem, check_policy, check_search
@@ -55,6 +56,13 @@ def test_every_registered_method_keeps_the_contract(name, options):
 def kept(method, problem=None):
     """None, where the contract of its kind is."""
     return (check_policy if isinstance(method, Policy) else check_search)(method, problem)
+
+
+@each_case("name", [name for name in METHODS if name not in OTHER_ROWS])
+def test_every_policy_keeps_the_contract_on_longer_answers_and_at_both_ends_of_its_settings(name):
+    method = make_policy(name, **VARIANTS.get(name, [{}])[0])
+    if isinstance(method, Policy):
+        check_policy(method)
 
 
 ROWS = ([5, 9, -1, -1, -1, -1], [17, 23, 42, -1, -1, -1, -1, 11])
@@ -111,77 +119,101 @@ def test_shadow_slots_are_refused_where_predictions_are_read_one_slot_early(name
 
 
 def _everything(state):
-    return Action(
-        score.rows("confidence", state),
-        state.masked_BL,
-        torch.ones(state.batch, dtype=torch.float64),
-        commitment.commit_all(state),
-        rule="confidence",
-    )
+    return Action.reveal(state.masked_BL, of=state.masked_BL)
+
+
+def surest(state, k):
+    """The first masked positions: as many as `k`, per row or for all rows."""
+    rank_BL = state.masked_BL.long().cumsum(-1) - 1
+    k_B = k if isinstance(k, torch.Tensor) else torch.full_like(state.step_B, k)
+    return Action.reveal(state.masked_BL & (rank_BL < k_B.clamp(min=1)[:, None]), of=state.masked_BL)
+
+
+def policy_of(act, **traits):
+    """A policy without settings that acts by a function of the trajectory and declares these traits."""
+    body = {"name": "broken", "act": lambda self, traj, look_ahead: act(traj), "__annotations__": {}, **traits}
+    return dataclass(frozen=True)(type("Broken", (Policy,), body))()
+
+
+CALLS = []
+
+
+def counts_calls(traj):
+    CALLS.append(1)
+    return surest(traj.state, 1 + len(CALLS) % 3)
+
+
+def writes_input(traj):
+    traj.state.tokens_BL[:, -1] += 1
+    return _everything(traj.state)
+
+
+def takes_back(traj):
+    again_BL = traj.state.revealed_BL & (traj.state.step_B == 1)[:, None]
+    action = surest(traj.state, 2)
+    return replace(action, commit_BL=torch.zeros_like(action.commit_BL), remask_BL=again_BL)
+
+
+def past(traj, most):
+    return min(len(traj.steps), most)
+
+
+ANY_STEPS = {"steps": "ignore"}
+BROKEN = {
+    "neighbours|ignore their order": (
+        lambda t: surest(t.state, (t.state.masked_BL.sum(-1)[0] // 2).expand_as(t.state.step_B)),
+        ANY_STEPS,
+    ),
+    "padding": (lambda t: surest(t.state, t.state.tokens_BL.shape[1] - 6), ANY_STEPS),
+    "padding|padded by 24": (lambda t: surest(t.state, 1 + t.state.tokens_BL.shape[1] // 16), ANY_STEPS),
+    "same bytes|neighbours": (counts_calls, ANY_STEPS),
+    "inputs alone": (writes_input, ANY_STEPS),
+    "memory 0 reads no past": (lambda t: surest(t.state, 1 + past(t, 1)), ANY_STEPS),
+    "memory 1 reads no more|resumes from any": (
+        lambda t: surest(t.state, 1 + past(t, 2)),
+        {"past_steps": 1, **ANY_STEPS},
+    ),
+    "had not finished": (lambda t: replace(_everything(t.state), kappa_B=0 * t.state.step_B.double()), {}),
+    "steps = 'end'": (lambda t: surest(t.state, 1), {}),
+    "steps = 'ignore'": (lambda t: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_B), ANY_STEPS),
+    "remasks = False": (takes_back, ANY_STEPS),
+    "block_cache = True": (lambda t: surest(t.state, 3), {"block_cache": True, "block_length": 2, **ANY_STEPS}),
+    "cuda_graph = True.*__int__": (lambda t: surest(t.state, int(t.state.step_B.max()) + 1), {"cuda_graph": True}),
+    "cuda_graph = True.*nonzero": (
+        lambda t: (t.state.masked_BL.nonzero(), _everything(t.state))[1],
+        {"cuda_graph": True},
+    ),
+    "cuda_graph = True.*__getitem__": (
+        lambda t: (t.state.tokens_BL[t.state.masked_BL], _everything(t.state))[1],
+        {"cuda_graph": True},
+    ),
+    "returned None; allowed: an Action": (lambda t: None, {}),
+}
+
+
+@each_case("promise", BROKEN)
+def test_a_broken_promise_is_caught(promise):
+    act, traits = BROKEN[promise]
+    with pytest.raises(UnmaskError, match=promise):
+        check_policy(policy_of(act, **traits))
 
 
 @dataclass(frozen=True)
-class ReadsNeighbours(Policy):
-    """Reveals as many as the batch's first row has masks left: Dream's batch mean, exaggerated."""
+class StopsAtOne(Policy):
+    """Reveals nothing when its threshold is 1."""
 
-    name: ClassVar[str] = "reads-neighbours"
-
-    def act(self, traj, look_ahead):
-        n_B = traj.state.masked_BL.sum(-1)
-        k_B = (n_B[0] // 2).clamp(min=1).expand_as(n_B)
-        return replace(_everything(traj.state), kappa_B=cardinality.fraction(k_B, n_B))
-
-
-@dataclass(frozen=True)
-class ReadsPadding(Policy):
-    name: ClassVar[str] = "reads-padding"
+    name: ClassVar[str] = "stops-at-one"
+    steps = "ignore"
+    threshold: Probability = 0.5
 
     def act(self, traj, look_ahead):
-        n_B = traj.state.masked_BL.sum(-1)
-        k = max(1, traj.state.tokens_BL.shape[1] // 3)
-        return replace(_everything(traj.state), kappa_B=cardinality.fraction(k, n_B))
+        action = _everything(traj.state)
+        return action if self.threshold < 1 else replace(action, kappa_B=0 * action.kappa_B)
 
 
-@dataclass(frozen=True)
-class Counts(Policy):
-    """Keeps its memory in itself."""
-
-    name: ClassVar[str] = "counts"
-    calls: list = field(default_factory=list, repr=False)
-
-    def act(self, traj, look_ahead):
-        self.calls.append(1)
-        n_B = traj.state.masked_BL.sum(-1)
-        return replace(_everything(traj.state), kappa_B=cardinality.fraction(1 + len(self.calls) % 3, n_B))
-
-
-@dataclass(frozen=True)
-class WritesInput(Policy):
-    name: ClassVar[str] = "writes-input"
-
-    def act(self, traj, look_ahead):
-        traj.state.tokens_BL[:, -1] += 0 * traj.state.tokens_BL[:, -1] + 1
-        return _everything(traj.state)
-
-
-@dataclass(frozen=True)
-class HidesMemory(Policy):
-    """Says it reads no past and does."""
-
-    name: ClassVar[str] = "hides-memory"
-
-    def act(self, traj, look_ahead):
-        n_B = traj.state.masked_BL.sum(-1)
-        k = 1 if traj.last is None else 2
-        return replace(_everything(traj.state), kappa_B=cardinality.fraction(k, n_B))
-
-
-@dataclass(frozen=True)
-class Waits(Policy):
-    name: ClassVar[str] = "waits"
-
-    def act(self, traj, look_ahead):
-        return replace(_everything(traj.state), kappa_B=torch.zeros(traj.state.batch, dtype=torch.float64))
+def test_the_ends_of_settings_are_tried():
+    with pytest.raises(UnmaskError, match="had not finished"):
+        check_policy(StopsAtOne())
 
 
 @dataclass
@@ -192,37 +224,11 @@ class NotFrozen(Policy):
         return _everything(traj.state)
 
 
-@pytest.mark.parametrize(
-    ("policy", "complaint"),
-    [
-        (ReadsNeighbours(), "neighbours"),
-        (ReadsPadding(), "padding"),
-        (Counts(), "same bytes|neighbours"),
-        (WritesInput(), "inputs alone"),
-        (HidesMemory(), "memory 0"),
-        (Waits(), "had not finished"),
-        (NotFrozen(), "frozen"),
-    ],
-    ids=lambda x: getattr(x, "name", ""),
-)
-def test_broken_methods_are_caught(policy, complaint):
-    with pytest.raises(UnmaskError, match=complaint):
-        check_policy(policy)
-
-
-@dataclass(frozen=True)
-class Forgets(Policy):
-    name: ClassVar[str] = "forgets"
-
-    def act(self, traj, look_ahead):
-        _everything(traj.state)
-
-
-def test_common_slips_are_named():
-    with pytest.raises(UnmaskError, match="returned None; allowed: an Action"):
-        check_policy(Forgets())
+def test_what_is_no_frozen_policy_is_named():
     with pytest.raises(ContractError, match="LLaDA\\(\\), not LLaDA"):
         check_policy(LLaDA)
+    with pytest.raises(ContractError, match="frozen"):
+        check_policy(NotFrozen())
 
 
 @dataclass(frozen=True)

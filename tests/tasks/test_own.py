@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.helpers.cases import each_case
-from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName
 from unmask.tasks import check_scorer, find_task, open_task, own_task, score, score_all
 
@@ -354,11 +353,6 @@ class TestPython:
         with pytest.raises(ConfigError, match=message):
             own_task("mine", name.replace("MODULE", module(SCORER)), scorer="exact", max_new_tokens=8)
 
-    def test_a_module_that_cannot_be_imported_says_why(self, module):
-        name = module("import no_such_thing_either")
-        with pytest.raises(ConfigError, match=r"cannot be imported .ModuleNotFoundError.*no_such_thing_either"):
-            own_task("mine", f"{name}:rows", scorer="exact", max_new_tokens=8)
-
     def test_records_of_a_function_are_checked_alike(self, module):
         name = module("def rows(): return [{'prompt': 'a', 'target': 'b'}, 'a line']")
         with pytest.raises(SchemaError, match=f"prompt 2 of {name}:rows is 'a line'"):
@@ -374,42 +368,6 @@ class TestPython:
             file.write("\n# changed\n")
         assert len({before, made, own_task("mine", path, scorer=f"{name}:score", max_new_tokens=8).version}) == 3
 
-    def test_the_current_folder_is_importable_only_for_dotted_names(self, write, module, tmp_path):
-        name = module(SCORER)
-        mine(write(LINES))
-        assert str(tmp_path) not in sys.path
-        mine(write(LINES), f"{name}:score")
-        assert sys.path[0] == str(tmp_path)
-
-    def test_a_file_is_named_by_its_path_and_imports_its_neighbours(self, write, module, tmp_path, monkeypatch):
-        (tmp_path / "code").mkdir()
-        (tmp_path / "code/neighbour_of_rule.py").write_text("WORTH = 0.25", encoding="utf-8")
-        rule = tmp_path / "code/my-rule.py"
-        rule.write_text("import neighbour_of_rule as n\ndef score(text, example): return n.WORTH", encoding="utf-8")
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        task = own_task(
-            "mine", "mine.jsonl", scorer="code/my-rule.py:score", max_new_tokens=8, folder=write(LINES).parent
-        )
-        assert score("x", task.examples("validation")[0]).utility == 0.25
-        rule.write_text("def score(text, example): return 1", encoding="utf-8")
-        again = mine(write(LINES), f"{rule}:score")
-        assert score("x", again.examples("validation")[0]).utility == 1
-        assert again.version != task.version
-
-    def test_its_version_covers_the_modules_it_imports(self, write, tmp_path, monkeypatch):
-        """In two processes: a module that is imported is read once."""
-        monkeypatch.chdir(tmp_path)
-        prompts = write(LINES)
-        (tmp_path / "rules_of_mine.py").write_text("import helper_of_mine\n\ndef score(text, example): return 1\n")
-        code = "from unmask.tasks import own_task; import sys; "
-        code += "print(own_task('mine', sys.argv[1], scorer='rules_of_mine:score', max_new_tokens=8).version)"
-        versions = []
-        for helper in ("x = 1\n", "x = 2\n"):
-            (tmp_path / "helper_of_mine.py").write_text(helper)
-            versions.append(fresh_python(code, str(prompts)).stdout.strip())
-        assert all(versions)
-        assert versions[0] != versions[1]
-
     @pytest.mark.parametrize(
         "name", ["setup.cfg", "setup.py", "./setup.cfg", "setup/", "a/setup.json", "setup.", "a\0b"]
     )
@@ -420,12 +378,6 @@ class TestPython:
             with pytest.raises(ConfigError, match=r"neither a file of prompts nor code.*runs that code"):
                 open_task(**wrong, max_new_tokens=8)
         assert "setup" not in sys.modules
-
-    @pytest.mark.parametrize("given", ["x" * 5000 + ".jsonl", "a\0b.jsonl", "x" * 5000 + ".py:f", "a\0.py:f"])
-    def test_paths_that_cannot_be(self, given):
-        with pytest.raises(ConfigError, match=r"cannot be read|name of an own task") as caught:
-            own_task("mine", given, scorer="exact", max_new_tokens=8)
-        assert len(str(caught.value)) < 1000
 
     @pytest.mark.parametrize(
         ("raised", "shown"),
@@ -486,10 +438,6 @@ class TestPython:
         with pytest.raises(ContractError, match="allowed: a number from 0 to 1") as caught:
             score("x", example)
         str(caught.value).encode("utf-8")
-
-    def test_code_that_exits_while_it_is_loaded(self, module):
-        with pytest.raises(ConfigError, match=r"cannot be imported .SystemExit"):
-            own_task("mine", f"{module('raise SystemExit(1)')}:rows", scorer="exact", max_new_tokens=8)
 
 
 class TestNames:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import astuple
-from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -24,7 +23,7 @@ def some(name: str) -> tuple[Example, ...]:
 
 
 def example(task: str, target: str, parts: list[str], **constraints) -> Example:
-    return Example("", target, tuple(parts), constraints, 1, "x", task, "development", find_task(task).scorer)
+    return Example("", target, tuple(parts), constraints, 1, "x", task, "development", scorer=find_task(task).scorer)
 
 
 def utility(task: str, target: str, parts: list[str], text: str, **constraints) -> float | None:
@@ -87,12 +86,6 @@ def test_gold_scores_one_in_other_dress(name):
 
 
 @each_case("name", CONSTRUCTED)
-def test_training_gold_scores_one(name):
-    for e in islice(find_task(name).training(), 40):
-        assert score(f"<answer>{e.target}</answer>", e).utility == 1.0
-
-
-@each_case("name", CONSTRUCTED)
 @each_case(
     "garbage", ["", "\n", "I do not know.", "<answer></answer>", "<answer>%%%</answer>", "{", "\x00", "\\boxed{?}"]
 )
@@ -145,11 +138,6 @@ def test_outputs_beyond_the_limit_score_zero():
 )
 def test_cell(text, expected):
     assert utility("csv-missing-cells", "25", ["25"], text) == expected
-
-
-def test_cell_keeps_its_case_but_not_its_spacing():
-    assert utility("csv-missing-cells", "Ab c", ["Ab c"], "Ab  c") == 1.0
-    assert utility("csv-missing-cells", "Ab c", ["Ab c"], "ab c") == 0.0
 
 
 # Indexed spans
@@ -273,30 +261,12 @@ json_values = st.recursive(
 objects = st.dictionaries(st.text(max_size=8), json_values, min_size=1, max_size=5)
 
 
-@pytest.mark.slow
-@given(gold=objects, data=st.data())
-def test_order_of_keys_does_not_matter(gold, data):
-    shuffled = {key: gold[key] for key in data.draw(st.permutations(list(gold)))}
-    text = json.dumps(shuffled, ensure_ascii=data.draw(st.booleans()), indent=data.draw(st.sampled_from([None, 2])))
-    for name in ("constrained-json-fill", "json-mode-eval"):
-        assert utility(name, json.dumps(gold), [""] * len(gold), text, schema={}) == 1.0
-
-
 @given(gold=objects, data=st.data())
 def test_field_credit_counts_fields(gold, data):
     kept = [key for key in gold if data.draw(st.booleans())]
     text = json.dumps({key: gold[key] if key in kept else "other!" for key in gold})
     for name in ("constrained-json-fill", "json-mode-eval"):
         assert utility(name, json.dumps(gold), [""] * len(gold), text, schema={}) == len(kept) / len(gold)
-
-
-@pytest.mark.parametrize("name", ["constrained-json-fill"])
-def test_permuted_keys_of_real_examples(name):
-    for e in some(name):
-        gold = json.loads(e.target)
-        assert score(json.dumps(dict(reversed(gold.items())), indent=1), e).utility == 1.0
-        first = next(iter(gold))
-        assert score(json.dumps({first: gold[first]}), e).utility == 1 / len(gold)
 
 
 @each_case(

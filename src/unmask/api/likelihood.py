@@ -46,7 +46,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.engine import apply, decode
-from unmask.methods import describe_policy, method_info
+from unmask.methods import describe_policy
 from unmask.models import GuidedDenoiser, Prompt
 from unmask.stats import Estimate, estimate_ratio
 
@@ -327,8 +327,7 @@ def exact_likelihoods(
         raise _no_likelihood(policy, "it searches: it owns its loop")
     if policy.random:
         raise _no_likelihood(policy, "it chooses positions at random")
-    info = method_info(policy)
-    if info is not None and info.commitment == "re-maskable":
+    if policy.remasks:
         raise _no_likelihood(policy, "it re-masks")
     rows: list[TextLikelihood] = []
     for first in range(0, len(texts), batch):

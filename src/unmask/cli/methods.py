@@ -95,7 +95,7 @@ def example(
     ],
     json_: Json = False,
 ) -> None:
-    """Run a method's worked example: on the distributions of its sheet, step by step, against what the sheet says.
+    """Run a method's worked example step by step, and compare it with the outcome computed by hand.
 
     \b
     Example:

@@ -32,8 +32,18 @@ STEPS = ("end", "pace", "ignore")
 
 TRAITS = frozenset(
     {
-        *("needs", "past_steps", "random", "looks_ahead", "steps", "extra_steps", "cuda_graph", "block_cache"),
-        *("own_end", "baseline"),
+        *(
+            "needs",
+            "past_steps",
+            "random",
+            "looks_ahead",
+            "steps",
+            "extra_steps",
+            "cuda_graph",
+            "block_cache",
+            "remasks",
+        ),
+        *("own_end", "remasks", "baseline"),
     }
 )
 """What a method declares of itself, in class attributes or in properties that read its settings."""
@@ -151,6 +161,11 @@ class DecodingMethod(ABC):
     @property
     def extra_steps(self) -> bool:
         """Whether it may take more steps than the answer has positions; all others are refused such a horizon."""
+        return False
+
+    @property
+    def remasks(self) -> bool:
+        """Whether it may mask a revealed token again: a text then has more than one way, and no exact likelihood."""
         return False
 
     @property

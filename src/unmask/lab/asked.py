@@ -13,11 +13,19 @@ from unmask.api import LoadedModel
 from unmask.core import Denoiser
 from unmask.lab.published import PublishedRun
 from unmask.models import Codec, Prompt
-from unmask.tasks import TASKS, DataDir, Example, Scorer, Task, Verdict, official
-from unmask.tasks.draw import canonical, digest
-from unmask.tasks.official import DataFile, Row, read_examples, read_rows
-from unmask.tasks.scorers import score_number
-from unmask.tasks.splits import rank_ids
+from unmask.tasks import (
+    TASKS,
+    DataDir,
+    Example,
+    Scorer,
+    Task,
+    Verdict,
+    canonical,
+    digest,
+    official,
+    rank_ids,
+    score_number,
+)
 
 WHOLE = "evaluation"
 """The split that holds all problems of a data set."""
@@ -32,7 +40,7 @@ _WORKING = re.compile(r"<<.*?>>")
 class Asked:
     """The problems of a data set, and what a model is shown before each."""
 
-    files: tuple[DataFile, ...]
+    files: tuple[official.DataFile, ...]
     problems: tuple[Example, ...]
     turns: tuple[Turn, ...]
     scorer: Scorer
@@ -62,11 +70,11 @@ def task_of(run: PublishedRun, problems: Asked, shots: int) -> Task:
     )
 
 
-def _question(row: Row) -> str:
+def _question(row: official.Row) -> str:
     return f"Question: {row['question']}\nLet's think step by step\nAnswer:"
 
 
-def _solution(row: Row) -> str:
+def _solution(row: official.Row) -> str:
     """A solution of the training file without its calculator's notes, as the authors show it."""
     return _WORKING.sub("", row["answer"]).replace("#### ", "The answer is ") + "\n"
 
@@ -78,7 +86,7 @@ def _number(text: str, example: Example) -> Verdict:
 
 
 def _gsm8k(data_dir: DataDir) -> Asked:
-    train = read_rows(official.GSM8K_TRAIN, data_dir)
+    train = official.read_rows(official.GSM8K_TRAIN, data_dir)
     turns = [
         turn
         for at in SOLVED
@@ -90,8 +98,8 @@ def _gsm8k(data_dir: DataDir) -> Asked:
     problems = [
         replace(one, prompt=_question(row))
         for one, row in zip(
-            read_examples(official.GSM8K_TEST, official.gsm8k_example, data_dir),
-            read_rows(official.GSM8K_TEST, data_dir),
+            official.read_examples(official.GSM8K_TEST, official.gsm8k_example, data_dir),
+            official.read_rows(official.GSM8K_TEST, data_dir),
             strict=True,
         )
     ]
@@ -102,7 +110,7 @@ def _gsm8k(data_dir: DataDir) -> Asked:
 def _humaneval(data_dir: DataDir) -> Asked:
     problems = tuple(
         replace(one, prompt=f"Complete the following python code:\n{one.constraints['prompt']}")
-        for one in read_examples(official.HUMANEVAL_FILE, official.humaneval_example, data_dir)
+        for one in official.read_examples(official.HUMANEVAL_FILE, official.humaneval_example, data_dir)
     )
     return Asked((official.HUMANEVAL_FILE,), problems, (), official.HUMANEVAL.scorer)
 

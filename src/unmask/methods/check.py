@@ -1,14 +1,17 @@
-"""The contract of a method, checked on exact problems: `check_policy` for deciders, `check_search` for own loops.
+"""The contract of a method, tried on exact problems: `check_policy` for policies, `check_search` for own loops.
 
-Every promise that others build on is tried for real: rows that do not notice each other, runs that repeat to the
-byte and resume anywhere, inputs left alone, forwards counted. A broken one raises `ContractError` and says which.
+Every promise that others build on is tried by running the method, the declared traits among them, with its settings and
+with both ends of every setting that has a range. A broken promise raises `ContractError` and says which.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
+from pydantic.fields import FieldInfo
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from unmask.base.errors import ConfigError, ContractError
 from unmask.core import (
@@ -34,6 +37,11 @@ from unmask.methods.composed import CombinedPolicy
 from unmask.methods.search_tools import ForwardBudget
 from unmask.models import ExactDenoiser, JointDistribution
 
+PADDINGS = (1, 3, 24)
+"""Positions that canvases are padded by. A count that depends on the padded width may stay equal under one of them."""
+_MOST = 32
+"""Largest value tried of a setting whose range goes further: more than any answer of the problems has positions."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -55,22 +63,50 @@ class Problem:
             [2, m, m, m, m, m, m],
             [m, m, m, m, 0],
         ]
-        state = State.from_canvases(canvases, steps=[3, 2, 4, 6, 2], mask_id=m, device=device)
+        return cls._of(denoiser, canvases, [3, 2, 4, 6, 2], seed, device)
+
+    @classmethod
+    def longer(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
+        """Answers of eleven and nine positions, as many steps: lengths that no usual block divides."""
+        denoiser = ExactDenoiser(JointDistribution.random(11, 2, dependence=2.0, seed=seed))
+        m = denoiser.mask_id
+        return cls._of(denoiser, [[m] * 11, [1, *[m] * 9]], [11, 9], seed, device)
+
+    @classmethod
+    def _of(
+        cls, denoiser: ExactDenoiser, canvases: list[list[int]], steps: list[int], seed: int, device: torch.device | str
+    ) -> "Problem":
+        state = State.from_canvases(canvases, steps=steps, mask_id=denoiser.mask_id, device=device)
         return cls(denoiser, state, Noise.of([row_key(seed, bytes(c)) for c in canvases], device))
 
 
 def check_policy(policy: Policy, problem: Problem | None = None) -> None:
     """Raise `ContractError` unless the policy keeps every promise, at temperature 0 and above."""
     _check_frozen(policy)
-    problem = problem or Problem.default()
+    given, problem = problem, problem or Problem.default()
     for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
-        try_run = _Trial(policy, problem, sampling)
-        whole = try_run.run(problem.state, problem.noise)
-        try_run.check_end(problem.state, whole)
-        try_run.check_counts()
-        try_run.check_repeats(whole)
-        try_run.check_rows(whole)
-        try_run.check_resumes(whole)
+        trial = _Trial(policy, problem, sampling)
+        whole = trial.run(problem.state, problem.noise)
+        trial.check_end(problem.state, whole)
+        trial.check_counts()
+        trial.check_repeats(whole)
+        trial.check_rows(whole)
+        trial.check_resumes(whole)
+        trial.check_traits(whole)
+    if given is not None:
+        return
+    longer = _Trial(policy, Problem.longer(), SamplingParams())
+    ends = [_Trial(end, problem, SamplingParams(), f" with {change}") for end, change in _at_both_ends(policy)]
+    for trial in (longer, *ends):
+        start = trial.problem.state
+        try:
+            trial.policy.check(start)
+        except ConfigError:
+            continue  # a method may refuse a start
+        whole = trial.run(start, trial.problem.noise)
+        trial.check_end(start, whole)
+        trial.check_padding(whole)
+        trial.check_traits(whole)
 
 
 def check_search(search: Search, problem: Problem | None = None) -> None:
@@ -90,11 +126,28 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
             trial.check_budget(whole, base_B)
 
 
+def _at_both_ends(policy: Policy) -> Iterator[tuple[Policy, str]]:
+    """The policy with each setting that has a range at its ends, where the other settings allow that."""
+    hints = get_type_hints(type(policy), include_extras=True)
+    for setting, field in policy.setting_fields.items():
+        annotations = [hints[field], *get_args(hints[field])]
+        parts = [part for annotation in annotations for part in getattr(annotation, "__metadata__", ())]
+        limits = [limit for part in parts if isinstance(part, FieldInfo) for limit in part.metadata]
+        for end in [getattr(limit, kind) for limit in limits for kind in ("ge", "le") if hasattr(limit, kind)]:
+            value = min(end, _MOST)
+            try:
+                yield replace(policy, **{field: value}), f"{setting}={value}"  # type: ignore[type-var]
+            except ConfigError:
+                continue
+
+
 @dataclass
 class _Trial:
     policy: Policy | Search
     problem: Problem
     sampling: SamplingParams
+    settings: str = ""
+    """The setting that was changed, for messages."""
 
     def run(self, state: State | Trajectory, noise: Noise) -> Trajectory:
         self.counter = _Counting(self.problem.denoiser)
@@ -148,14 +201,15 @@ class _Trial:
 
     def check_repeats(self, whole: Trajectory) -> None:
         again = self.run(self.problem.state, self.problem.noise)
-        self._must(_same(whole, again), "gives the same bytes for the same seed", "two runs differ")
+        rows = range(whole.state.batch)
+        same = all(_row_record(whole, row) == _row_record(again, row) for row in rows)
+        self._must(same, "gives the same bytes for the same seed", "two runs differ")
 
     def check_rows(self, whole: Trajectory) -> None:
         """Alone, in another order, with more padding: a row's run is the same."""
         state, noise = self.problem.state, self.problem.noise
         order = torch.arange(state.batch - 1, -1, -1)
         turned = self.run(state.select(order), noise.select(order))
-        padded = self.run(state.pad_to(state.tokens_BL.shape[1] + 3), noise)
         for row in range(state.batch):
             one = torch.tensor([row])
             alone = self.run(state.select(one), noise.select(one))
@@ -163,10 +217,18 @@ class _Trial:
             self._must(_row_record(alone, 0) == expected, "rows ignore their neighbours", f"row {row} alone differs")
             reverse = _row_record(turned, state.batch - 1 - row)
             self._must(reverse == expected, "rows ignore their order", f"row {row} differs in a reversed batch")
-            self._must(_row_record(padded, row) == expected, "rows ignore padding", f"row {row} differs when padded")
+        self.check_padding(whole)
+
+    def check_padding(self, whole: Trajectory) -> None:
+        state = self.problem.state
+        for extra in PADDINGS:
+            padded = self.run(state.pad_to(state.tokens_BL.shape[1] + extra), self.problem.noise)
+            for row in range(state.batch):
+                same = _row_record(padded, row) == _row_record(whole, row)
+                self._must(same, "rows ignore padding", f"row {row} differs when padded by {extra}")
 
     def check_resumes(self, whole: Trajectory) -> None:
-        """From any recorded state; and, where memory 0 is declared, from the bare state."""
+        """From any recorded state; and from as much of the past as the policy says that it reads."""
         for row in range(whole.state.batch):
             expected = _row_record(whole, row)
             for step in range(len(whole.row(row).steps)):
@@ -174,13 +236,46 @@ class _Trial:
                 resumed = self.run(start, start.noise)
                 where = f"row {row} resumed at step {step}"
                 self._must(_row_record(resumed, 0) == expected, "resumes from any recorded state", f"{where} differs")
-                if isinstance(self.policy, Policy) and self.policy.past_steps == 0:
-                    bare = self.run(replace(start, steps=()), start.noise)
-                    self._must(_end(bare, 0) == _end(whole, row), "memory 0 reads no past", f"{where} bare differs")
+                memory = self.policy.past_steps if isinstance(self.policy, Policy) else -1
+                if 0 <= memory < len(start.steps):
+                    cut = self.run(replace(start, steps=start.steps[len(start.steps) - memory :]), start.noise)
+                    promise = f"memory {memory} reads no {'past' if memory == 0 else 'more'}"
+                    self._must(_end(cut, 0) == _end(whole, row), promise, f"{where} differs with its past cut")
+
+    # --- traits
+
+    def check_traits(self, whole: Trajectory) -> None:
+        """Whether steps, re-masking, blocks and recorded steps are as the policy declares them."""
+        policy, start = self.policy, self.problem.state
+        assert isinstance(policy, Policy)
+        if policy.steps == "end" and not policy.extra_steps:
+            steps, horizons = whole.state.step_B.tolist(), start.horizon_B.tolist()
+            in_time = all(taken <= given for taken, given in zip(steps, horizons, strict=True))
+            self._must(in_time, "steps = 'end'", f"rows take {steps} steps where they were given {horizons}")
+        if policy.steps == "ignore":
+            other_B = torch.where(start.horizon_B > 1, start.horizon_B - 1, start.horizon_B + 1)
+            other = self.run(replace(start, horizon_B=other_B), self.problem.noise)
+            for row in range(start.batch):
+                same = _decisions(other, row) == _decisions(whole, row)
+                self._must(same, "steps = 'ignore'", f"row {row} goes another way with another number of steps")
+        for number, step in enumerate(whole.steps):
+            taken_back = bool(step.remasked_BL.any())
+            self._must(policy.remasks or not taken_back, "remasks = False", f"step {number} masks a token again")
+            if policy.block_cache and not taken_back:
+                self._check_block(policy, step.state, step.revealed_BL, number)
+
+    def _check_block(self, policy: Policy, state: State, revealed_BL: Tensor, number: int) -> None:
+        """Whether a step reveals in the leftmost open block alone."""
+        length = getattr(policy, "block_length", None)
+        if length is None:
+            return
+        block_BL = torch.where(state.masked_BL, state.rank_BL // length, torch.iinfo(torch.long).max)
+        beyond = (revealed_BL & (block_BL > block_BL.amin(-1, keepdim=True))).any(-1)
+        self._must(not bool(beyond.any()), "block_cache = True", f"step {number} reveals beyond the first open block")
 
     def _must(self, ok: bool, promise: str, broken: str) -> None:
         if not ok:
-            at = f"at temperature {self.sampling.temperature:g}"
+            at = f"at temperature {self.sampling.temperature:g}{self.settings}"
             raise ContractError(f"{self.policy.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
 
 
@@ -200,6 +295,11 @@ class _Watched(CombinedPolicy):
         settings = repr(self.inner)
         shown = traj if self.inner.random else replace(traj, noise=ForbiddenNoise(traj.noise.key_B))
         action = self.inner.act(shown, look_ahead)
+        if self.inner.cuda_graph:
+            bounded = self.inner.bounded(traj.state.tokens_BL.shape[1])
+            bounded.act(shown, look_ahead)  # the first time may copy tables to the device
+            with _NoHostReads(f"{self.name} breaks the promise 'cuda_graph = True'"):
+                bounded.act(shown, look_ahead)
         kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, tensors(traj).values(), strict=True))
         if not kept or repr(self.inner) != settings:
             raise ContractError(f"{self.name} breaks the promise 'leaves its inputs alone'; see {__name__}")
@@ -210,6 +310,31 @@ class _Watched(CombinedPolicy):
 
     def done(self, traj: Trajectory) -> Tensor:
         return self.inner.done(traj)
+
+
+_HOST_READS = frozenset(
+    {
+        *("item", "tolist", "numpy", "cpu", "tensor", "as_tensor", "equal", "allclose"),
+        *("nonzero", "masked_select", "unique", "__bool__", "__int__", "__float__", "__index__", "__array__"),
+    }
+)
+"""Operations that read a tensor on the host, copy to the device, or make shapes of values."""
+
+
+class _NoHostReads(TorchFunctionMode):
+    """Refuse whatever a CUDA graph cannot hold: a GPU would stop at it, or replay the first step's answer."""
+
+    def __init__(self, broken: str):
+        super().__init__()
+        self.broken = broken
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        indices = args[1] if name in ("__getitem__", "__setitem__") else ()
+        flags = [i for i in (indices if isinstance(indices, tuple) else (indices,)) if isinstance(i, Tensor)]
+        if name in _HOST_READS or any(index.dtype == torch.bool for index in flags):
+            raise ContractError(f"{self.broken}: its decision calls {name} on a tensor; see {__name__}")
+        return func(*args, **(kwargs or {}))
 
 
 class _Counting(DenoiserWrapper):
@@ -259,11 +384,6 @@ def _decisions(traj: Trajectory, row: int) -> list[object]:
 
 def _within(traj: Trajectory, most: list[int]) -> bool:
     return all(spent <= limit for spent, limit in zip(traj.forwards_B.tolist(), most, strict=True))
-
-
-def _same(a: Trajectory, b: Trajectory) -> bool:
-    rows = range(a.state.batch)
-    return all(_row_record(a, row) == _row_record(b, row) for row in rows)
 
 
 def _both_nan(a: Tensor, b: Tensor) -> bool:

@@ -75,6 +75,10 @@ class CombinedPolicy(Policy):
         return any(part.looks_ahead for part in self.parts)
 
     @property
+    def remasks(self) -> bool:
+        return any(part.remasks for part in self.parts)
+
+    @property
     def extra_steps(self) -> bool:
         return any(part.extra_steps for part in self.parts)
 
@@ -159,6 +163,10 @@ class Composed(CombinedPolicy):
     @property
     def random(self) -> bool:
         return super().random or self.score == "random" or self._operator is not None
+
+    @property
+    def remasks(self) -> bool:
+        return super().remasks or self._operator is not None
 
     @property
     def steps(self) -> str:

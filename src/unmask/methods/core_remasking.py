@@ -57,6 +57,10 @@ class CoRe(Policy):
         ordered = 0 <= self.window[0] <= self.window[1] <= 1
         require(ordered, "window", self.window, "0 <= start <= end <= 1", "the authors use (0.25, 0.75)")
 
+    @property
+    def remasks(self) -> bool:
+        return self.revise_every > 0 and self.rewrites > 0
+
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
 

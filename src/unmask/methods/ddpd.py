@@ -27,6 +27,7 @@ class DDPD(LearnedPolicy):
 
     name: ClassVar[str] = "ddpd"
     random = True
+    remasks = True
     looks_ahead = True
     extra_steps = True
     headless: ClassVar[str] = "self"

@@ -17,14 +17,17 @@ class DSB(Policy):
 
     name: ClassVar[str] = "dsb"
     steps = "ignore"
-    cuda_graph = True
     base: FastDLLM = field(default_factory=FastDLLM)
-    """What reveals within the block: its threshold or its factor rule; its own blocks are not used."""
+    """What reveals within the block: its rule and its spacing; its own blocks are not used."""
     block_length: BlockLength = 32
     """Width at the start."""
     max_block: BlockLength | None = 32
     """Most positions from the first mask on; None is the authors' greedy variant."""
 
+    @property
+    def cuda_graph(self) -> bool:
+        return self.base.cuda_graph
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         open_BL = region.sliding(traj.state, self.block_length, self.max_block)
-        return Action.reveal(self.base.accept(traj.confidence_BL, open_BL), of=open_BL)
+        return Action.reveal(self.base.accept(traj, open_BL, self.block_length), of=open_BL)

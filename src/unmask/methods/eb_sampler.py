@@ -38,5 +38,5 @@ class EBSampler(Policy):
         k_B = cardinality.entropy_budget(order_BL, traj.entropy_BL, open_BL, self.gamma)
         chosen_BL = score.best(order_BL, open_BL, k_B)
         if self.spacing:
-            chosen_BL = keep_apart(chosen_BL, order_BL, open_BL, self.spacing, self.block_length)
+            chosen_BL = keep_apart(traj.state, chosen_BL, order_BL, open_BL, self.spacing, self.block_length)
         return Action.reveal(chosen_BL, of=open_BL)

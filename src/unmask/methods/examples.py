@@ -1,4 +1,4 @@
-"""Worked examples: the numbers of each method's sheet, run on a denoiser that says them.
+"""Worked examples: each method's rule computed by hand, and run on a denoiser that says the same numbers.
 
 A file NAME.json holds cases: settings, a canvas, what the model says, and what has to come of it. Numbers only; tests
 read the same files.
@@ -40,7 +40,7 @@ HOME = Path(__file__).parent / "examples_data"
 VOCAB = 64
 """Tokens of examples that give no more than a confidence."""
 _CLOSE = 1e-4
-"""How far rates may be from the sheet's rounded numbers."""
+"""How far rates may be from rounded numbers."""
 
 
 # A model and noise that say what a table says
@@ -125,7 +125,7 @@ class TableNoise:
 
 @dataclass(frozen=True)
 class WorkedCase:
-    """One worked case: what is set, what the model says, and the outcome on the sheet."""
+    """One worked case: what is set, what the model says, and the outcome computed by hand."""
 
     method: str
     title: str
@@ -154,13 +154,13 @@ class WorkedResult:
 
     case: WorkedCase
     found: Mapping[str, Any]
-    """As much of it as the sheet says."""
+    """As much of it as is expected."""
     steps: tuple[Mapping[str, Any], ...]
     """Every step: tokens revealed by position, and positions re-masked."""
 
     @property
     def as_expected(self) -> bool:
-        """Whether the outcome is that of the sheet."""
+        """Whether the outcome is the expected one."""
         return all(_same(self.found[name], value) for name, value in self.case.expected.items())
 
 
@@ -181,8 +181,9 @@ def load_cases(method: str) -> tuple[WorkedCase, ...]:
 
 
 def example_source(method: str) -> str:
-    """Return the name of the sheet that the numbers come from."""
-    return str(_document(method)["sheet"])
+    """Return what an example follows, with a remark on its numbers."""
+    remark = _document(method).get("remark", "")
+    return f"the rule of {METHODS[method].citation}, by hand" + (f"; {remark}" if remark else "")
 
 
 def _document(method: str) -> dict[str, Any]:

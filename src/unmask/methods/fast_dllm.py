@@ -40,18 +40,19 @@ class FastDLLM(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         open_BL = open_block(traj.state, self.block_length)
-        chosen_BL = self.accept(traj.confidence_BL, open_BL)
-        if self.spacing:
-            chosen_BL = keep_apart(chosen_BL, traj.confidence_BL, open_BL, self.spacing, self.block_length)
-        return Action.reveal(chosen_BL, of=open_BL)
+        return Action.reveal(self.accept(traj, open_BL, self.block_length), of=open_BL)
 
-    def accept(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:
-        """Return the open positions that the rule reveals."""
+    def accept(self, traj: Trajectory, open_BL: Tensor, block_length: int | None) -> Tensor:
+        """Return the open positions that the rule reveals, kept apart where there is a spacing."""
+        confidence_BL = traj.confidence_BL
         if self.rule == "threshold":
             k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
         else:
             k_B = cardinality.factor_count(confidence_BL, self.factor, open_BL, authors_tail=self.authors_tail)
-        return score.best(confidence_BL, open_BL, k_B)
+        chosen_BL = score.best(confidence_BL, open_BL, k_B)
+        if not self.spacing:
+            return chosen_BL
+        return keep_apart(traj.state, chosen_BL, confidence_BL, open_BL, self.spacing, block_length)
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,13 @@ class FastDLLMDream(Policy):
         return Action.reveal(chosen_BL, of=state.masked_BL)
 
 
-def keep_apart(chosen_BL: Tensor, order_BL: Tensor, open_BL: Tensor, spacing: int, block_length: int | None) -> Tensor:
+def keep_apart(
+    state: State, chosen_BL: Tensor, order_BL: Tensor, open_BL: Tensor, spacing: int, block_length: int | None
+) -> Tensor:
     """Drop chosen positions that are near a better one: DUS's gap of max(2, floor(masks left x spacing / block))."""
-    size = block_length or open_BL.shape[1]
-    gap_B = (open_BL.sum(-1) * spacing // size).clamp(min=2)
+    # Without blocks the answer is one. The canvas would not do: its width depends on the other rows.
+    size_B = state.answer_BL.sum(-1) if block_length is None else torch.full_like(state.step_B, block_length)
+    gap_B = (open_BL.sum(-1) * spacing // size_B).clamp(min=2)
     return keep_spaced(order_BL, chosen_BL, gap_B)
 
 

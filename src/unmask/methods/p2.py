@@ -53,6 +53,10 @@ class P2(Policy):
         return self.noisy
 
     @property
+    def remasks(self) -> bool:
+        return self.eta > 0 or self.form == "probability" or self.exact  # equal scores may fall either way
+
+    @property
     def looks_ahead(self) -> bool:
         return self.planner
 

@@ -27,6 +27,7 @@ class ReMDMSampler(Policy):
     name: ClassVar[str] = "remdm"
     past_steps = 1
     random = True
+    remasks = True
     extra_steps = True
     cuda_graph = True
     operator: ReMDM = field(default_factory=lambda: ReMDM("cap"))
@@ -84,6 +85,10 @@ class ReMDMLLaDA(Policy):
     """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
     k: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """Positions dropped and refilled a step (the authors' remdm_number); 0 drops none, and those steps do nothing."""
+
+    @property
+    def remasks(self) -> bool:
+        return self.k > 0
 
     def check(self, state: State) -> None:
         for answer in state.answer_BL.sum(-1).tolist():

@@ -32,6 +32,10 @@ class WINO(Policy):
     tau2: Probability = 0.9
     """Verification threshold, strict."""
 
+    @property
+    def remasks(self) -> bool:
+        return self.tau2 > 0
+
     def model_input(self, traj: Trajectory) -> ModelInput:
         state = traj.state
         original_BS, exists_BS, asked_BS = self._shadows(state)

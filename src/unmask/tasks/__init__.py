@@ -1,11 +1,21 @@
 """The ten-task suite: prompts with one right answer each, and utilities in [0, 1]. Works without torch."""
 
+from unmask.tasks import official, words
+from unmask.tasks.draw import Draw, canonical, digest
+from unmask.tasks.extract import squeeze
 from unmask.tasks.files import example_line, example_record, export_tasks, read_predictions, score_predictions
 from unmask.tasks.official import ChangedData, MissingData
 from unmask.tasks.own import check_scorer, is_own, open_task, own_task
 from unmask.tasks.registry import CONTROLS, TASKS, find_task
-from unmask.tasks.scorers import explain
-from unmask.tasks.splits import constructed
+from unmask.tasks.scorers import (
+    explain,
+    score_closing_tags,
+    score_items,
+    score_number,
+    score_object,
+    score_spans,
+)
+from unmask.tasks.splits import constructed, rank_ids
 from unmask.tasks.task import (
     LEVELS,
     SCORINGS,
@@ -31,6 +41,7 @@ __all__ = [
     "TRAINING",
     "ChangedData",
     "DataDir",
+    "Draw",
     "Example",
     "Extraction",
     "MissingData",
@@ -38,18 +49,29 @@ __all__ = [
     "Scorer",
     "Task",
     "Verdict",
+    "canonical",
     "check_scorer",
     "constructed",
+    "digest",
     "example_line",
     "example_record",
     "explain",
     "export_tasks",
     "find_task",
     "is_own",
+    "official",
     "open_task",
     "own_task",
+    "rank_ids",
     "read_predictions",
     "score",
     "score_all",
+    "score_closing_tags",
+    "score_items",
+    "score_number",
+    "score_object",
     "score_predictions",
+    "score_spans",
+    "squeeze",
+    "words",
 ]

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unmask.base.errors import ConfigError, ContractError, require
-from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, find_task, official
-from unmask.tasks.draw import Draw, digest
-from unmask.tasks.extract import squeeze
+from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Draw, digest, find_task, official, squeeze
 from unmask.train import texts
 
 WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {

@@ -7,8 +7,7 @@ configuration that names its source.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from unmask.tasks import words
-from unmask.tasks.draw import Draw
+from unmask.tasks import Draw, words
 
 
 class Pair(NamedTuple):

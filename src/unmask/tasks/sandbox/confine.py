@@ -5,6 +5,7 @@ none falls back to less. Imported by the library and, without it, by the interpr
 the standard library alone.
 """
 
+import _socket
 import ctypes
 import errno
 import functools
@@ -265,8 +266,6 @@ def _allow_only(
 
 def check_isolation(landlock: bool) -> None:
     """Try what should be impossible now, so that no completion runs behind walls that do not hold."""
-    import _socket
-
     attempts: dict[str, Callable[[], object]] = {
         "sockets can be made": _socket.socket,
         "signals can be sent to others": lambda: os.kill(os.getppid(), 0),
