@@ -120,7 +120,7 @@ def _settings_of(part: Any) -> dict[str, Any]:
 def _setting_fields(part: Any) -> Mapping[str, str]:
     if isinstance(part, Policy | Search):
         return part.setting_fields
-    return {f.name: f.name for f in fields(part)}
+    return {f.name: f.name for f in fields(part) if f.metadata.get("recorded", True)}
 
 
 def _described(value: Any) -> Any:

@@ -49,7 +49,7 @@ def states_of(denoiser, state, base=None, *, keys=None, **options) -> list[tuple
 
 
 def every_diagnostic() -> list[Diagnostic]:
-    return [kind() for kind in DIAGNOSTICS.values()]
+    return list(DIAGNOSTICS.values())
 
 
 def exact_problem(seed=0, n=8, vocab=3, rows: Sequence[int] = (0, 2, 1), steps=4, dependence=1.5):

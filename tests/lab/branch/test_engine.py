@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
-from unmask.adapt.gated import needs_of
+from unmask.adapt import needs_of
 from unmask.api.load import load
 from unmask.api.request import Request
 from unmask.axes import ReMDM

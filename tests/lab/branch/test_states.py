@@ -25,7 +25,7 @@ def sampled(*names):
         Request(f"p{at}", (at, *(model.mask_id,) * 7), (True, *(False,) * 7), steps, (1, 8))
         for at, steps in enumerate((3, 5, 5))
     ]
-    diagnostics = {name: DIAGNOSTICS[name]() for name in names}
+    diagnostics = {name: DIAGNOSTICS[name] for name in names}
     plan = Plan(fixed_action(), candidates(), ReMDM("conf"), rollouts=1, states=3, seed=0, diagnostics=diagnostics)
     block = run(model, plan, starts, EngineSettings(rows=4))
     return [one for path in block.paths for one in path.sampled]

@@ -1,6 +1,6 @@
 """The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
 
-from unmask.adapt.diagnostics import PAPER_DIAGNOSTICS
+from unmask.adapt import PAPER_DIAGNOSTICS
 from unmask.api import Request, start_trajectory
 from unmask.axes import ReMDM
 from unmask.core import ModelInput, Needs
@@ -48,7 +48,6 @@ def row_forwards(report: BranchCost) -> int:
 def plan_of(quick: bool) -> Plan:
     """All axes and diagnostics around LLaDA's decoder."""
     sets = candidates("llada")
-    diagnostics = {kind.name: kind() for kind in PAPER_DIAGNOSTICS}
     return Plan(
         reference=reference_of(sets),
         candidates=sets,
@@ -56,7 +55,7 @@ def plan_of(quick: bool) -> Plan:
         rollouts=1,
         states=2 if quick else 4,
         seed=0,
-        diagnostics={one.name: one for one in diagnostics.values()},
+        diagnostics={one.name: one for one in PAPER_DIAGNOSTICS},
     )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from unmask.adapt.gated import needs_of
+from unmask.adapt import needs_of
 from unmask.api import Request
 from unmask.core import Needs, Noise, Policy, row_key
 from unmask.lab.branch.plan import Plan, stream

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from unmask.adapt.gated import needs_of
+from unmask.adapt import needs_of
 from unmask.api import Request, start_trajectory
 from unmask.base.errors import require
 from unmask.core import Denoiser, SamplingParams
@@ -193,7 +193,7 @@ def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], s
             states=plan.states,
             seed=plan.seed,
             slots=slots,
-            needs=needs_of([plan.reference], diagnostics),
+            needs=needs_of([plan.reference, *diagnostics]),
             memory=memory_of_past(plan.guests, max([1, *(diagnostic.past_steps for diagnostic in diagnostics)])),
         )
     )

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise, product
 import numpy as np
 import torch
 
-from unmask.adapt.notes import without_record
+from unmask.adapt import without_deviation_notes
 from unmask.core import Action, ModelInput, Needs, Prediction, State, Trajectory
 from unmask.engine import Transition
 from unmask.lab.branch.accounting import Ledger
@@ -191,7 +191,7 @@ def plain_action(action: Action, change: Transition) -> Action:
         action.commit_BL & change.revealed_BL,
         remask_BL=change.remasked_BL,
         # Without the record of a gate, which no continuation reads.
-        notes=without_record(action.notes),
+        notes=without_deviation_notes(action.notes),
     )
 
 

@@ -7,9 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unmask.adapt.diagnostics import Reading
-from unmask.adapt.gated import read_together
-from unmask.adapt.snapped import nearest
+from unmask.adapt import Reading, nearest_candidate, read_together
 from unmask.core import Action, State, Trajectory
 from unmask.engine import Transition, hide_noise
 from unmask.lab.branch.bucket import Bucket
@@ -78,7 +76,8 @@ def _compared(
 ) -> tuple[list[str], list[tuple[str, ...]]]:
     """Row by row: the candidate nearest to the proposal, and all that lead to the same next state."""
     names, (action, change) = list(candidates), proposed
-    nearest_B = nearest(axis, state, action, change.revealed_BL, [other for other, _ in candidates.values()])
+    others = [other for other, _ in candidates.values()]
+    nearest_B = nearest_candidate(axis, state, action, change.revealed_BL, others)
     same_AB = torch.stack([_same(change.state, other.state) for _, other in candidates.values()])
     same = [tuple(name for name, equal in zip(names, row, strict=True) if equal) for row in same_AB.T.tolist()]
     return [names[at] for at in nearest_B.tolist()], same
