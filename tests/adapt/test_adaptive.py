@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.adaptive_arms import always, random_gate, selective
 from tests.helpers.cases import each_case
-from unmask.adapt import Coverage, DetectorRule, Staged, coverage, without_deviation_notes
+from unmask.adapt import Adaptive, Coverage, DetectorRule, Staged, coverage, without_deviation_notes
 from unmask.adapt.adaptive import combine_actions
 from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
@@ -20,7 +20,7 @@ from unmask.adapt.diagnostics import (
 from unmask.axes import ReMDM, score
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, Action, Needs, Noise, SamplingParams, Trajectory
-from unmask.methods import WINO, Composed, Dream, LLaDA, fixed_action, with_remasking
+from unmask.methods import WINO, Composed, Dream, FastDLLM, LLaDA, describe_policy, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 
 NAN, INF = float("nan"), float("inf")
@@ -265,6 +265,38 @@ class TestParts:
             past_steps = ALL
 
         assert always(Reader(), CommitmentDiagnostic()).past_steps == ALL
+
+    def test_how_a_run_ends_is_that_of_the_parts(self):
+        """Fast-dLLM goes on until all is filled, whatever the steps; counts are still proposed for the steps left."""
+        fast, fixed, region = FastDLLM(), fixed_action(), RegionDiagnostic()
+        assert [always(policy, region).steps for policy in (fixed, fast)] == ["end", "pace"]
+        assert always(fixed, region, base=fast).steps == "pace"
+        assert [Staged(parts).steps for parts in ((fixed,), (fast,), (fast, fixed))] == ["end", "ignore", "pace"]
+
+    @pytest.mark.parametrize("policy", [Staged((FastDLLM(), fixed_action())), always(FastDLLM(), RegionDiagnostic())])
+    def test_around_fast_dllm_they_keep_the_contract(self, policy, kit):
+        assert check_policy(policy, kit.small()) is None
+
+    def test_records_go_by_the_registered_names(self):
+        """Names and settings of results, which no rewriting may move."""
+        region, rule, near = RegionDiagnostic(mixture="diagnosed"), DetectorRule((), (0.1,), 0.0), (fixed_action(),)
+        axes = [(ScoreDiagnostic(), rule), (region, rule)]
+        expected = {
+            always(LLaDA(), region): ("always", "fixed diagnostic base"),
+            selective(LLaDA(), region, rule): ("selective", "fixed diagnostic base detector"),
+            selective(LLaDA(), region, rule, near): ("snapped", "fixed diagnostic base detector candidates"),
+            random_gate(LLaDA(), region, 0.5): ("random-gate", "fixed diagnostic base coverage"),
+            random_gate(LLaDA(), region, 0.5, near): ("random-snapped", "fixed diagnostic base coverage candidates"),
+            Adaptive(LLaDA(), axes): ("joint", "fixed diagnostics detectors"),
+            Adaptive(LLaDA(), axes, base=fixed_action()): ("adaptive", "fixed axes base snap_to"),
+            Staged((LLaDA(),)): ("stage", "policies"),
+        }
+        for policy, (name, settings) in expected.items():
+            described = describe_policy(policy)
+            assert (described.pop("name"), " ".join(described)) == (name, settings)
+        described = describe_policy(selective(LLaDA(), region, rule))
+        assert described["diagnostic"] == {"budget": 0.5}
+        assert described["detector"] == {"starts": (), "expected": (0.1,), "tau": 0.0}
 
     @pytest.mark.parametrize(("policy", "what"), [(with_remasking(), "done"), (WINO(), "view")])
     def test_who_has_a_view_or_an_end_of_its_own_is_refused(self, policy, what):
