@@ -138,25 +138,25 @@ def _readings(code: str, entry: str) -> Iterator[str]:
         # A function that is defined again replaces the one in the head.
         yield f"{flat}\n"
     if lines[0][0] in " \t":
-        yield _shifted(lines)
+        yield _reindent(lines)
         return
     # The first line has lost its indentation to a tokenizer or to `strip`.
-    margins = [_margin(line) for line in lines if line.strip() and line[0] in " \t"]
-    yield _shifted([min(margins, key=len, default=INDENT) + lines[0], *lines[1:]])
+    margins = [_find_margin(line) for line in lines if line.strip() and line[0] in " \t"]
+    yield _reindent([min(margins, key=len, default=INDENT) + lines[0], *lines[1:]])
     if not whole:
         # All lines have.
         yield textwrap.indent("\n".join(lines), INDENT) + "\n"
 
 
-def _shifted(lines: Sequence[str]) -> str:
+def _reindent(lines: Sequence[str]) -> str:
     """Turn the margin of the first line, where all have it, into that of the function."""
-    margin = _margin(lines[0])
+    margin = _find_margin(lines[0])
     if not all(line.startswith(margin) for line in lines if line[:1] in (" ", "\t") and line.strip()):
         margin = INDENT
     return "".join((INDENT + line[len(margin) :] if line.startswith(margin) else line) + "\n" for line in lines)
 
 
-def _margin(line: str) -> str:
+def _find_margin(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
@@ -227,7 +227,7 @@ def code_stretches(lines: Iterable[str]) -> list[list[str]]:
     found: list[list[str]] = [[]]
     nesting = _Nesting()
     for line in lines:
-        if not nesting.inside and is_prose(line):
+        if not nesting.is_open and is_prose(line):
             found.append([])
         else:
             found[-1].append(line)
@@ -243,7 +243,7 @@ class _Nesting:
     depth: int = 0
 
     @property
-    def inside(self) -> bool:
+    def is_open(self) -> bool:
         return bool(self.quote) or self.depth > 0
 
     def read(self, line: str) -> None:

@@ -58,7 +58,7 @@ def _draw_example(
     )
 
 
-def constructed(
+def constructed_task(
     name: str,
     title: str,
     scorer: Scorer,

@@ -113,7 +113,7 @@ class Scorer:
 class Task:
     """One row of the paper's table of tasks (tab:task_details), or a task of a user's own.
 
-    `unmask.tasks.splits.constructed`, `unmask.tasks.official` and `unmask.tasks.own_task` make them.
+    `unmask.tasks.splits.constructed_task`, `unmask.tasks.official` and `unmask.tasks.own_task` make them.
     """
 
     name: str

@@ -16,7 +16,7 @@ from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
 from unmask.tasks.extract import write_spans
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 
@@ -118,7 +118,7 @@ def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
             subject = person["name"] if level < 3 or attribute == "job" else f"the {person['job']}"
             fact = draw.choice(_FACTS[attribute]).format(s=subject, v=person[attribute])
             facts.append(w.sentence_case(fact))
-    cue, *wanted = draw.shuffled(["name", *attributes])
+    cue, *wanted = draw.permute(["name", *attributes])
     if level > 2 and cue == "job":  # The middle of the chain would be given away.
         cue, wanted[0] = wanted[0], cue
     wanted = wanted[:blanks]
@@ -347,7 +347,7 @@ def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
         statements.append(draw.choice(more))
     return Clue(
         "ordering",
-        tuple(w.sentence_case(fact) for fact in draw.shuffled(facts)),
+        tuple(w.sentence_case(fact) for fact in draw.permute(facts)),
         tuple(w.sentence_case(statement) for statement in statements),
         tuple(row[at] for at in wanted),
     )
@@ -426,14 +426,14 @@ def _write_gap(kind: str, gap: int) -> str:
 
 
 def _ask_for_form(draw: Draw) -> tuple[str, str]:
-    """Make a sentence with one blank that another pair of words explains; return it with the answer."""
+    """Make a sentence with one blank for a form of a word, and show that form of another word; return it with the answer."""
     kind = draw.choice(("plural", "past", "er", "est", "ordinal", "compound", "opposite"))
     if kind == "compound":
         first, second = draw.choice(w.COMPOUNDS)
         joined = ("Put '{x}' in front of '{y}' to get the word '#0'.", "'{x}' and '{y}' in one word make '#0'.")
         return draw.choice(joined).format(x=first, y=second), first + second
     if kind == "opposite":
-        given, wanted = draw.shuffled(draw.choice(w.OPPOSITES))
+        given, wanted = draw.permute(draw.choice(w.OPPOSITES))
         return f"The opposite of '{given}' begins with '{wanted[:2]}' and has {len(wanted)} letters: '#0'.", wanted
     (x, formed), (y, answer) = _draw_same_form(draw, kind)
     forms = (
@@ -596,7 +596,7 @@ _LENGTHS = (270, 260, 480, 540)
 
 
 def _write_passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
-    facts = draw.shuffled([text for clue in clues for text in clue.facts])
+    facts = draw.permute([text for clue in clues for text in clue.facts])
     questions = [text for clue in clues for text in clue.questions]
     # From level 2 on the question may come before what settles it.
     early = level > 1 and bool(facts) and draw.chance(0.3)
@@ -620,7 +620,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, write_spans(parts), parts, {"frame": str(at), "links": [clue.kind for clue in clues]}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "multi-span-cloze",
     "Multi-Span Cloze",
     Scorer("partial", scorers.score_spans),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw, Json
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 LIMIT = 150
@@ -625,7 +625,7 @@ def _write_given(draw: Draw, record: Record) -> str:
     if style == 0:
         return "; ".join(f"{key}={value}" for key, value in pairs)
     if style == 1:
-        return ", ".join(f"{key}: {value}" for key, value in draw.shuffled(pairs))
+        return ", ".join(f"{key}: {value}" for key, value in draw.permute(pairs))
     if style == 2:
         return "\n" + "\n".join(f"{key} = {value}" for key, value in pairs)
     if style == 3:
@@ -656,7 +656,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, _write_compact(record.gold), parts, constraints, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "constrained-json-fill",
     "Constrained JSON Fill",
     Scorer("partial", scorers.score_object),

@@ -16,7 +16,7 @@ from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw, Json
 from unmask.tasks.extract import write_spans
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 # Frames of sentences with slots, and the words that fill them
@@ -191,13 +191,13 @@ def _write_record(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> s
     """Write the facts as fields and values, in any order."""
     joint = draw.choice(("; ", ", ", " | ", "\n"))
     sign = draw.choice((": ", " = ", " - "))
-    return joint.join(f"{draw.choice(LABELS[slot])}{sign}{values[slot]}" for slot in draw.shuffled(slots))
+    return joint.join(f"{draw.choice(LABELS[slot])}{sign}{values[slot]}" for slot in draw.permute(slots))
 
 
 def _write_questions(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
     """Write the facts as questions and answers."""
     return " ".join(
-        f"{w.sentence_case(LABELS[slot][0])}? {w.sentence_case(values[slot])}." for slot in draw.shuffled(slots)
+        f"{w.sentence_case(LABELS[slot][0])}? {w.sentence_case(values[slot])}." for slot in draw.permute(slots)
     )
 
 
@@ -215,13 +215,13 @@ def _write_pieces(draw: Draw, words: Sequence[Word]) -> str:
         by_piece.setdefault(word.piece, []).append(word.text)
     joint = draw.choice((" / ", " | ", "; "))
     intro = draw.choice(("Pieces in no order: ", "The sentence in pieces, out of order: ", "Cut up and mixed: "))
-    return intro + joint.join(" ".join(piece) for piece in draw.shuffled(list(by_piece.values())))
+    return intro + joint.join(" ".join(piece) for piece in draw.permute(list(by_piece.values())))
 
 
 def _write_rows(draw: Draw, slots: Sequence[str], values: dict[str, str], others: Sequence[dict[str, str]]) -> str:
     """Write several records as the rows of a table; the sentence matches one of them."""
-    order = draw.shuffled(slots)
-    records = draw.shuffled([values, *others])
+    order = draw.permute(slots)
+    records = draw.permute([values, *others])
     joint = draw.choice((" | ", ", ", " / "))
     header = joint.join(LABELS[slot][0] for slot in order)
     return "\n".join([header, *(joint.join(row[slot] for slot in order) for row in records)])
@@ -471,7 +471,7 @@ def generate_clustered(draw: Draw, level: int) -> Example:
     return _make_example(draw, level, clustered=True)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "td07-sparse-mask",
     "TD07 Sparse Mask",
     Scorer("partial", scorers.score_spans),
@@ -480,7 +480,7 @@ TASK = constructed(
     output="three spans",
     version="1",
 )
-CLUSTERED = constructed(
+CLUSTERED = constructed_task(
     "td07-clustered-mask",
     "TD07 Clustered Mask",
     TASK.scorer,

@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +36,6 @@ from unmask.tasks.sandbox import confine
 __all__ = [
     "DEFAULT",
     "ISOLATIONS",
-    "Isolation",
     "Limits",
     "SandboxResult",
     "Status",
@@ -61,21 +59,9 @@ class Unavailable(Exception):
     """Trouble of the evaluator. Becomes the status `unavailable`."""
 
 
-@dataclass(frozen=True)
-class Isolation:
-    """What keeps a completion in."""
-
-    name: str
-    opt_in: bool = False
-    """Whether it is used only by name."""
-
-
-ISOLATIONS = {
-    "landlock": Isolation("landlock"),
-    "bubblewrap": Isolation("bubblewrap"),
-    "off": Isolation("off", opt_in=True),
-}
-"""`landlock` and `bubblewrap` hold files back; system calls are filtered in both. `off`: a process and limits alone."""
+ISOLATIONS = ("landlock", "bubblewrap", "off")
+"""What keeps a completion in. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a process
+and limits alone, and is used by name only."""
 
 
 class Limits(Options):
@@ -105,7 +91,7 @@ class SandboxResult:
     """Seconds from the start of the completion to the decision."""
 
 
-def choose_isolation(name: str | None = None) -> Isolation:
+def choose_isolation(name: str | None = None) -> str:
     """Return the isolation of that name, or of `UNMASK_SANDBOX`, or else the first that this machine has.
 
     A misspelt name is refused. Nothing weaker is taken where there is none: that is `Unavailable`.
@@ -114,17 +100,17 @@ def choose_isolation(name: str | None = None) -> Isolation:
     if name is not None:
         if name not in ISOLATIONS:
             raise UnknownName(f"isolation of the sandbox ({VARIABLE})", name, ISOLATIONS)
-        return ISOLATIONS[name]
+        return name
     try:
         confine.landlock_version()
     except OSError as error:
         if shutil.which("bwrap"):
-            return ISOLATIONS["bubblewrap"]
+            return "bubblewrap"
         raise Unavailable(
             f"no sandbox works here (landlock: {error}; bubblewrap: bwrap is not installed); {VARIABLE}=off runs "
             "completions without one"
         ) from None
-    return ISOLATIONS["landlock"]
+    return "landlock"
 
 
 def check_completion(
@@ -155,7 +141,7 @@ def check_many(
         require(isinstance(completion, str), "completion", completion, "a text", "pass what completes the prompt")
     cancel, results = threading.Event(), dict[int, SandboxResult]()
     try:
-        chosen: Isolation | None = choose_isolation(isolation)
+        chosen: str | None = choose_isolation(isolation)
     except Unavailable as trouble:
         chosen, reason = None, str(trouble)
 
@@ -183,41 +169,34 @@ def run(
     problem: Mapping[str, Any],
     completion: str,
     limits: Limits,
-    isolation: Isolation,
+    isolation: str,
     cancel: threading.Event,
     output: int = subprocess.DEVNULL,
 ) -> SandboxResult:
     """Check one completion; what it prints goes to `output`. Never raises for what goes wrong in there."""
     for key in ("prompt", "test", "entry_point"):
         if not isinstance(problem.get(key), str):
-            return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation.name, 0.0)
+            return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation, 0.0)
+    job = {
+        "program": problem["prompt"] + completion,
+        "entry_point": problem["entry_point"],
+        "isolation": isolation,
+        "readable": confine.readable_paths() if isolation == "landlock" else (),
+        "cpu_s": limits.cpu_s,
+        "memory_mb": limits.memory_mb,
+    }
     tests = {key: problem[key] for key in ("prompt", "test", "entry_point")}
+    # The tests are a frame of their own, which is read after the process of the completion was forked.
+    frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
     try:
-        with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as work:
-            job = {
-                "program": problem["prompt"] + completion,
-                "entry_point": problem["entry_point"],
-                "isolation": isolation.name,
-                "work": work,
-                "readable": confine.readable_paths() if isolation.name == "landlock" else (),
-                "cpu_s": limits.cpu_s,
-                "memory_mb": limits.memory_mb,
-            }
-            # The tests are a frame of their own, which is read after the process of the completion was forked.
-            frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
-            status, detail, wall_s = _run_child(_command(isolation, work), frames, limits, isolation, cancel, output)
+        status, detail, wall_s = _run_child(frames, limits, isolation, cancel, output)
     except OSError as error:
         status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
-    return SandboxResult(status, storable(detail), isolation.name, wall_s)
+    return SandboxResult(status, storable(detail), isolation, wall_s)
 
 
 def _run_child(
-    command: list[str],
-    frames: Iterable[bytes],
-    limits: Limits,
-    isolation: Isolation,
-    cancel: threading.Event,
-    output: int,
+    frames: Iterable[bytes], limits: Limits, isolation: str, cancel: threading.Event, output: int
 ) -> tuple[Status, str, float]:
     """Start the interpreter, send it the job, await the outcome, and end all of it."""
     # Sockets, because a pipe of ours can be opened by any process of the same user, through /proc.
@@ -225,7 +204,7 @@ def _run_child(
     with ours:
         with theirs:
             process = subprocess.Popen(
-                command,
+                _build_command(isolation),
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=subprocess.PIPE,
@@ -248,7 +227,7 @@ def _run_child(
 
 
 def _await_outcome(
-    ours: socket.socket, limits: Limits, isolation: Isolation, cancel: threading.Event
+    ours: socket.socket, limits: Limits, isolation: str, cancel: threading.Event
 ) -> tuple[Status, str, float]:
     """Read events until there is a decision or time is up; return status, detail and seconds."""
     started_at, deadline, pending = 0.0, time.monotonic() + SETUP_S, b""
@@ -284,7 +263,7 @@ def _await_outcome(
         return outcome("unavailable", "cancelled")
     if not started_at:
         return outcome("unavailable", _NOT_STARTED)
-    if isolation.opt_in:
+    if isolation == "off":
         return outcome("error", "the process that checks was ended; without isolation a completion can do that")
     return outcome("unavailable", "sandbox: the process that checks ended without a verdict")
 
@@ -306,11 +285,11 @@ main()
 """
 
 
-def _command(isolation: Isolation, work: str) -> list[str]:
+def _build_command(isolation: str) -> list[str]:
     """Return how to start the interpreter that runs us, without anything that was installed for it."""
     python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
     command = [python, *_FLAGS, "-c", _START]
-    if isolation.name != "bubblewrap":
+    if isolation != "bubblewrap":
         return command
     bwrap = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"]
     bwrap += ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
@@ -320,5 +299,4 @@ def _command(isolation: Isolation, work: str) -> list[str]:
         bwrap += ["--ro-bind", path, path]
     for name in ("null", "zero", "full", "random", "urandom"):
         bwrap += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    # A folder in memory in place of the one on disk.
-    return [*bwrap, "--size", str(confine.FILE_BYTES), "--tmpfs", work, "--remount-ro", "/", "--chdir", "/", *command]
+    return [*bwrap, "--remount-ro", "/", "--chdir", "/", *command]

@@ -64,9 +64,8 @@ def run_checker(fd: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     if linux:
         confine.lower_limits(job["memory_mb"])
-    os.chdir(job["work"])
     if job["isolation"] == "landlock":
-        confine.restrict_files(job["readable"], job["work"])
+        confine.restrict_files(job["readable"])
     calls_out, calls_in = os.pipe()
     answers_out, answers_in = os.pipe()
     worker = os.fork()
