@@ -18,7 +18,7 @@ SPLITS = ("development", "validation", "evaluation")
 TRAINING = "training"
 
 SCORINGS = ("ours", "paper")
-"""How surplus parts of an answer count. ours: as wrong parts; paper: not at all, as in the paper's equation."""
+"""Ways to count surplus parts of an answer. ours: as wrong parts; paper: not at all, as in the paper's equation."""
 
 TEXT_LIMIT = 1 << 18
 """Characters of the longest output that is read; a longer one scores 0. Our answers have at most 256 tokens."""

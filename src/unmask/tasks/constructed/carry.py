@@ -119,7 +119,7 @@ _COLUMNS = {
 
 
 def carries(a: int, b: int) -> tuple[int, int, int]:
-    """The carries out of the ones, tens and hundreds column of a + b."""
+    """Return the carries out of the ones, tens and hundreds column of a + b."""
     out = []
     carry = 0
     for _ in range(3):

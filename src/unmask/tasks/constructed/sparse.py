@@ -90,7 +90,7 @@ _CLASSES = {
 
 
 def _word_class(slot: str) -> str:
-    """The kind of word that a slot takes."""
+    """Return the kind of word that a slot takes."""
     return _CLASSES.get(slot, slot)
 
 
@@ -281,19 +281,19 @@ def _find_fillings(words: Sequence[Word], mask: Sequence[int]) -> set[tuple[str,
     seen = [None if at in mask else word.text for at, word in enumerate(words)]
     sentences = set()
 
-    def place(left: tuple[int, ...], made: tuple[str, ...]) -> None:
+    def extend(left: tuple[int, ...], made: tuple[str, ...]) -> None:
         if not left:
             sentences.add(made)
         for piece in left:
             text = by_piece[piece]
             if all(shown in (None, word) for shown, word in zip(seen[len(made) :], text, strict=False)):
-                place(tuple(other for other in left if other != piece), (*made, *text))
+                extend(tuple(other for other in left if other != piece), (*made, *text))
 
-    place(tuple(by_piece), ())
+    extend(tuple(by_piece), ())
     return sentences
 
 
-def _draw_others(draw: Draw, slots: Sequence[str], values: dict[str, str], level: int) -> list[dict[str, str]]:
+def _draw_other_records(draw: Draw, slots: Sequence[str], values: dict[str, str], level: int) -> list[dict[str, str]]:
     """Draw more records of the same kind. At level 4 each shares some fields with the true one."""
     records = []
     for _ in range(2 if level == 3 else 3):
@@ -311,10 +311,10 @@ def _draw_unused_slots(draw: Draw, slots: Sequence[str], hidden: Sequence[str]) 
     return draw.sample(unused, min(2, len(unused)))
 
 
-def _draw_corrected(
+def _draw_wrong_slots(
     draw: Draw, slots: Sequence[str], sparse: Sequence[str], clustered: Sequence[str], k: int
 ) -> list[str]:
-    """Draw k slots to correct, among them a hidden one in either mask."""
+    """Draw k slots that are shown wrong and then corrected; each of the two masks hides at least one of them."""
     changed = list(dict.fromkeys((draw.choice(sparse), draw.choice(clustered))))
     rest = [slot for slot in slots if slot not in changed]
     return changed + draw.sample(rest, k - len(changed))
@@ -345,7 +345,7 @@ def _draw_sparse_mask(draw: Draw, n: int, open_: Sequence[int]) -> tuple[int, ..
 
 
 def _draw_clustered_mask(draw: Draw, words: Sequence[Word], open_: Sequence[int]) -> tuple[int, ...] | None:
-    """Draw three blanks in a row whose order is settled."""
+    """Draw three neighbouring words to hide, such that they could not stand in another order."""
     starts = [at for at in open_ if at + 1 in open_ and at + 2 in open_ and _has_fixed_order(words[at : at + BLANKS])]
     if not starts:
         return None
@@ -393,7 +393,7 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
     if len({row[slot].lower() for row in (values, wrong) for slot in slots}) < 2 * len(slots):
         return None
     words = tuple(replace(word, text=values[word.slot]) if word.slot else word for word in blank)
-    rows = _draw_others(draw, slots, values, level) if kind == "rows" else []
+    rows = _draw_other_records(draw, slots, values, level) if kind == "rows" else []
     if not all(_is_settled(kind, words, mask, rows) for mask in (sparse, clustered)):
         return None
     far, near = ([words[at].slot for at in mask] for mask in (sparse, clustered))
@@ -406,7 +406,7 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
     elif kind == "base":
         text = _write_base_forms(draw, slots, values)
     elif kind == "corrected":
-        changed = _draw_corrected(draw, slots, far, near, level - 1)
+        changed = _draw_wrong_slots(draw, slots, far, near, level - 1)
         text = _write_corrections(draw, slots, values, wrong, changed)
     else:
         more = _draw_unused_slots(draw, slots, [*far, *near]) if level > 1 else []

@@ -50,7 +50,7 @@ Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 SETUP_S = 60.0
 """Starting an interpreter is not the completion's time; longer is trouble."""
 TICK_S = 0.1
-"""How soon a cancelled run notices."""
+"""Seconds after which a cancelled run notices."""
 VARIABLE = "UNMASK_SANDBOX"
 """Environment variable: name of the isolation to use where a call names none."""
 
@@ -60,12 +60,12 @@ class Unavailable(Exception):
 
 
 ISOLATIONS = ("landlock", "bubblewrap", "off")
-"""What keeps a completion in. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a process
-and limits alone, and is used by name only."""
+"""Names of what keeps a completion in. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a
+process and limits alone, and is used by name only."""
 
 
 class Limits(Options):
-    """What one run may use."""
+    """Limits on the time and memory of one run."""
 
     wall_s: Seconds = 10.0
     """Seconds on the clock, from the moment the completion starts."""
@@ -80,7 +80,7 @@ DEFAULT = Limits()
 
 @dataclass(frozen=True)
 class SandboxResult:
-    """What came of one completion."""
+    """Outcome of one completion."""
 
     status: Status
     """`fail`: a test said no. `error`: the completion broke. `unavailable`: the evaluator did; do not score it."""

@@ -53,19 +53,19 @@ def _prctl(option: int, *arguments: object) -> None:
 
 def lower_limits(memory_mb: int) -> None:
     """Limit memory and open files of this process and those it forks; they write no files and no core dumps."""
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower(resource.RLIMIT_FSIZE, 0)
-    _lower(resource.RLIMIT_AS, memory_mb << 20)
+    _lower_limit(resource.RLIMIT_CORE, 0)
+    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower_limit(resource.RLIMIT_FSIZE, 0)
+    _lower_limit(resource.RLIMIT_AS, memory_mb << 20)
 
 
 def lower_worker_limits(cpu_s: float) -> None:
     """Limit processor time, which the process that checks does not share."""
-    _lower(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
-    _lower(resource.RLIMIT_NPROC, TASKS)
+    _lower_limit(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
+    _lower_limit(resource.RLIMIT_NPROC, TASKS)
 
 
-def _lower(kind: int, soft: int, hard: int | None = None) -> None:
+def _lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
     """Set a limit; one that is already lower stays."""
     now = resource.getrlimit(kind)[1]
     hard = soft if hard is None else hard
