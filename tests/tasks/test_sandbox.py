@@ -199,15 +199,15 @@ HONEST = {
     "clock": "import datetime, zoneinfo\ndatetime.datetime.now()\nzoneinfo.ZoneInfo('UTC')",
     "signals to itself": "import os, signal\nsignal.signal(10, lambda *a: None)\nos.kill(os.getpid(), 10)",
     "alarm": "import signal, time\nsignal.signal(14, lambda *a: None)\nsignal.setitimer(0, 0.001)\ntime.sleep(0.01)",
-    "data bases": "import sqlite3\nwith sqlite3.connect(':memory:') as base: base.execute('create table t (x)')",
+    "own files": "open('x', 'w').write('1')\nopen('x').read()\nimport os\nos.rename('x', 'y')\nos.remove('y')",
+    "locks and data bases": "import sqlite3\nwith sqlite3.connect('base') as base: base.execute('create table t (x)')",
     "pipes": "import os, socket\nr, w = os.pipe()\nos.write(w, b'x')\na, b = socket.socketpair()\na.sendall(b'x')",
 }
 REFUSED = {
     "subprocess": "import subprocess\nsubprocess.run(['true'])",
     "processes": "import multiprocessing\nmultiprocessing.Process(target=int).start()",
     "sockets": "import socket\nsocket.socket()",
-    "files": "open('x', 'w')",
-    "files of /tmp": "open('/tmp/unmask-was-here', 'w')",
+    "files": "open('../x', 'w')",
     "folders": "import os\nos.mkdir('x')",
     "another session": "import os\nos.setsid()",
     "packages": "import numpy",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Protocol, Self, SupportsFloat, runtime_checkable
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName, require
 from unmask.base.files import format_path, storable
@@ -45,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 
 Storable = BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)
 """Replaces half characters, which JSON can hold and neither a file nor pydantic takes."""
-_TEXT = {"allowed": "a text that is not empty", "hint": "write one"}
+_TEXT: dict[str, JsonValue] = {"allowed": "a text that is not empty", "hint": "write one"}
 
 
 class Row(Options):

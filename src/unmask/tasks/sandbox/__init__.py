@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -177,26 +178,34 @@ def run(
     for key in ("prompt", "test", "entry_point"):
         if not isinstance(problem.get(key), str):
             return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation, 0.0)
-    job = {
-        "program": problem["prompt"] + completion,
-        "entry_point": problem["entry_point"],
-        "isolation": isolation,
-        "readable": confine.readable_paths() if isolation == "landlock" else (),
-        "cpu_s": limits.cpu_s,
-        "memory_mb": limits.memory_mb,
-    }
     tests = {key: problem[key] for key in ("prompt", "test", "entry_point")}
-    # The tests are a frame of their own, which is read after the process of the completion was forked.
-    frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
     try:
-        status, detail, wall_s = _run_child(frames, limits, isolation, cancel, output)
+        with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as work:
+            job = {
+                "program": problem["prompt"] + completion,
+                "entry_point": problem["entry_point"],
+                "isolation": isolation,
+                "work": work,
+                "readable": confine.readable_paths() if isolation == "landlock" else (),
+                "cpu_s": limits.cpu_s,
+                "memory_mb": limits.memory_mb,
+            }
+            # The tests are a frame of their own, which is read after the process of the completion was forked.
+            frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
+            command = _build_command(isolation, work)
+            status, detail, wall_s = _run_child(command, frames, limits, isolation, cancel, output)
     except OSError as error:
         status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
     return SandboxResult(status, storable(detail), isolation, wall_s)
 
 
 def _run_child(
-    frames: Iterable[bytes], limits: Limits, isolation: str, cancel: threading.Event, output: int
+    command: list[str],
+    frames: Iterable[bytes],
+    limits: Limits,
+    isolation: str,
+    cancel: threading.Event,
+    output: int,
 ) -> tuple[Status, str, float]:
     """Start the interpreter, send it the job, await the outcome, and end all of it."""
     # Sockets, because a pipe of ours can be opened by any process of the same user, through /proc.
@@ -204,7 +213,7 @@ def _run_child(
     with ours:
         with theirs:
             process = subprocess.Popen(
-                _build_command(isolation),
+                command,
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=subprocess.PIPE,
@@ -285,7 +294,7 @@ main()
 """
 
 
-def _build_command(isolation: str) -> list[str]:
+def _build_command(isolation: str, work: str) -> list[str]:
     """Return how to start the interpreter that runs us, without anything that was installed for it."""
     python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
     command = [python, *_FLAGS, "-c", _START]
@@ -299,4 +308,5 @@ def _build_command(isolation: str) -> list[str]:
         bwrap += ["--ro-bind", path, path]
     for name in ("null", "zero", "full", "random", "urandom"):
         bwrap += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    return [*bwrap, "--remount-ro", "/", "--chdir", "/", *command]
+    # A folder in memory in place of the one on disk.
+    return [*bwrap, "--size", str(confine.FILE_BYTES), "--tmpfs", work, "--remount-ro", "/", "--chdir", "/", *command]

@@ -64,8 +64,9 @@ def run_checker(fd: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     if linux:
         confine.lower_limits(job["memory_mb"])
+    os.chdir(job["work"])
     if job["isolation"] == "landlock":
-        confine.restrict_files(job["readable"])
+        confine.restrict_files(job["readable"], job["work"])
     calls_out, calls_in = os.pipe()
     answers_out, answers_in = os.pipe()
     worker = os.fork()

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 OPEN_FILES = 64
+FILE_BYTES = 16 << 20
 TASKS = 1 << 20
 """Processes of the user. Far above what anybody has: the filter refuses them, and this only bars raising the limit."""
 STACK_BYTES = 2 << 20
@@ -52,10 +53,10 @@ def _prctl(option: int, *arguments: object) -> None:
 
 
 def lower_limits(memory_mb: int) -> None:
-    """Limit memory and open files of this process and those it forks; they write no files and no core dumps."""
+    """Limit memory, files and core dumps of this process and those it forks."""
     _lower_limit(resource.RLIMIT_CORE, 0)
     _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower_limit(resource.RLIMIT_FSIZE, 0)
+    _lower_limit(resource.RLIMIT_FSIZE, FILE_BYTES)
     _lower_limit(resource.RLIMIT_AS, memory_mb << 20)
 
 
@@ -125,22 +126,24 @@ def landlock_version() -> int:
     return _call("syscall", 444, None, 0, 1)
 
 
-def restrict_files(readable: list[tuple[str, bool]]) -> None:
-    """Allow to read these paths and some devices, to write to /dev/null, and nothing else.
+def restrict_files(readable: list[tuple[str, bool]], work: str) -> None:
+    """Allow to read these paths and some devices, to write to /dev/null, plain files in `work`, and nothing else.
 
-    Where the kernel knows how, connections and signals to processes outside are refused as well.
+    The folder stays flat: one with folders in it could be made so deep that nobody can remove it. Where the kernel
+    knows how, connections and signals to processes outside are refused as well.
     """
     version = landlock_version()
     everything = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
     network, scopes = 0b11, 0b11
     attributes = struct.pack("=QQQ", everything, network, scopes)[: 8 if version < 4 else 16 if version < 6 else 24]
     rules = _call("syscall", 444, attributes, len(attributes), 0)
-    write, read, read_folder, truncate = 1 << 1, 1 << 2, 1 << 3, 1 << 14
+    write, read, read_folder, remove, make, truncate = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
     for path, files in readable:
         _allow(rules, path, (read if files else 0) | (read_folder if os.path.isdir(path) else 0))
     for name in ("zero", "full", "random", "urandom"):
         _allow(rules, f"/dev/{name}", read)
     _allow(rules, os.devnull, (read | write | truncate) & everything)
+    _allow(rules, work, (read | write | truncate | read_folder | remove | make) & everything)
     _prctl(_NO_NEW_PRIVILEGES, 1)
     _call("syscall", 446, rules, 0)
     os.close(rules)
