@@ -59,6 +59,7 @@ def export_tasks(
         paths.append(place / f"{task.name}.{split}.jsonl")
         lines = [f"{example_line(example, task.prompts_version)}\n" for example in examples]
         try:
+            # With one line end everywhere: the same examples are the same bytes on every system.
             with atomic_write(paths[-1]) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(lines)
         except (OSError, ValueError) as error:

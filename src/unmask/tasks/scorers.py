@@ -19,6 +19,7 @@ from unmask.tasks.task import Example, Extraction, Part, Verdict
 SHOWN_WIDTH = 100
 """Characters of a text that `explain` shows; the middle of a longer one is left out."""
 
+# A reference that does not begin with # names another document, which jsonschema would fetch over the network.
 _OUTSIDE_REFERENCE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')
 
 
