@@ -262,8 +262,8 @@ def _allow_only(
     call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM
 ) -> list[_Instruction]:
     """Let a call through only with some values of its arguments, each 32 bits at an offset; else `answer`."""
-    # An instruction loads 32 bits. To the kernel too, these arguments are numbers of 32 bits: nothing can hide in the bits
-    # above. Of the one pointer both halves are compared.
+    # An instruction loads 32 bits, and these arguments have 32 bits to the kernel too: nothing can hide in the bits above.
+    # Of the one pointer both halves are compared.
     body: list[_Instruction] = []
     for offset, values in allowed.items():
         # A hit jumps over the other tests and the refusal.
