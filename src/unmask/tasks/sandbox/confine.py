@@ -262,7 +262,7 @@ def _allow_only(
     call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM
 ) -> list[_Instruction]:
     """Let a call through only with some values of its arguments, each 32 bits at an offset; else `answer`."""
-    # An instruction loads 32 bits, and these arguments have 32 bits to the kernel too: nothing can hide in the bits above.
+    # An instruction loads 32 bits, and to the kernel these arguments have no more: nothing can hide in the bits above.
     # Of the one pointer both halves are compared.
     body: list[_Instruction] = []
     for offset, values in allowed.items():
