@@ -138,7 +138,7 @@ def score_predictions(
 ) -> tuple[dict[str, Any], list[Verdict]]:
     """Score a file of predictions on one split of a task: a summary, and the verdicts in the order of the file.
 
-    Predictions that the scorer could not judge (`unavailable`), prompts without a prediction (`missing`) and ids of
+    Predictions that the scorer could not score (`unavailable`), prompts without a prediction (`missing`) and ids of
     another split (`elsewhere`) or of none (`unknown`) are counted apart; the mean leaves them all out.
     """
     task = find_task(name)

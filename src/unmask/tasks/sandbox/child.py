@@ -91,7 +91,7 @@ def run_checker(fd: int) -> None:
     send_event(fd, ready=True)
     candidate = Candidate(worker, calls_in, answers_out, job["cpu_s"])
     try:
-        outcome = judge(tests, candidate)
+        outcome = run_tests(tests, candidate)
     except BaseException as error:
         # Whatever went wrong from here on, the completion had a part in it.
         outcome = {"status": "error", "detail": f"the process that checks failed: {describe(error)}"}
@@ -200,8 +200,8 @@ def rebuild_exception(built_in: str, args: Any, words: str) -> BaseException:
     return error
 
 
-def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
-    """Run the tests on the candidate, and say what came of it."""
+def run_tests(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
+    """Run the tests on the candidate, and return the outcome."""
     try:
         run_check = load_tests(tests, candidate)
     except BaseException as error:
