@@ -44,7 +44,7 @@ def logits_of(model, tokens_BN, position_BN=None, bias=None):
     if position_BN is None:
         position_BN = torch.arange(tokens_BN.shape[1]).expand_as(tokens_BN)
     hidden = model(tokens_BN, position_BN, bias)
-    return model.head_of(model.norm(hidden.x_BNH)).float()
+    return model.head(model.norm(hidden.x_BNH)).float()
 
 
 def assert_close(got, expected, within=CLOSE):

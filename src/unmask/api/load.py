@@ -25,7 +25,7 @@ from unmask.models.checkpoints import (
     load_checkpoint,
     resolve_path,
 )
-from unmask.models.execution import DTYPES, dtype_name, resolve_device, resolve_dtype, resolve_engine
+from unmask.models.execution import DTYPES, resolve_device, resolve_dtype, resolve_engine
 
 if TYPE_CHECKING:
     from unmask.lab.cluster.remote_model import ModelName, RemoteModel
@@ -232,7 +232,7 @@ def _check_options(name: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
 def _resolve_device(options: D) -> D:
     """Put what this machine has in place of `auto`; refuse what it does not have."""
     device = resolve_device(options.device)
-    resolved = {"device": str(device), "dtype": dtype_name(resolve_dtype(options.dtype, device))}
+    resolved = {"device": str(device), "dtype": resolve_dtype(options.dtype, device)}
     if isinstance(options, NetworkOptions):
         resolved["engine"] = resolve_engine(options.engine, device)
     return options.model_copy(update=resolved)

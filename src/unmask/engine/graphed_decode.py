@@ -63,8 +63,9 @@ def decode_graphed(
 
     Returns the rows that ended, the steps that were taken, and the rows that are left to the plain loop.
     """
-    graphs: GraphCache | None = getattr(settings.denoiser, "step_graphs", None)
-    if graphs is None or not _can_be_graphed(settings, policy, traj) or not graphs.busy.acquire(blocking=False):
+    denoiser: Any = settings.denoiser
+    graphs: GraphCache = denoiser.step_graphs
+    if not _can_be_graphed(settings, policy, traj) or not graphs.busy.acquire(blocking=False):
         return [], [], traj
     try:
         length, done_B = traj.state.tokens_BL.shape[1], policy.done(hide_noise(traj, policy))

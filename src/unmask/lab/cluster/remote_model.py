@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from unmask.api import DecodeOptions, Generation, Model, check_options, check_prompts, check_texts
+from unmask.api import DecodeOptions, Generation, Model, check_options, check_texts
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import fits
 from unmask.core import join_runs, map_tensors
@@ -89,7 +89,7 @@ class RemoteModel:
     ) -> Generation:
         """`Model.generate` with the same options, `batch_size` rows of similar length at a time on each worker."""
         given: Any = self.here.default_prompt if prompt is None else prompt
-        prompts = check_prompts(given)
+        prompts = check_texts("prompt", given)
         return self._decoded("generate", prompts, batch_size, options, default_prompt=prompt is None)
 
     def infill(self, text: str | Sequence[str], *, batch_size: int = BATCH_SIZE, **options: Any) -> Generation:
