@@ -532,8 +532,3 @@ def test_the_query_that_predicts_a_position_is_the_slot_before():
     assert own.attention_BNN[0, 3].tolist() == pytest.approx([0, 1, 0, 0], abs=1e-4)
     assert torch.equal(predicting.attention_BNN[0, 1:], own.attention_BNN[0, :-1])
     assert torch.equal(predicting.attention_BNN[0, 0], own.attention_BNN[0, 0])
-
-
-def test_an_unknown_query_is_refused():
-    with pytest.raises(ConfigError, match="query is 'next'; allowed: own or predicting"):
-        lookup_network("next")

@@ -124,7 +124,8 @@ class DecodingMethod(ABC):
 
     def __post_init__(self) -> None:
         """Check every setting against its annotation. Values stay as they were given, because they are recorded."""
-        check_annotations(self, self.setting_fields, self.name)
+        values = {setting: getattr(self, field) for setting, field in self.setting_fields.items()}
+        check_annotations(type(self), values, self.name, self.setting_fields)
 
     @property
     def setting_fields(self) -> Mapping[str, str]:
