@@ -27,7 +27,7 @@ def test_the_stream_of_a_known_key_never_changes() -> None:
     draw = Draw(b"a published key")
     assert [draw.bits(64) for _ in range(3)] == GOLDEN_WORDS
     assert [draw.below(1000) for _ in range(10)] == GOLDEN_BELOW
-    assert draw.shuffled("abcdefgh") == GOLDEN_SHUFFLED
+    assert draw.permute("abcdefgh") == GOLDEN_SHUFFLED
     assert draw.sample(range(10**6), 3) == GOLDEN_SAMPLE
     assert [draw.chance(0.3) for _ in range(12)] == GOLDEN_CHANCES
 
@@ -85,7 +85,7 @@ def test_below_is_fair(n: int) -> None:
 
 def test_every_order_is_as_likely() -> None:
     draw = Draw(b"orders")
-    counts = Counter(tuple(draw.shuffled("abcd")) for _ in range(24 * 300))
+    counts = Counter(tuple(draw.permute("abcd")) for _ in range(24 * 300))
     assert set(counts) == set(permutations("abcd"))
     assert all(abs(count - 300) < 5 * 300**0.5 for count in counts.values())
 
@@ -108,7 +108,7 @@ def test_a_sample_has_k_different_places(key: bytes, items: list[int], data: st.
 @given(KEYS, st.lists(st.integers()))
 def test_shuffling_keeps_every_item_and_its_input(key: bytes, items: list[int]) -> None:
     before = list(items)
-    assert sorted(Draw(key).shuffled(items)) == sorted(items)
+    assert sorted(Draw(key).permute(items)) == sorted(items)
     assert items == before
 
 

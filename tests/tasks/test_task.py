@@ -24,7 +24,7 @@ from unmask.tasks import (
     Scorer,
     Task,
     Verdict,
-    constructed,
+    constructed_task,
     example_line,
     find_task,
     score,
@@ -135,7 +135,7 @@ def plus_zero(prompts: int = 10**9) -> Callable[[Draw, int], Example]:
 def stand_in(prompts: int = 10**9, version: str = "1") -> Task:
     scorer = Scorer("binary", scorers.score_number)
     counts = split_counts(3, 4, 5)
-    return constructed(
+    return constructed_task(
         "plus-zero",
         "Plus Zero",
         scorer,
