@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError, DenoiserError
+from unmask.base.errors import DenoiserError
 from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, concat, row_key
 from unmask.engine import decode
 from unmask.methods import make_policy

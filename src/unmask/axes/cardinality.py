@@ -164,7 +164,7 @@ class Cardinality:
         return cls(rule, numbers[0] if numbers else 0.0, below)
 
     @property
-    def bounded(self) -> bool:
+    def by_steps(self) -> bool:
         """Whether the rule goes by the steps; the others go on until nothing is left."""
         return self.rule in _BY_STEPS
 
@@ -200,7 +200,7 @@ class Cardinality:
         """The rule, its number, and whether it goes by the steps, as JSON values for listings."""
         value = {number.name: self.number for number in TABLE[self.rule].numbers}
         below = {"below": True} if self.below else {}
-        return {"rule": self.rule, **value, "within_steps": self.bounded, **below}
+        return {"rule": self.rule, **value, "within_steps": self.by_steps, **below}
 
     def __str__(self) -> str:
         if not TABLE[self.rule].numbers:

@@ -57,7 +57,7 @@ def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     return open_groups(state.masked_BL, (state.rank_BL - first_mask(state)[:, None]) // size, need_B)
 
 
-def dilated(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
+def dilated_region(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
     """Every `stride`-th answer position, phase after phase; phases halve the gaps (0, 2, 1, 3 for stride 4)."""
     phase_L = on_device(tuple(_spread_phases(stride)), state.tokens_BL.device)
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
@@ -146,7 +146,7 @@ TABLE: dict[str, Rule] = {
     "block": Rule(first_open_block, (_SIZE,)),
     "last-block": Rule(last_open_block, (_SIZE,)),
     "window": Rule(window, (_SIZE,)),
-    "dilated": Rule(dilated, (_SIZE,)),
+    "dilated": Rule(dilated_region, (_SIZE,)),
     "near": Rule(neighbourhood, (_SIZE,)),
     "sliding": Rule(sliding, (_SIZE, _LONGEST), required=1),
     "masks": Rule(first_masks, (_SIZE, _LONGEST), required=1),

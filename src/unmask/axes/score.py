@@ -147,13 +147,7 @@ def describe_mixture(mixture: Mixture) -> dict[str, Any]:
 
 def rows(mixture: Mixture, state: State) -> Tensor:
     """The mixture as alpha_BJ, one copy per row that the caller owns."""
-    alpha = _parsed_weights(mixture) if isinstance(mixture, str) else tuple(weights(mixture))
-    return _weights_on_device(alpha, state.tokens_BL.device).repeat(state.batch, 1)
-
-
-@cache
-def _parsed_weights(mixture: str) -> tuple[float, ...]:
-    return tuple(weights(mixture))
+    return _weights_on_device(tuple(weights(mixture)), state.tokens_BL.device).repeat(state.batch, 1)
 
 
 @cache

@@ -9,9 +9,8 @@ from torch import Tensor
 from unmask.base.errors import DenoiserError, require
 from unmask.core.model_io import ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.core.noise import Noise, entries
-from unmask.core.prediction import Edit, Posterior, Prediction, Statistics
-from unmask.core.vocab_statistics import StatsRequest, TokenDraw
-from unmask.core.vocab_statistics_choice import fast_vocab_stats
+from unmask.core.prediction import Edit, Posterior, Prediction, Statistics, StatsRequest, TokenDraw
+from unmask.core.vocab_statistics import fast_vocab_stats
 
 
 @dataclass(frozen=True)

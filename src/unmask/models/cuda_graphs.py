@@ -86,7 +86,7 @@ def build_graph(
         stream = _rehearse(work, rehearsals) if rehearsals else None
         graph = torch.cuda.CUDAGraph()
         handle = None if pool is None else pool.handle
-        with _undisturbed(device), torch.cuda.graph(graph, pool=handle, stream=stream):
+        with _without_interruptions(device), torch.cuda.graph(graph, pool=handle, stream=stream):
             result = work()
     built = CudaGraph(graph, result, buffers)
     if pool is not None:
@@ -95,7 +95,7 @@ def build_graph(
 
 
 @contextmanager
-def _undisturbed(device: torch.device) -> Iterator[None]:
+def _without_interruptions(device: torch.device) -> Iterator[None]:
     """Keep the garbage collector off while recording: a graph that is freed then breaks the one being recorded.
 
     A recording that fails also leaves torch's generator of random numbers in the belief that it goes on, so the
@@ -202,7 +202,7 @@ class GraphCache:
         self._seen.clear()
         self.kept.clear()
 
-    def nested(self) -> "GraphCache":
+    def nested_cache(self) -> "GraphCache":
         """Return a cache without a limit that shares this one's memory, for the graphs of one value kept here."""
         return GraphCache(self.device, None, self.pool)
 
