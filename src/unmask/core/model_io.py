@@ -47,6 +47,7 @@ class Needs:
 
     def __or__(self, other: "Needs") -> "Needs":
         """Enough for both."""
+        # Flags and counts alike: True is the larger of two truth values.
         return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 

@@ -22,6 +22,7 @@ class Edit:
 
     def apply_(self, scratch_RV: Tensor) -> Tensor:
         """Add the changes in place; call it on a scratch copy of the logits only."""
+        # One column at a time, as numbers: a list of ids would be copied to the device, which no CUDA graph can hold.
         for token, delta in zip(self.ids, self.deltas, strict=True):
             scratch_RV[:, token] += delta
         return scratch_RV
@@ -41,6 +42,7 @@ class Posterior(BatchValue):
 
     def log_prob(self, rows_C: Tensor) -> Tensor:
         """Log-probabilities of packed rows, at least float32. Barred tokens are at -1e4, so that 0 * log 0 is 0."""
+        # Indexing copies, so the edit does not reach the logits that others read.
         z_CV = self.edit.apply_(self.logits_RV[rows_C].to(self.logz_R.dtype))
         return z_CV.sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
 
@@ -61,6 +63,7 @@ class Posterior(BatchValue):
         parts: list[Posterior] = []
         slots, size = [], 0
         for part in (self, *others):
+            # By identity: rows of one batch share its logits, which would else be stored once for each row.
             if id(part.logits_RV) not in start:
                 start[id(part.logits_RV)] = size
                 size += len(part.logits_RV)

@@ -113,6 +113,7 @@ def sample(
         if wanted_R is not None:
             values_R = torch.where(wanted_R.view(-1, *[1] * (values_R.dim() - 1)), values_R, 0)
         out = values_R.new_zeros((shape.numel(), *values_R.shape[1:]))
+        # Packed rows that are left over all name slot 0, and carry what it has anyway: its values, or zeros.
         out[index_R] = values_R
         return out.view(*shape, *values_R.shape[1:])
 

@@ -81,6 +81,7 @@ class State(BatchValue):
     def after(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
         """The same rows at a later step. Derived tensors that no step changes are passed on, not computed again."""
         later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
+        # Where `cached_property` looks. Without this every step would compute them again.
         later.__dict__.update({name: self.__dict__[name] for name in _SAME_AT_EVERY_STEP if name in self.__dict__})
         return later
 
@@ -92,6 +93,7 @@ class State(BatchValue):
         return replace(
             self,
             tokens_BL=pad(self.tokens_BL, (0, extra), value=0),
+            # Padding counts as given and final, or a policy could reveal it, mask it again, or wait for it.
             fixed_BL=pad(self.fixed_BL, (0, extra), value=True),
             committed_BL=pad(self.committed_BL, (0, extra), value=True),
         )

@@ -180,6 +180,7 @@ class GraphCache:
         known, refused = key in self._seen, self._seen.get(key, False)
         self._see(key, refused)
         if key not in self.kept:
+            # Recording costs several passes and memory for good, so a shape that comes once is only run.
             if not known or refused:
                 return None
             self.kept[key] = make()
@@ -213,6 +214,7 @@ class GraphCache:
             self._seen.popitem(last=False)
 
     def _build(self, work: Callable[..., T], inputs: Sequence[Tensor]) -> CudaGraph[T]:
+        # Cloned: the graph reads these addresses for as long as it lives, and callers reuse their tensors.
         buffers = tuple(value.clone(memory_format=torch.contiguous_format) for value in inputs)
         return build_graph(lambda: work(*buffers), self.device, buffers=buffers, pool=self.pool)
 
