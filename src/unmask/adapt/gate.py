@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -298,7 +298,5 @@ def _from_body(body: Mapping[str, Any]) -> Gate:
 
 
 def _with_settings(part: T, settings: Mapping[str, Any]) -> T:
-    made = replace(part, **settings)  # type: ignore[type-var]
-    names = {field.name: field.name for field in fields(made)}  # type: ignore[arg-type]
-    check_annotations(made, names, type(made).__name__)
-    return made
+    check_annotations(type(part), settings, type(part).__name__)
+    return replace(part, **settings)  # type: ignore[type-var]

@@ -25,7 +25,7 @@ class Watched(Policy):
     needs = NEEDS
     past_steps = MEMORY
     base: Policy = field(default_factory=fixed_action)
-    seen: list[tuple[Trajectory, Action]] = field(default_factory=list, compare=False)
+    seen: list = field(default_factory=list, compare=False)
 
     @property
     def random(self) -> bool:

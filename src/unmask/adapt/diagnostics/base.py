@@ -55,7 +55,7 @@ class Diagnostic(ABC):
 
     def __post_init__(self) -> None:
         """Check every setting against its annotation."""
-        check_annotations(self, {f.name: f.name for f in fields(self)}, self.name)  # type: ignore[arg-type]
+        check_annotations(type(self), vars(self), self.name)
 
     @property
     def settings(self) -> dict[str, Any]:
