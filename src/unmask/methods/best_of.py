@@ -58,7 +58,7 @@ class BestOf(Search):
     def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
         best: list[_Answer] = []
         for number in range(self.n):
-            found = self._once(context, traj, number)
+            found = self._decode_once(context, traj, number)
             if best:
                 pairs = zip(best, found, strict=True)
                 found = [new.over(old) if new.value > old.value else old.over(new) for old, new in pairs]
@@ -66,8 +66,8 @@ class BestOf(Search):
             context.report_paths([one.path for one in best])
         return merge_paths(traj, (one.path for one in best))
 
-    def _once(self, context: SearchContext, traj: Trajectory, number: int) -> "list[_Answer]":
-        """One decode of all rows: the base method's loop."""
+    def _decode_once(self, context: SearchContext, traj: Trajectory, number: int) -> "list[_Answer]":
+        """Decode all rows once with the base method. The number of the decode decides its noise and temperature."""
         noise = traj.noise if number == 0 else traj.noise.derive(f"decode/{number}")
         rows_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
         now = replace(traj, noise=noise, rows_B=rows_B, steps=(), prediction=None, config=None)
@@ -80,8 +80,8 @@ class BestOf(Search):
                 now = replace(_rows(now, open_B), steps=now.steps)
             if now.state.batch == 0:
                 return _answers(join_rows(parts, now.steps))
-            seen = context.predict(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
-            now = replace(now, prediction=seen)
+            prediction = context.predict(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
+            now = replace(now, prediction=prediction)
             now = context.apply_action(now, self.base.name, self.base.act(now, NO_LOOK_AHEAD))
 
 
@@ -101,7 +101,7 @@ class _Answer:
 
 
 def _answers(whole: Trajectory) -> list[_Answer]:
-    """Every row of a decode as a path of its own, and how probable it is."""
+    """Split a decode into a path for every row, each with its log-probability."""
     answers = []
     for row in range(whole.state.batch):
         alone = whole.row(row)
@@ -112,9 +112,12 @@ def _answers(whole: Trajectory) -> list[_Answer]:
 
 
 def log_probability(path: Trajectory) -> float:
-    """Return the sum of log p of a path's tokens when last revealed; tokens that no model proposed do not count."""
+    """Return the sum of the log-probabilities that a path's tokens had when they were last revealed.
+
+    Tokens that no model proposed do not count.
+    """
     log_p_BL = torch.zeros_like(path.state.tokens_BL, dtype=torch.float64)
     for step in path.steps:
-        said_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)
-        log_p_BL = torch.where(step.revealed_BL, said_BL, log_p_BL.masked_fill(step.remasked_BL, 0.0))
+        now_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)
+        log_p_BL = torch.where(step.revealed_BL, now_BL, log_p_BL.masked_fill(step.remasked_BL, 0.0))
     return float(log_p_BL.sum())

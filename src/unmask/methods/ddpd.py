@@ -45,7 +45,7 @@ class DDPD(LearnedPolicy):
 
     @property
     def needs(self) -> Needs:
-        return Needs(revealed=True, hidden=self.trained)
+        return Needs(revealed=True, hidden=self.reads_head)
 
     def done(self, traj: Trajectory) -> Tensor:
         """After its steps; random tokens are written before the first of them."""
@@ -67,7 +67,7 @@ class DDPD(LearnedPolicy):
         tokens_BL = torch.full_like(state.tokens_BL, -1)
         row_U = (~begin_B).nonzero().flatten()
         if len(row_U):
-            tokens_BL[row_U] = self._denoised(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
+            tokens_BL[row_U] = self._denoise(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
         write_BL = torch.where(begin_B[:, None], state.masked_BL, write_BL | fill_BL)
         tokens_BL = torch.where(begin_B[:, None], self._random_tokens(traj), tokens_BL)
         return Action.reveal(
@@ -78,14 +78,14 @@ class DDPD(LearnedPolicy):
             tokens_BL=torch.where(write_BL, tokens_BL, -1),
         )
 
-    def _denoised(
+    def _denoise(
         self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, hidden_UL: Tensor, fill_UL: Tensor
     ) -> Tensor:
         """The model's tokens with what is not trusted masked: drawn as the run draws, the likeliest where it ends."""
         asked = traj.state.select(row_U)
         masked = replace(asked, tokens_BL=torch.where(hidden_UL, asked.mask_id, asked.tokens_BL))
-        said = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
-        return torch.where(fill_UL, said.clean.top_BNK[..., 0], said.token_BN)
+        prediction = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
+        return torch.where(fill_UL, prediction.clean.top_BNK[..., 0], prediction.token_BN)
 
     def _steps(self, state: State) -> Tensor:
         """How many it takes: those asked for, and one that writes random tokens before them."""
@@ -112,14 +112,14 @@ class DDPD(LearnedPolicy):
 
     def _logits(self, traj: Trajectory) -> Tensor:
         """The planner's logits, float64; a mask is noise."""
-        state, seen = traj.state, traj.current_prediction
-        assert seen.given_BN is not None
-        p_BL = seen.given_BN
-        if self.trained:
-            g_BL = self.network_for(seen.hidden_BNH)(seen.hidden_BNH, p_BL)
+        state, prediction = traj.state, traj.current_prediction
+        p_BL = prediction.given_BN
+        assert p_BL is not None  # `model_input` asks for it
+        if self.reads_head:
+            g_BL = self.network_for(prediction.hidden_BNH)(prediction.hidden_BNH, p_BL)
         else:
             # P(noise | token) with tokens of noise uniform over the vocabulary.
-            odds_BL = PRIOR / seen.vocab / ((1 - PRIOR) * p_BL.double()).clamp(min=1e-300)
+            odds_BL = PRIOR / prediction.vocab / ((1 - PRIOR) * p_BL.double()).clamp(min=1e-300)
             g_BL = odds_BL.log()
         return torch.where(state.masked_BL, SURE, g_BL.double().clamp(-SURE, SURE))
 

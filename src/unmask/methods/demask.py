@@ -40,17 +40,17 @@ class DEMASK(LearnedPolicy):
 
     @property
     def needs(self) -> Needs:
-        return Needs(hidden=True) if self.trained else Needs(top_k=self.outcomes, posterior=True)
+        return Needs(hidden=True) if self.reads_head else Needs(top_k=self.outcomes, posterior=True)
 
     @property
     def looks_ahead(self) -> bool:
-        return not self.trained
+        return not self.reads_head
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         length = traj.state.tokens_BL.shape[1]
         open_BL = open_block(traj.state, self.block_length)
         candidate_BL = self.candidates(traj.confidence_BL, open_BL)
-        if self.trained:
+        if self.reads_head:
             hidden_BNH = traj.current_prediction.hidden_BNH
             depends_BLL = self.network_for(hidden_BNH)(hidden_BNH)[:, :length, :length]
         else:

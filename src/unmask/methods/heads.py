@@ -124,7 +124,7 @@ class LearnedPolicy(Policy):
     head: HeadName
 
     @property
-    def trained(self) -> bool:
+    def reads_head(self) -> bool:
         """Whether it reads a head; not where the model answers itself."""
         return self.head != self.headless
 
@@ -135,20 +135,20 @@ class LearnedPolicy(Policy):
                 f"head of {self.name} is {AUTO!r}, and this run does not say of which model; allowed: a folder, or "
                 f"{self.headless!r}; {_how_to_train(self.name, 'MODEL')}"
             )
-        width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self._loaded.card.width
+        width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self._stored_head.card.width
         require(width == own, "width of the hidden rows", width, f"{own}, the head's", "train a head for this model")
         assert hidden_BLH is not None
-        return self._loaded.network.to(hidden_BLH.device)
+        return self._stored_head.network.to(hidden_BLH.device)
 
     @cached_property
-    def _loaded(self) -> Head:
+    def _stored_head(self) -> Head:
         """The head, read and checked at the first step. `with_head` gives every run a policy that has not read it."""
         return load_head(self.head, self.name)
 
 
 def with_head(policy: Policy | Search, name: str, fingerprint: str, exact: bool) -> Policy | Search:
     """Return the policy with the head of this model; refused where there is none, or it is another model's."""
-    if not isinstance(policy, LearnedPolicy) or not policy.trained:
+    if not isinstance(policy, LearnedPolicy) or not policy.reads_head:
         return policy
     head = policy.head
     if head == AUTO and exact:

@@ -54,7 +54,7 @@ def predict_paths(context: SearchContext, paths: Sequence[Trajectory], needs: Ne
 
 
 def has_masks(path: Trajectory) -> bool:
-    """Whether a path is not finished."""
+    """Return whether a path is not finished."""
     return bool(path.state.masked_BL.any())
 
 
@@ -72,7 +72,7 @@ def canvas_key(path: Trajectory) -> bytes:
 
 
 def unique(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Return the first item of every key, in their order."""
+    """Return the items without those whose key came before."""
     found: dict[Hashable, T] = {}
     for item in items:
         found.setdefault(key(item), item)
@@ -80,7 +80,7 @@ def unique(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
 
 
 def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:
-    """Return the mean of a path's numbers at some of its positions, one or more."""
+    """Return the mean of a path's numbers over the positions of a mask that is not empty."""
     return float(values_BN[:, : places_BL.shape[1]][places_BL].double().mean())
 
 
@@ -143,8 +143,8 @@ class ForwardBudget:
             (budget // self.each if isinstance(budget, int) else math.floor(times * base)) - base for base in self.base
         ]
 
-    def left(self, rounds: int) -> list[int]:
-        """Return the passes left to every row, where a decode by the baseline would have taken so many by now."""
+    def remaining(self, rounds: int) -> list[int]:
+        """Return the passes that every row may still take, where the baseline would have taken `rounds` by now."""
         assert self.context is not None
         spent = self.context.forwards_B.tolist()
         return [spare - (paid // self.each - rounds) for spare, paid in zip(self.spare, spent, strict=True)]
@@ -197,7 +197,10 @@ class BeamSearch(Search):
     def advance(
         self, context: SearchContext, beams: Mapping[int, Sequence[BeamPath]], spare: Sequence[int]
     ) -> Mapping[int, BeamRound]:
-        """Move the beams of some rows one step on. `spare` are the passes that each row may take beside one."""
+        """Move the beams of some rows one step on.
+
+        `spare` counts the passes that each row may take beyond the one for its next step.
+        """
 
     @abstractmethod
     def baseline_forwards(self, state: State) -> Tensor:
@@ -212,12 +215,14 @@ class BeamSearch(Search):
         tree = [1] * len(beams)
         rounds = 1
         while going := [row for row, beam in enumerate(beams) if any(has_masks(item.path) for item in beam)]:
-            moved = self.advance(context, {row: beams[row] for row in going}, budget.left(rounds))
-            noted = []
+            moved = self.advance(context, {row: beams[row] for row in going}, budget.remaining(rounds))
+            annotated = []
             for row in going:
                 tree[row] += moved[row].made
-                noted += [annotate(item.path, item.value, tree[row], moved[row].dropped) for item in moved[row].kept]
-            paths = iter(predict_paths(context, noted, self.needs))
+                annotated += [
+                    annotate(item.path, item.value, tree[row], moved[row].dropped) for item in moved[row].kept
+                ]
+            paths = iter(predict_paths(context, annotated, self.needs))
             for row in going:
                 beams[row] = [replace(item, path=next(paths)) for item in moved[row].kept]
             context.report_paths([_best(beams[row]) for row in going])

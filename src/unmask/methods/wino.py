@@ -53,12 +53,12 @@ class WINO(Policy):
         n_B = open_BL.sum(-1)
         sure_B = (open_BL & (traj.confidence_BL > self.tau1)).sum(-1).clamp(min=1)
         drafts_B = torch.minimum(torch.minimum(sure_B, (7 * n_B // 10).clamp(5, 20)), n_B)
-        remask_BL = self._doubted(traj, block_B, drafts_B)
+        remask_BL = self._find_doubtful(traj, block_B, drafts_B)
         notes = {"block_B": block_B, "drafts_B": drafts_B}
         return Action.top(state, open_BL, drafts_B, commit=False, remask_BL=remask_BL, notes=notes)
 
-    def _doubted(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:
-        """R: fewer re-masks than the last step drafted, or the canvas would not fill up."""
+    def _find_doubtful(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:
+        """R, the positions to re-mask: fewer than the last step drafted, or the canvas would not fill up."""
         state, given_BN = traj.state, traj.current_prediction.given_BN
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
