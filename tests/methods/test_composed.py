@@ -13,16 +13,17 @@ from unmask.methods import (
     DCD,
     DSB,
     DUS,
+    P2,
     Composed,
     EBSampler,
     FastDLLM,
     LLaDA,
+    ReMDMLLaDA,
     compose,
     fixed_action,
     make_policy,
     with_remasking,
 )
-from unmask.methods.check import check_policy
 from unmask.models import ExactDenoiser, JointDistribution
 
 TABLE = [[0.95, 0.40, 0.99, 0.97, 0.91, 0.60, 0.93, 0.30]]
@@ -129,21 +130,6 @@ def test_adaptive_counts_are_not_bound_by_the_steps():
     assert len(run(confidences(unsure), scheduled, 6, steps=2).steps) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [
-        compose("margin", "block:3", "eb:0.5", "remdm-conf"),
-        compose("random", "masks:2", "factor:1"),
-        compose("stability+confidence", "sliding:2:3", "above:0.6", "confidence:0.5+remdm-cap:0.3"),
-        compose("entropy", "groups:4", "all"),
-        compose("uniform", "last-block:3", 0.5, "remdm-loop:0.1"),
-    ],
-)
-def test_contract(policy):
-    check_policy(policy)
-
-
 def test_the_resolved_action():
     assert compose("margin", "block:32", "eb:0.1", "remdm-conf").rules == {
         "score": {"rule": "margin"},
@@ -210,3 +196,23 @@ def test_a_rule_that_is_no_text():
 def test_messages_name_the_rule_as_it_was_given(given, words):
     with pytest.raises(ConfigError, match=words):
         compose(**given)
+
+
+@each_case(
+    ("policy", "trait", "value"),
+    [
+        (with_remasking(P2(planner=True)), "looks_ahead", True),
+        (with_remasking(P2(planner=True)), "needs", P2(planner=True).needs),
+        (Composed(ReMDMLLaDA(), commitment="none"), "extra_steps", True),
+        (Composed(ReMDMLLaDA(), commitment="none"), "past_steps", 1),
+        (Composed(FastDLLM(), commitment="none"), "steps", "ignore"),
+        (with_remasking(FastDLLM()), "steps", "pace"),
+        (Composed(FastDLLM(), score="margin", region="block:8"), "steps", "pace"),
+        (Composed(EBSampler(spacing=2), score="margin"), "cuda_graph", False),
+        (Composed(LLaDA(remasking="random"), region="block:8"), "random", True),
+        (Composed(P2(), commitment="none"), "remasks", True),
+        (Composed(DUS(leave_skipped=True), score="margin"), "own_end", True),
+    ],
+)
+def test_a_composition_declares_what_its_base_does(policy, trait, value):
+    assert getattr(policy, trait) == value

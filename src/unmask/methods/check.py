@@ -45,7 +45,7 @@ _MOST = 32
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of different prompts, lengths and horizons on one denoiser, to try a method on."""
+    """A start that methods are tried on: rows with different prompts, lengths and numbers of steps, and a denoiser."""
 
     denoiser: Denoiser
     state: State
@@ -53,7 +53,7 @@ class Problem:
 
     @classmethod
     def default(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
-        """Generation and infilling on a strongly dependent joint of eight three-valued variables."""
+        """Generation and infilling on a joint of eight three-valued variables that depend strongly on each other."""
         denoiser = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=seed), eos_ids=(2,))
         m = denoiser.mask_id
         canvases = [
@@ -67,7 +67,7 @@ class Problem:
 
     @classmethod
     def longer(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
-        """Answers of eleven and nine positions, as many steps: lengths that no usual block divides."""
+        """Answers of eleven and nine positions in as many steps: lengths that are not multiples of usual blocks."""
         denoiser = ExactDenoiser(JointDistribution.random(11, 2, dependence=2.0, seed=seed))
         m = denoiser.mask_id
         return cls._of(denoiser, [[m] * 11, [1, *[m] * 9]], [11, 9], seed, device)
@@ -123,7 +123,7 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
 
 
 def _at_both_ends(policy: Policy) -> Iterator[tuple[Policy, str]]:
-    """The policy with each setting that has a range at its ends, where the other settings allow that."""
+    """Yield the policy with one setting at an end of its range, for every setting that has a range."""
     hints = get_type_hints(type(policy), include_extras=True)
     for setting, field in policy.setting_fields.items():
         annotations = [hints[field], *get_args(hints[field])]
@@ -146,13 +146,13 @@ class _Trial:
     """The setting that was changed, for messages."""
 
     def run(self, start: State | Trajectory, noise: Noise) -> Trajectory:
-        """Decode from a start, and count the passes that were really run."""
+        """Decode from a start with a denoiser that counts its passes."""
         self.counter = _Counting(self.problem.denoiser)
         policy = _Watched(self.policy) if isinstance(self.policy, Policy) else self.policy
         return decode(self.counter, policy, start, noise=noise, sampling=self.sampling)
 
     def check_run(self) -> Trajectory:
-        """Decode the problem twice: it finishes, counts its passes, and gives the same bytes again."""
+        """Decode the problem twice: the run must finish, count its passes, and give the same bytes again."""
         state, noise = self.problem.state, self.problem.noise
         whole = self.run(state, noise)
         self.check_end(whole)
@@ -174,7 +174,7 @@ class _Trial:
         self._must(legal, "writes tokens of the vocabulary", "an id out of range")
 
     def check_steps(self, end: Trajectory) -> None:
-        """Recorded steps lead from the start to the end, each changing only what it says it changes."""
+        """Recorded steps must lead from the start to the end, each changing only what it says it changes."""
         start = self.problem.state
         for row in range(start.batch):
             alone = end.row(row)
@@ -187,7 +187,7 @@ class _Trial:
                 self._must(same, "records its steps", f"row {row} changed where no step says so")
 
     def check_budget(self, whole: Trajectory, base_B: Tensor) -> None:
-        """Its own budget is kept, and so is the smallest; a budget below that is refused."""
+        """The search must keep its own budget and the smallest one, and refuse a budget below that."""
         search: Any = self.policy
 
         def within(traj: Trajectory, most: list[int]) -> bool:
@@ -208,7 +208,7 @@ class _Trial:
         self._must(least == 1, "refuses a budget below a base decode", f"took {least - 1} forwards")
 
     def check_rows(self, whole: Trajectory) -> None:
-        """A row's run is the same alone, in another order, and with more padding."""
+        """A row's run must be the same alone, in another order, and with more padding."""
         state, noise = self.problem.state, self.problem.noise
         order = torch.arange(state.batch - 1, -1, -1)
         turned = self.run(state.select(order), noise.select(order))
@@ -230,7 +230,7 @@ class _Trial:
                 self._must(same, "rows ignore padding", f"row {row} differs when padded by {extra}")
 
     def check_resumes(self, whole: Trajectory) -> None:
-        """A run resumes from any recorded state, with as much of the past as the policy says that it reads."""
+        """A run must resume from any recorded state, with as much of the past as the policy says that it reads."""
         for row in range(whole.state.batch):
             expected = _row_record(whole, row)
             for step in range(len(whole.row(row).steps)):
@@ -247,7 +247,7 @@ class _Trial:
     # --- traits
 
     def check_traits(self, whole: Trajectory) -> None:
-        """Steps, re-masking and blocks are as the policy declares them."""
+        """Steps, remasking and blocks must be as the policy declares them."""
         policy, start = self.policy, self.problem.state
         assert isinstance(policy, Policy)
         if policy.steps == "end" and not policy.extra_steps:
@@ -267,7 +267,7 @@ class _Trial:
                 self._check_block(policy, step.state, step.revealed_BL, number)
 
     def _check_block(self, policy: Policy, state: State, revealed_BL: Tensor, number: int) -> None:
-        """A step reveals in the leftmost open block alone."""
+        """A step may reveal in the leftmost open block alone."""
         length = getattr(policy, "block_length", None)
         if length is None:
             return

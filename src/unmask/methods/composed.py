@@ -62,7 +62,7 @@ class CombinedPolicy(Policy):
 
     @property
     def parts(self) -> tuple[Policy, ...]:
-        """The policies that it asks."""
+        """The policies that it decides with."""
         raise NotImplementedError
 
     @property
@@ -281,7 +281,7 @@ class Composed(CombinedPolicy):
             alpha_BJ, only_rule = score.rows(mixture, state), score.single_rule(mixture)
 
         def order() -> Tensor:
-            """What positions are revealed by, best first."""
+            """The score that positions are revealed by, the largest first."""
             if self.score == "random":
                 return traj.uniform("order")
             if self.score == "entropy":
@@ -328,7 +328,7 @@ def fixed_action(
     cardinality: str | float = "schedule",
     commitment: str = "all",
 ) -> Composed:
-    """Return the policy that makes the same named choice on each axis at every state.
+    """The same named choice on each axis at every state.
 
     This is the paper's a_fix and every candidate of the laboratory. No count falls below k_min unless it says so: a run
     that reveals less early has to reveal the rest at once.
@@ -363,7 +363,7 @@ def remask(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
 
 
 def confidence_when_revealed(traj: Trajectory) -> Tensor:
-    """Return psi, the probability each token had when it was last revealed; +inf where nothing stands."""
+    """Return psi, the probability that each revealed token had when it was revealed; +inf at other positions."""
     never_BL = torch.full_like(traj.state.tokens_BL, float("inf"), dtype=torch.float64)
     if traj.last is None:
         return never_BL
@@ -374,7 +374,7 @@ def confidence_when_revealed(traj: Trajectory) -> Tensor:
 
 
 def has_own_input(policy: Policy) -> bool:
-    """Return whether a policy reads anything but the canvas as it is."""
+    """Return whether a policy gives the denoiser another input than the canvas as it is."""
     if isinstance(policy, Composed):
         return policy.base is not None and has_own_input(policy.base)
     return type(policy).model_input is not Policy.model_input

@@ -81,7 +81,7 @@ class CoRe(Policy):
         return Action.reveal(chosen_BL, of=clock.open_BL, commit=False, remask_BL=rewrite_BL, tokens_BL=tokens_BL)
 
     def _rewrite(self, traj: Trajectory, look_ahead: LookAhead, clock: BlockClock) -> tuple[Tensor, Tensor]:
-        """Positions to rewrite and what to write there (-1 elsewhere)."""
+        """Probe the brittle positions; return which to rewrite, and the tokens to write there (-1 elsewhere)."""
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
         probe_BL = self._probe_set(traj, clock)
@@ -100,7 +100,7 @@ class CoRe(Policy):
         return rewrite_BL, tokens_BL
 
     def _probe_set(self, traj: Trajectory, clock: BlockClock) -> Tensor:
-        """S_t: the revealed positions of smallest margin, on rows whose step is a probing one."""
+        """S_t, the revealed positions of smallest margin that are masked together by the probe; none between probes."""
         state = traj.state
         if self.revise_every == 0:
             return torch.zeros_like(state.fixed_BL)
@@ -112,6 +112,6 @@ class CoRe(Policy):
         return score.best(-traj.current_prediction.clean.margin_BN, able_BL, count_B)
 
     def _order(self, prediction: Prediction, state: State) -> Tensor:
-        """What masked positions are revealed by, best first."""
+        """The score that masked positions are revealed by, the largest first."""
         order_BN = prediction.confidence_BN if self.base == "confidence" else prediction.clean.margin_BN
         return order_BN[:, : state.tokens_BL.shape[1]]

@@ -59,7 +59,7 @@ class DUS(Policy):
 
     @cached_property
     def _level_of(self) -> list[int]:
-        """Group of each offset of a block."""
+        """Number of the group that each offset within a block belongs to."""
         return region.dilated_levels(self.block_length, self.base, self.base_skip)
 
     @property

@@ -125,7 +125,7 @@ class TableNoise:
 
 @dataclass(frozen=True)
 class WorkedCase:
-    """One worked case: what is set, what the model says, and the outcome computed by hand."""
+    """One worked case: settings, predictions, and the outcome computed by hand."""
 
     method: str
     title: str
@@ -181,7 +181,7 @@ def load_cases(method: str) -> tuple[WorkedCase, ...]:
 
 
 def example_source(method: str) -> str:
-    """Return what an example follows, with a remark on its numbers."""
+    """Return the source of an example, with a remark on its numbers."""
     remark = _read(method).get("remark", "")
     return f"the rule of {METHODS[method].citation}, by hand" + (f"; {remark}" if remark else "")
 
@@ -192,7 +192,7 @@ def _read(method: str) -> dict[str, Any]:
 
 
 def run_case(case: WorkedCase) -> WorkedResult:
-    """Run the method on what the script says."""
+    """Run the method on the predictions of the case's script."""
     kind, policy = case.script["kind"], case.policy
     if kind in _MOMENTS:
         found = _MOMENTS[kind](policy, case)
@@ -255,7 +255,7 @@ def scripted_model(script: Mapping[str, Any]) -> ScriptedDenoiser:
 
 
 def _by_canvas(script: Mapping[str, Any]) -> ScriptedDenoiser:
-    """Distributions for some canvases, or the probability of token 0, and one for every position of any other."""
+    """Make a model from distributions (or probabilities of token 0) for some canvases, and one row for all others."""
     vocab = len(script["otherwise"])
     tables = {tuple(vocab if t is None else t for t in known["canvas"]): known["table"] for known in script["canvases"]}
 
@@ -268,7 +268,7 @@ def _by_canvas(script: Mapping[str, Any]) -> ScriptedDenoiser:
 
 
 def run_statistics(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n: int) -> Trajectory:
-    """Run steps whose predictions are (confidence, entropy) by position, whether or not a distribution has both."""
+    """Run a policy on given pairs (confidence, entropy) per position, whether or not one distribution has both."""
     state = State.from_canvases([[VOCAB] * n], steps=n, mask_id=VOCAB)
     traj = Trajectory.start(state, Noise.of([0]))
     for statistics in calls:

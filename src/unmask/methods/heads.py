@@ -56,7 +56,7 @@ class DependenceHead(nn.Module):
         self.bias = nn.Parameter(torch.full((), -4.0))
 
     def logits(self, hidden_BNH: Tensor) -> Tensor:
-        """Return D before the sigmoid, query by key."""
+        """Return the dependence logits of every pair, before the sigmoid: rows are queries, columns keys."""
         rows_BNH = F.dropout(F.layer_norm(hidden_BNH.float(), hidden_BNH.shape[-1:]), self.DROP, self.training)
         e_BNE = F.gelu(self.inner(rows_BNH))
         q_BNK, k_BNK = self.query(e_BNE), self.key(e_BNE)
@@ -86,7 +86,7 @@ HEADS: dict[str, type[DependenceHead] | type[PlannerHead]] = {"demask": Dependen
 
 @dataclass(frozen=True)
 class HeadCard:
-    """What a head is: for which model, from which data, by which loss, and how good on what it has not seen."""
+    """Description of a head: its model, data and loss, and its quality on texts it was not trained on."""
 
     kind: str
     model: str
@@ -125,7 +125,7 @@ class LearnedPolicy(Policy):
 
     @property
     def reads_head(self) -> bool:
-        """Whether it reads a head; not where the model answers itself."""
+        """Whether it reads a head. Where `head` is `headless`, forwards of the model itself answer instead."""
         return self.head != self.headless
 
     def network_for(self, hidden_BLH: Tensor | None) -> nn.Module:
@@ -179,7 +179,7 @@ def _how_to_train(kind: str, model: str) -> str:
 
 
 def shipped_heads(kind: str) -> dict[str, str]:
-    """Return names of the package's heads of a kind, by the fingerprints of their models."""
+    """Return the heads of a kind that come with the package: fingerprint of the model -> name."""
     folders = sorted(SHIPPED.glob(f"{kind}-*"))
     return {read_card(folder).fingerprint: folder.name for folder in folders if (folder / CARD).is_file()}
 
@@ -199,7 +199,7 @@ def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
 
 
 def describe_card(card: HeadCard) -> str:
-    """Return the page of a head: its card in words."""
+    """Return the text of a head's README: its card in words."""
     quality = "\n".join(f"| {name.replace('_', ' ')} | {value:.4f} |" for name, value in card.quality.items())
     better = card.quality["loss"] < card.quality["loss_of_the_mean"]
     verdict = "better than" if better else "NOT better than"

@@ -85,7 +85,7 @@ class InfoGain(Policy):
         )
 
     def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
-        """Sets of positions with their tokens; a set like an earlier one is not fresh, whatever its tokens."""
+        """Draw candidate sets. A set equal to an earlier one is not fresh, whatever its tokens."""
         length, prediction = open_BL.shape[1], traj.current_prediction
         draws = prediction.token_BND.shape[-1]
         sets, tokens = [], []
@@ -101,7 +101,7 @@ class InfoGain(Policy):
         return _Candidates(set_BAL, torch.stack(tokens, 1), ~same_BAA.tril(-1).any(-1))
 
     def _look_ahead(self, traj: Trajectory, look_ahead: LookAhead, candidates: "_Candidates", look_B: Tensor) -> Tensor:
-        """J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf for the others."""
+        """Objective J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf else."""
         state = traj.state
         value_BA = torch.full_like(candidates.fresh_BA, float("-inf"), dtype=torch.float64)
         value_BA[:, 0] = 0.0
@@ -124,7 +124,7 @@ class InfoGain(Policy):
 
 @dataclass(frozen=True)
 class _Candidates:
-    """A sets of positions per row, the greedy one first."""
+    """Candidate sets of positions and their tokens, A of them per row, the greedy one first."""
 
     set_BAL: Tensor
     token_BAL: Tensor

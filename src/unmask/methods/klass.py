@@ -95,7 +95,7 @@ class KLASS(Policy):
         )
 
     def _clock(self, traj: Trajectory) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The block a row is in, the steps it has taken there, and the answer positions and steps of a block."""
+        """Return each row's block, the steps it has taken in it, and the number of positions and steps per block."""
         state, notes = traj.state, traj.notes
         answer_B = state.answer_BL.sum(-1)
         size_B = answer_B if self.block_length is None else answer_B.clamp(max=self.block_length)

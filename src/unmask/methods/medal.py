@@ -29,7 +29,7 @@ from unmask.methods.search_tools import (
 
 @dataclass(eq=False)
 class Node:
-    """A canvas of the search tree, and the action that led there; its path is the parent's until it is visited."""
+    """A canvas of the search tree and the action that led to it. Until it is visited it holds its parent's path."""
 
     path: Trajectory
     at: int = -1
@@ -48,7 +48,7 @@ class Node:
         return (self.visits > 0 or self.at < 0) and all(child.is_explored for child in self.children)
 
     def lines(self) -> "Iterator[list[Node]]":
-        """Every way down through visited nodes, this one not counted."""
+        """Yield every downward line of visited nodes that starts below this one, the empty line included."""
         yield []
         for child in self.children:
             if child.visits:
@@ -179,7 +179,7 @@ class MEDAL(ScheduledSearch):
 def actions(
     tops: Mapping[int, Sequence[tuple[int, float]]], positions: int, tokens: int, most: int
 ) -> list[tuple[int, int]]:
-    """Return position and token of the most probable pairs, among the best tokens of the surest positions."""
+    """Return the most probable (position, token) pairs among the best tokens of the surest positions."""
     surest = sorted(tops, key=lambda at: -tops[at][0][1])[:positions]
     pairs = [(p, at, token) for at in surest for token, p in tops[at][:tokens] if p > 0]
     return [(at, token) for _, at, token in sorted(pairs, key=lambda pair: -pair[0])[:most]]
@@ -198,13 +198,13 @@ def _annotate(path: Trajectory, root: Node, line: Sequence[Node], first: bool) -
 
 
 def uct(child: Node, parent_visits: int, explore: float) -> float:
-    """Return the mean value of a node, and more for what was seldom visited; infinite where never."""
+    """Return the UCT of a node: its mean value plus a bonus for few visits; infinite for an unvisited node."""
     if child.visits == 0:
         return math.inf
     return child.value + explore * math.sqrt(math.log(parent_visits) / child.visits)
 
 
 def back_up(line: Sequence[Node], value: float) -> None:
-    """Count the visit and its reward all the way up."""
+    """Add a visit with its reward to every node of the line."""
     for node in line:
         node.visits, node.total = node.visits + 1, node.total + value

@@ -89,7 +89,7 @@ class P2(Policy):
         )
 
     def _ask_planner(self, state: State, look_ahead: LookAhead, token_BL: Tensor) -> Tensor:
-        """The log-probability that the planner gives the draft at each revealed position."""
+        """Return the log-probability that the planner gives to the drafted token at each revealed position."""
         draft_BL = torch.where(state.answer_BL, token_BL, state.tokens_BL)
         drafted = replace(state, tokens_BL=draft_BL)
         inputs = replace(ModelInput.of(drafted, Needs(revealed=True)), wanted_BN=state.revealed_BL)
@@ -100,7 +100,7 @@ class P2(Policy):
         return out_BL.clamp(min=-690.0)
 
     def _lowest(self, state: State, score_BL: Tensor) -> Tensor:
-        """The m answer positions to be masked after the step; none of those that tie with the first kept one."""
+        """Return the m answer positions of lowest score, masked after the step. Positions tied at the cut stay."""
         answer_B = state.answer_BL.sum(-1)
         done_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)
         # A product that should be whole may fall short by a rounding error.

@@ -88,7 +88,7 @@ METHODS = _read_methods()
 
 
 def find_method(name: str) -> MethodInfo:
-    """Return the entry of a method; an unknown name is answered with those that are close."""
+    """Return the entry of a method. The error for an unknown name suggests close ones."""
     if name not in METHODS:
         raise UnknownName("policy", name, METHODS)
     return METHODS[name]
@@ -129,7 +129,7 @@ def method_info(policy: Policy | Search) -> MethodInfo | None:
 
 
 def method_status(policy: Policy | Search) -> dict[str, str]:
-    """Return how far a method can be trusted, and its version, for the results that it makes."""
+    """Return label and version of a method, which are recorded with its results."""
     info = method_info(policy)
     if info is None:
         return {"label": "own"}
@@ -171,13 +171,13 @@ ANY_FAMILY = "*"
 
 
 def preset_family(reference: str, options: Mapping[str, Any]) -> str:
-    """Return the family whose published settings a model takes: its own, or that of its reference."""
+    """Return the model family whose published settings apply: the loaded model's own, or that of its reference."""
     own = str(options.get("family", "")).lower()
     return own if own in FAMILIES else reference
 
 
 def find_preset(name: str, preset: str, family: str | None) -> tuple[str, dict[str, Any]]:
-    """Return key and settings of a method's preset, found by its whole key, or by its task and the family."""
+    """Return key and settings of a method's preset, given its whole key (`llada/gsm8k`) or its task and the family."""
     presets = METHODS[name].presets
     keys = [key for key in presets if key == preset or (key == f"{family}/{preset}" and family != ANY_FAMILY)]
     if not keys and family in (None, ANY_FAMILY):
@@ -223,7 +223,7 @@ def parse_policy(
 def split_policy(
     text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), *, option: str = "--policy"
 ) -> tuple[str, dict[str, Any]]:
-    """Return name and settings of a policy's text, `more` from elsewhere among them. Nothing is run."""
+    """Parse the text of a policy into its name and settings, merged with the settings `more`. Runs no code."""
     name, settings = parse_spec(text, option)
     for key, value in (more or {}).items():
         if key in settings:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def start_paths(context: SearchContext, traj: Trajectory, needs: Needs) -> list[Trajectory]:
-    """Return a path for every row, with its prediction: what a decode by the baseline runs first."""
+    """Return a path for every row, with the prediction of its first canvas."""
     bare = replace(traj, steps=(), prediction=None, config=None)
     paths = []
     for row in range(traj.state.batch):
@@ -61,13 +61,13 @@ def has_masks(path: Trajectory) -> bool:
 def reveal(
     context: SearchContext, path: Trajectory, name: str, chosen_BL: Tensor, tokens_BL: Tensor | None = None
 ) -> Trajectory:
-    """Return the path with just these positions revealed; `tokens_BL` go before the sampled tokens."""
+    """Return the path with just these positions revealed, with `tokens_BL` where given, else the sampled tokens."""
     tokens_BL = None if tokens_BL is None else torch.where(chosen_BL, tokens_BL, -1)
     return context.apply_action(path, name, Action.reveal(chosen_BL, of=path.state.masked_BL, tokens_BL=tokens_BL))
 
 
 def canvas_key(path: Trajectory) -> bytes:
-    """Return the bytes of a path's canvas: two paths of a row that share them are one."""
+    """Return the tokens of a path as bytes. Two paths of a row with equal keys have the same canvas."""
     return path.state.tokens_BL.cpu().numpy().tobytes()
 
 
@@ -85,7 +85,7 @@ def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:
 
 
 def annotate(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajectory]) -> Trajectory:
-    """Return the path with notes on its last step about what was thought of beside it.
+    """Return the path with notes on its last step about the canvases that were considered beside it.
 
     `value` is the path's own, `tree` counts the canvases that the search has held for the row, `dropped` those that
     left it at this step, `passed_over` the positions that they had revealed.
@@ -125,7 +125,7 @@ Budget = Annotated[int | str, AfterValidator(_check_budget)]
 
 
 class ForwardBudget:
-    """How many passes rows may take beyond the one per round of a decode by the baseline.
+    """The passes that each row may take beyond those of a decode by the baseline.
 
     A budget counts forwards as the run does: a pass under guidance is two.
     """
@@ -151,7 +151,7 @@ class ForwardBudget:
 
 
 class ScheduledSearch(Search):
-    """A search whose baseline is LLaDA: one pass for each step of its schedule."""
+    """A search whose baseline is LLaDA, which takes one pass for each step of its schedule."""
 
     block_length: BlockLength | None
 
@@ -163,7 +163,7 @@ class ScheduledSearch(Search):
 
     @property
     def baseline(self) -> Policy:
-        """LLaDA; in blocks, which need not divide the answer here, the same rule on a region."""
+        """LLaDA. With blocks, the same rule on a region, because the blocks of a search need not divide the answer."""
         return LLaDA() if self.block_length is None else fixed_action(region=f"block:{self.block_length}")
 
 
@@ -172,7 +172,7 @@ class ScheduledSearch(Search):
 
 @dataclass(frozen=True)
 class BeamPath:
-    """A path of a beam, and what the search thinks of it."""
+    """A path of a beam with the value that the search gives it."""
 
     path: Trajectory
     value: float = 0.0
@@ -180,7 +180,7 @@ class BeamPath:
 
 @dataclass(frozen=True)
 class BeamRound:
-    """What became of a row's beam in one round: the paths that are kept, and the other canvases that were made."""
+    """Outcome of one round for a row: the paths that are kept, and the canvases that were dropped."""
 
     kept: Sequence[BeamPath]
     made: int
@@ -189,7 +189,7 @@ class BeamRound:
 
 
 class BeamSearch(Search):
-    """A search that keeps several paths per row. Passes are shared between paths and rows."""
+    """A search that keeps several paths per row; all paths of all rows share each pass of the model."""
 
     budget: Budget
 
@@ -231,5 +231,5 @@ class BeamSearch(Search):
 
 
 def _best(beam: Sequence[BeamPath]) -> Trajectory:
-    """The path of largest value; of equal ones the first."""
+    """Return the path of largest value; of equal ones the first."""
     return max(beam, key=lambda item: item.value).path

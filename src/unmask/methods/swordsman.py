@@ -42,7 +42,7 @@ class Swordsman(Policy):
         return Action.reveal(score.best(traj.top_p_BL, open_BL, k_B), of=open_BL, notes=notes)
 
     def _block(self, traj: Trajectory, entropy_BL: Tensor) -> dict[str, Tensor]:
-        """The block of each row: as noted, or cut anew where that one is full."""
+        """Return the notes about each row's block: those of the last step, or new ones where that block is full."""
         state = traj.state
         first_B = region.first_mask(state)
         end_B = self._boundary(traj, entropy_BL)
@@ -57,7 +57,7 @@ class Swordsman(Policy):
         return {name: torch.where(go_on_B, traj.notes[name], value) for name, value in new.items()}
 
     def _boundary(self, traj: Trajectory, entropy_BL: Tensor) -> Tensor:
-        """Rank of the last position before the largest rise; of the last mask where no rise reaches tau_min."""
+        """Return the rank of the last position before the largest rise, or of the last mask if none is large."""
         state = traj.state
         order_BL = torch.where(state.masked_BL, state.rank_BL, torch.iinfo(torch.long).max).argsort(dim=-1, stable=True)
         sorted_BL, rank_BL = entropy_BL.gather(1, order_BL), state.rank_BL.gather(1, order_BL)
@@ -71,6 +71,6 @@ class Swordsman(Policy):
 
 
 def _mean(entropy_BL: Tensor, summed_BL: Tensor, counted_BL: Tensor) -> Tensor:
-    """One running sum per row, so that padding cannot change how it is rounded."""
+    """Mean over positions, from one running sum per row, so that padding cannot change how it is rounded."""
     total_B = (entropy_BL * summed_BL).cumsum(-1)[:, -1]
     return total_B / counted_BL.sum(-1).clamp(min=1)

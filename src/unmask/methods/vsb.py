@@ -49,7 +49,7 @@ class VSB(Policy):
         return Action.top(state, open_BL, k_B, notes={"end_B": end_B})
 
     def _end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
-        """Rank after the block's last position: as noted, or found anew where that block is full."""
+        """Return the rank after the block's last position: as noted, or found anew where that block is full."""
         first_B = region.first_mask(traj.state)
         end_B = traj.notes.get("end_B", torch.zeros_like(first_B)).clone()
         row_U = (first_B >= end_B).nonzero().flatten()
@@ -58,7 +58,7 @@ class VSB(Policy):
         return end_B
 
     def _lengths(self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, first_U: Tensor) -> Tensor:
-        """Block lengths of the rows that begin one."""
+        """Return the lengths of the blocks that these rows begin."""
         drafted = traj.state.select(row_U)
         in_window_UL = drafted.masked_BL & (drafted.rank_BL < (first_U + self.window)[:, None])
         drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, traj.token_BL[row_U], drafted.tokens_BL))
@@ -79,7 +79,7 @@ class VSB(Policy):
     def _predictions(
         self, look_ahead: LookAhead, drafted: State, row_U: Tensor, first_U: Tensor, length_U: Tensor | None
     ) -> Posterior:
-        """The window's positions without themselves, reading everything or nothing after `length_U` positions."""
+        """Predict each position of the window without itself, with or without what follows `length_U` positions."""
         size = drafted.tokens_BL.shape[1]
         inputs = shadow_input(drafted, *shadow_positions(drafted, first_U, self.window))
         wanted_UN = inputs.wanted_BN.clone()
@@ -99,7 +99,7 @@ class VSB(Policy):
 
 
 def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
-    """Divergence of two predictions per slot, in nats; 0 where not both were asked for."""
+    """Jensen-Shannon divergence of two predictions per slot, in nats; 0 where one of them is missing."""
     both_US = (one.slot_BN >= 0) & (other.slot_BN >= 0)
     log_p = one.log_prob(one.slot_BN[both_US]).double()
     log_q = other.log_prob(other.slot_BN[both_US]).double()
@@ -111,7 +111,7 @@ def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
 
 
 def longest_within(worth_UW: Tensor, delta: float) -> Tensor:
-    """Return the index of the last entry up to delta; where there is none, of the last smallest entry."""
+    """Return the index of the last entry of at most delta; where there is none, of the last smallest entry."""
     size = worth_UW.shape[1]
     within_UW = worth_UW <= delta
     last_U = size - 1 - within_UW.flip(-1).long().argmax(-1)

@@ -84,5 +84,5 @@ class WINO(Policy):
         return original_BS, exists_BS, exists_BS & state.revisable_BL.gather(1, original_BS)
 
     def _block(self, state: State) -> Tensor:
-        """The leftmost block with a mask."""
+        """Number of the leftmost block with a mask."""
         return torch.where(state.masked_BL.any(-1), region.first_mask(state), 0) // self.block_length

@@ -10,11 +10,36 @@ import torch
 import unmask
 from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Probability, Search, State, row_key
 from unmask.engine import join_rows
-from unmask.methods import METHODS, LLaDA, fixed_action, make_policy, with_remasking
+from unmask.methods import (
+    DCD,
+    DOS,
+    DSB,
+    DUS,
+    KLASS,
+    METHODS,
+    P2,
+    VSB,
+    BestOf,
+    Composed,
+    Dream,
+    EBSampler,
+    FastDLLM,
+    FastDLLMDream,
+    LLaDA,
+    ReMDMLLaDA,
+    ReMDMSampler,
+    Swordsman,
+    candidates,
+    compose,
+    fixed_action,
+    make_policy,
+    register_reference,
+    with_remasking,
+)
 from unmask.methods.check import Problem, check_policy, check_search
 from unmask.models import GuidedDenoiser
 
@@ -43,7 +68,7 @@ VARIANTS = {
     "lookum": [{}, {"variant": "smc", "verifier": "confidence"}],
     "order-token-search": [{"block_length": 2, "beams": 2}],
 }
-# Its quota needs steps that divide the answer: tests/methods/test_fast_dllm.py checks it on such rows.
+# Its quota needs steps that divide the answer: it is tried on such rows below.
 OTHER_ROWS = {"fast-dllm-dream"}
 CASES = [(name, options) for name in METHODS if name not in OTHER_ROWS for options in VARIANTS.get(name, [{}])]
 
@@ -63,6 +88,76 @@ def test_every_policy_keeps_the_contract_on_longer_answers_and_at_both_ends_of_i
     method = make_policy(name, **VARIANTS.get(name, [{}])[0])
     if isinstance(method, Policy):
         check_policy(method)
+
+
+def test_the_dream_loop_of_fast_dllm_keeps_the_contract_where_steps_divide_the_answer():
+    problem = Problem.default()
+    even = problem.state.select(torch.tensor([0, 1]))
+    check_policy(FastDLLMDream(0.5), Problem(problem.denoiser, even, Noise(problem.noise.key_B[:2])))
+
+
+MORE = [
+    KLASS(),
+    KLASS(0.4, 1.0, block_length=3),
+    KLASS(0.4, 0.5, variant="dream"),
+    KLASS(0.1, 5.0, strategy="random"),
+    KLASS(0.1, 5.0, window=3, strategy="min_kl"),
+    FastDLLM(block_length=2),
+    FastDLLM("factor", block_length=None),
+    FastDLLM(threshold=0.3, spacing=2),
+    EBSampler(1.0, "margin", 3),
+    EBSampler(2.0, spacing=2),
+    DSB(FastDLLM(threshold=0.5), 2, 2),
+    DSB(FastDLLM("factor"), 2, None),
+    DUS(4),
+    DUS(4, skip=0.6),
+    DUS(3, 3, skip=0.9),
+    DCD(0.5, 2, 3),
+    DCD(-0.5, 3, score="entropy"),
+    DCD(0.2, score="margin"),
+    DCD(per_step=2),
+    DOS("eb", gamma=1.0),
+    DOS(drop_self=True, sinks=0.3),
+    Swordsman(0.5, 0.05, "masked"),
+    Swordsman(0.7, 10.0),
+    VSB(window=3, least=1),
+    VSB(window=4, least=2, delta=0.0, aggregate="max"),
+    P2(2.0),
+    P2(0.0, "sine"),
+    P2(1.3, form="probability", exact=True),
+    P2(noisy=True),
+    ReMDMSampler(ReMDM("conf")),
+    ReMDMSampler(ReMDM("loop")),
+    ReMDMSampler(ReMDM("rescale")),
+    ReMDMLLaDA(None, 2),
+    BestOf(EBSampler(), n=3),
+    BestOf(FastDLLM(block_length=2), n=3),
+    with_remasking(fixed_action(score="uniform", commitment="margin:0.5"), ReMDM("rescale", eta=0.7)),
+    with_remasking(LLaDA(), ReMDM("cap", eta=1.0)),
+    with_remasking(Composed(Dream(), commitment="margin:0.5")),
+    Composed(Dream(), score="uniform"),
+    Composed(Dream(), score="certainty", region="block:2"),
+    Composed(LLaDA(), cardinality="count:2"),
+    compose("margin", "block:3", "eb:0.5", "remdm-conf"),
+    compose("random", "masks:2", "factor:1"),
+    compose("stability+confidence", "sliding:2:3", "above:0.6", "confidence:0.5+remdm-cap:0.3"),
+    compose("entropy", "groups:4", "all"),
+    compose("uniform", "last-block:3", 0.5, "remdm-loop:0.1"),
+]
+"""Settings that take other ways through the rules; each in the nightly run."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", MORE, ids=lambda method: method.name)
+def test_other_settings_keep_the_contract(method):
+    kept(method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", list(AXES))
+def test_candidates_around_a_policy_keep_the_contract(axis):
+    for policy in candidates(register_reference(FastDLLM(block_length=2)))[axis].values():
+        check_policy(policy)
 
 
 ROWS = ([5, 9, -1, -1, -1, -1], [17, 23, 42, -1, -1, -1, -1, 11])
@@ -330,11 +425,3 @@ def test_the_contract_holds_under_guidance(method):
     """Rows that reach one canvas with different given tokens must not share logits."""
     plain = Problem.default()
     assert check_policy(method, Problem(GuidedDenoiser(plain.denoiser, 2.0), plain.state, plain.noise)) is None
-
-
-def test_revised_wraps_any_policy():
-    assert (
-        check_policy(with_remasking(fixed_action(score="uniform", commitment="margin:0.5"), ReMDM("rescale", eta=0.7)))
-        is None
-    )
-    assert check_policy(with_remasking(LLaDA(), ReMDM("cap", eta=1.0))) is None
