@@ -24,7 +24,6 @@ from tests.methods.worked import (
     run_statistics,
     table,
 )
-from unmask.axes import cardinality
 from unmask.axes.region import dilated_levels
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, ModelOutput, Needs, Noise, Posterior, SamplingParams, State
@@ -40,13 +39,6 @@ NO_NOISE = Noise.of([0])
 
 
 # LLaDA
-
-
-@pytest.mark.parametrize(("masks", "steps", "quotas"), [(7, 3, [3, 2, 2]), (3, 5, [1, 1, 1, 0, 0])])
-def test_llada_schedule(masks, steps, quotas):
-    step_B = torch.arange(steps)
-    found = cardinality.llada_quota(torch.full_like(step_B, masks), torch.full_like(step_B, steps), step_B)
-    assert found.tolist() == quotas
 
 
 (STATIC,) = table("llada")
@@ -116,18 +108,6 @@ def test_llada_eos_trick(trick, confidences, first, temperature, scripted, const
     assert step.revealed_BL[0].nonzero().flatten().tolist() == [first]
 
 
-def test_llada_published_eos_trick_at_a_temperature(predict, constant):
-    """What the authors' code computes there: the same confidences as if EoT alone were distrusted."""
-    sampling = SamplingParams(temperature=1.0, sampler="gumbel", confidence_eos_eot_inf=True)
-    seen = predict(EOS_LOGITS, sampling, noise=constant({"token": [0.5] * 4}), eos_ids=(3,))
-    assert seen.confidence_BN[0].tolist() == pytest.approx([0.843795, 0.786986, 0], abs=5e-7)
-
-
-def test_llada_logits_eos_inf_bars_end_of_text_but_not_end_of_turn(predict):
-    seen = predict(EOS_LOGITS, SamplingParams(logits_eos_inf=True), eos_ids=(2, 3))
-    assert seen.token_BN[0].tolist() == [1, 0, 3]
-
-
 def test_llada_random_order_follows_the_noise_not_the_confidence(scripted, constant):
     scripted_model = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
     state = State.from_canvases([[3] * 6], steps=3, mask_id=3)
@@ -156,41 +136,6 @@ def test_llada_blocks_must_divide_answer_and_steps(block, steps, scripted):
 
 
 # Dream
-
-
-def dream_counts(masks, steps):
-    """The counts of a run in which nothing but the schedule reveals."""
-    found, left = [], masks
-    for step in range(steps):
-        found.append(int(cardinality.dream_count(*(torch.tensor([v]) for v in (left, steps, step)))))
-        left -= found[-1]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("masks", "steps", "expected"),
-    [(8, 4, [1, 2, 2, 3]), (16, 4, [3, 4, 4, 5]), (6, 3, [1, 2, 3]), (8, 8, [0, 1, 1, 1, 1, 1, 1, 2])],
-)
-def test_dream_counts(masks, steps, expected):
-    assert dream_counts(masks, steps) == expected
-
-
-@each_case("steps", [1, 2, 3, 7, 8, 24, 100, 128, 333, 512])
-def test_dream_time_grid_is_the_float32_one_bit_for_bit(steps):
-    grid = torch.linspace(1, 1e-3, steps + 1)
-    keep_B = cardinality.dream_keep(torch.full((steps,), steps), torch.arange(steps))
-    assert torch.equal(keep_B, grid[1:] / grid[:-1])
-
-
-@each_case("steps", [3, 5, 7, 8, 10, 13, 32, 128])
-def test_dream_counts_are_computed_in_float32(steps):
-    """Every number of masks at every step but the last, against the formula in the authors' number type."""
-    grid = torch.linspace(1, 1e-3, steps + 1)
-    masks_M = torch.arange(1, 4097)
-    for step in range(steps - 1):
-        expected_M = (masks_M.float() * (1 - grid[step + 1] / grid[step])).int()
-        found_M = cardinality.dream_count(masks_M, torch.full_like(masks_M, steps), torch.full_like(masks_M, step))
-        assert torch.equal(found_M, expected_M.long())
 
 
 (ABC,) = table("dream")

@@ -242,7 +242,11 @@ class _Trial:
                 if 0 <= memory < len(start.steps):
                     cut = self.run(replace(start, steps=start.steps[len(start.steps) - memory :]), start.noise)
                     promise = f"memory {memory} reads no {'past' if memory == 0 else 'more'}"
-                    self._must(_answer(cut, 0) == _answer(whole, row), promise, f"{where} differs with its past cut")
+                    self._must(
+                        _answer_tokens(cut, 0) == _answer_tokens(whole, row),
+                        promise,
+                        f"{where} differs with its past cut",
+                    )
 
     # --- traits
 
@@ -366,7 +370,7 @@ def _check_frozen(policy: Policy | Search) -> None:
         raise ContractError(f"{policy.name} breaks the promise 'is frozen'; make it a dataclass(frozen=True)")
 
 
-def _answer(traj: Trajectory, row: int) -> list[int]:
+def _answer_tokens(traj: Trajectory, row: int) -> list[int]:
     return traj.state.tokens_BL[row, : int(traj.state.length_B[row])].tolist()
 
 
@@ -379,7 +383,7 @@ def _decisions(traj: Trajectory, row: int) -> list[object]:
     """Every change to the row's canvas, cut to its own length; floats as bytes."""
     alone = traj.row(row)
     length = int(alone.state.length_B[0])
-    record: list[object] = [_answer(traj, row), len(alone.steps)]
+    record: list[object] = [_answer_tokens(traj, row), len(alone.steps)]
     for step in alone.steps:
         record.append(step.revealed_BL[0, :length].tolist())
         record.append(step.remasked_BL[0, :length].tolist())

@@ -150,7 +150,7 @@ class WorkedCase:
 
 @dataclass(frozen=True)
 class WorkedResult:
-    """The outcome of a case, in the words of its `expected`."""
+    """The outcome of a worked case, under the names that its `expected` uses."""
 
     case: WorkedCase
     found: Mapping[str, Any]

@@ -125,7 +125,7 @@ class MEDAL(ScheduledSearch):
             context.report_paths([_annotate(line[-1].path, line[0], line, first=False) for line in lines])
 
     def _descend(self, root: Node) -> list[Node]:
-        """The nodes from the root to one that has not been visited, by the largest UCT at every level."""
+        """Return the line of nodes from the root to an unvisited one, by the largest UCT at every level."""
         line = [root]
         while line[-1] is root or line[-1].visits:
             parent = line[-1]
@@ -147,7 +147,7 @@ class MEDAL(ScheduledSearch):
         node.children = [Node(node.path, at, token) for at, token in kept]
 
     def _choose_start(self, root: Node) -> list[Node]:
-        """The nodes of the start that was found, from the root's child on; empty where nothing was visited."""
+        """Return the nodes of the start that is kept, from below the root on; none where nothing was visited."""
         if self.start == "confidence":
             ends = [(line, line[-1].path if line else root.path) for line in root.lines()]
             return max(ends, key=lambda end: (len(end[0]), confidence(end[1], end[1].state.masked_BL)))[0]
