@@ -175,7 +175,7 @@ class Composed(CombinedPolicy):
             count,
             commitment,
             self.operator or operator,
-            within_steps=not alone or (count is not None and count.bounded),
+            within_steps=not alone or (count is not None and count.by_steps),
             by_blocks=alone
             and (count is not None and count.rule == "quota")
             and (region is not None and region.rule in ("full", "block")),
