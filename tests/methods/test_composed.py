@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
+from tests.methods.conftest import Toy
 from tests.methods.worked import confidences, revealed, run
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
@@ -24,6 +25,7 @@ from unmask.methods import (
     make_policy,
     with_remasking,
 )
+from unmask.methods.examples import ScriptedDenoiser
 from unmask.models import ExactDenoiser, JointDistribution
 
 TABLE = [[0.95, 0.40, 0.99, 0.97, 0.91, 0.60, 0.93, 0.30]]
@@ -82,9 +84,9 @@ def test_a_method_as_a_composition(method, composed, temperature, exact):
 
 
 @each_case(("method", "composed"), METHODS, ids=ids)
-def test_a_method_as_a_composition_on_a_network(method, composed, toy):
+def test_a_method_as_a_composition_on_a_network(method, composed):
     state = State.from_prompts([[1, 2]], new_tokens=8, steps=8, mask_id=11)
-    same_run(toy(3), composed, method, state, Noise.of([7]), 0.0)
+    same_run(Toy(3), composed, method, state, Noise.of([7]), 0.0)
 
 
 VARIED = {
@@ -172,8 +174,8 @@ def test_what_is_refused(wrong, words):
         compose(**wrong)
 
 
-def test_an_uneven_quota_is_refused_before_the_first_forward(scripted):
-    denoiser = scripted(lambda *_: pytest.fail("asked the model"), vocab=3)
+def test_an_uneven_quota_is_refused_before_the_first_forward():
+    denoiser = ScriptedDenoiser(lambda *_: pytest.fail("asked the model"), vocab=3)
     with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens"):
         run(denoiser, compose(region="block:4", cardinality="quota"), 6)
 

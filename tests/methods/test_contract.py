@@ -245,6 +245,16 @@ def takes_back(traj):
     return replace(action, commit_BL=torch.zeros_like(action.commit_BL), remask_BL=again_BL)
 
 
+def draws(traj):
+    traj.uniform("order")
+    return _everything(traj.state)
+
+
+def looks(self, traj, look_ahead):
+    look_ahead.predict(traj.state, torch.arange(traj.state.batch))
+    return _everything(traj.state)
+
+
 def past(traj, most):
     return min(len(traj.steps), most)
 
@@ -278,6 +288,8 @@ BROKEN = {
         lambda t: (t.state.tokens_BL[t.state.masked_BL], _everything(t.state))[1],
         {"cuda_graph": True},
     ),
+    "`random` is True for policies that draw": (draws, {}),
+    "`looks_ahead` is True for policies that do": (None, {"act": looks}),
     "returned None; allowed: an Action": (lambda t: None, {}),
 }
 

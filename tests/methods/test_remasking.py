@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
+from tests.methods.conftest import Toy
 from tests.methods.worked import VOCAB, confidences, peaked, run, table
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
@@ -319,25 +320,25 @@ def test_remasking_a_full_row_keeps_revising_until_its_horizon(exact):
     ],
     ids=lambda b: f"{b.name}-{b.block_length}",
 )
-def test_remasking_any_method_can_be_the_base(base, variant, eos_fill, toy):
+def test_remasking_any_method_can_be_the_base(base, variant, eos_fill):
     """A full canvas with steps left is new to them: they may still rewrite, but not what is committed."""
     for seed in range(3):
         start = State.from_prompts([[1, 2], [3], [4, 5, 6]], new_tokens=16, steps=[8, 16, 4], mask_id=11)
         noise = Noise(torch.arange(3))
         policy = revised(variant, base, eta=0.2)
-        end = decode(toy(seed), policy, start, noise=noise, sampling=SAMPLED, eos_fill=eos_fill)
+        end = decode(Toy(seed), policy, start, noise=noise, sampling=SAMPLED, eos_fill=eos_fill)
         assert not end.state.masked_BL.any()
         assert (end.state.step_B >= end.state.horizon_B).all()
         assert not any((s.remasked_BL & s.state.committed_BL).any() for s in end.steps)
 
 
-def test_remasking_a_rewritten_token_counts_as_the_least_sure(toy):
+def test_remasking_a_rewritten_token_counts_as_the_least_sure():
     """CoRe's rewrites come from its probe: they have no probability under the step's own forward, hence psi 0."""
     start = State.from_prompts([[1, 2]], new_tokens=16, steps=16, mask_id=11)
     base = CoRe(window=(0.0, 1.0), revise_every=1, tail=0)
     seen = False
     for seed in range(5):
-        steps = decode(toy(seed), revised("conf", base, eta=0.0), start, noise=NO_NOISE).steps
+        steps = decode(Toy(seed), revised("conf", base, eta=0.0), start, noise=NO_NOISE).steps
         for step, later in pairwise(steps):
             rewritten_BL = step.remasked_BL & step.revealed_BL
             assert (later.action.notes["psi_BL"][rewritten_BL] == 0).all()
@@ -430,19 +431,19 @@ SURE = (dict.fromkeys(range(6), 0.9), dict.fromkeys(range(6), 0.99))
 """A row for the rest of a run: drafts everything, doubts nothing."""
 
 
-def table_run(table, scripted, length=6, **settings):
+def table_run(table, length=6, **settings):
     def script(tokens, slot, call):
         confidence, verify, *_ = table[call]
         return peaked_at_zero(confidence[slot] if slot < length else verify[slot - length])
 
-    denoiser = scripted(script, vocab=10)
+    denoiser = ScriptedDenoiser(script, vocab=10)
     state = State.from_canvases([[10] * length], steps=length, mask_id=10)
     return decode(denoiser, WINO(block_length=length, **settings), state, noise=NO_NOISE)
 
 
-def test_wino_four_steps_by_hand(scripted):
+def test_wino_four_steps_by_hand():
     """Tokens 1 and 2 are revised; 4 is spared by a lone draft, 1 by the rule that re-masks stay below last drafts."""
-    end = table_run(WINO_STEPS, scripted, tau1=0.6, tau2=0.9)
+    end = table_run(WINO_STEPS, tau1=0.6, tau2=0.9)
     assert end.forwards_B.tolist() == [4]
     for step, (confidence, verify, drafts, remasks) in zip(end.steps, WINO_STEPS, strict=True):
         seen = step.prediction
@@ -456,28 +457,28 @@ def test_wino_four_steps_by_hand(scripted):
 
 
 @each_case(("n", "cap"), [(6, 5), (7, 5), (8, 5), (9, 6), (20, 14), (28, 19), (29, 20), (40, 20)])
-def test_wino_draft_cap(n, cap, scripted):
+def test_wino_draft_cap(n, cap):
     """Seven tenths of what is masked, rounded down, between 5 and 20; the surest are drafted."""
     table = [({i: 0.99 - 0.001 * i for i in range(n)}, dict.fromkeys(range(n), 0.99))] * n
-    first = table_run(table, scripted, length=n).steps[0]
+    first = table_run(table, length=n).steps[0]
     assert positions(first.revealed_BL) == list(range(cap))
 
 
-def test_wino_draft_threshold_is_strict(scripted):
+def test_wino_draft_threshold_is_strict():
     """Exactly tau1 is not drafted: two tokens alike hit 1/2 without rounding."""
 
     def script(tokens, slot, call):
         return [0.0, 0.0] if slot != 0 else [50.0, 0.0]
 
     state = State.from_canvases([[2] * 3], steps=3, mask_id=2)
-    at = decode(scripted(script, vocab=2), WINO(3, tau1=0.5, tau2=0.5), state, noise=NO_NOISE)
+    at = decode(ScriptedDenoiser(script, vocab=2), WINO(3, tau1=0.5, tau2=0.5), state, noise=NO_NOISE)
     assert [positions(s.revealed_BL) for s in at.steps] == [[0], [1], [2]]
-    below = decode(scripted(script, vocab=2), WINO(3, tau1=0.4999, tau2=0.5), state, noise=NO_NOISE)
+    below = decode(ScriptedDenoiser(script, vocab=2), WINO(3, tau1=0.4999, tau2=0.5), state, noise=NO_NOISE)
     assert [positions(s.revealed_BL) for s in below.steps] == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(("tau2", "remasked"), [(0.5, []), (0.5 + 1e-9, [0])])
-def test_wino_verification_threshold_is_strict(tau2, remasked, scripted):
+def test_wino_verification_threshold_is_strict(tau2, remasked):
     """Two tokens alike in the shadow of slot 0: exactly tau2 is not doubted."""
 
     def script(tokens, slot, call):
@@ -486,22 +487,22 @@ def test_wino_verification_threshold_is_strict(tau2, remasked, scripted):
         return first if call == 0 else then
 
     state = State.from_canvases([[2] * 6], steps=6, mask_id=2)
-    end = decode(scripted(script, vocab=2), WINO(6, tau1=0.6, tau2=tau2), state, noise=NO_NOISE)
+    end = decode(ScriptedDenoiser(script, vocab=2), WINO(6, tau1=0.6, tau2=tau2), state, noise=NO_NOISE)
     assert positions(end.steps[0].revealed_BL) == [0, 1]
     assert positions(end.steps[1].remasked_BL) == remasked
 
 
-def test_wino_re_masks_stay_below_the_last_drafts(scripted):
+def test_wino_re_masks_stay_below_the_last_drafts():
     """Three drafted, three doubted: the two least likely go back."""
     table = [
         ({0: 0.9, 1: 0.9, 2: 0.9, 3: 0.2, 4: 0.2, 5: 0.2}, {}),
         ({3: 0.9, 4: 0.9, 5: 0.2}, {0: 0.3, 1: 0.5, 2: 0.4}),
         *[SURE] * 6,
     ]
-    assert positions(table_run(table, scripted).steps[1].remasked_BL) == [0, 2]
+    assert positions(table_run(table).steps[1].remasked_BL) == [0, 2]
 
 
-def test_wino_a_closed_block_is_never_doubted_again(scripted):
+def test_wino_a_closed_block_is_never_doubted_again():
     """Blocks of 3: once block 1 is open, the shadows double its positions and ask about its tokens alone."""
     shadow = {0: 0.9, 1: 0.9, 2: 0.9}
     script_rows = [
@@ -516,7 +517,7 @@ def test_wino_a_closed_block_is_never_doubted_again(scripted):
         confidence, verify = script_rows[call]
         return peaked_at_zero(confidence[slot] if slot < 6 else verify[slot - 6])
 
-    denoiser = scripted(script, vocab=10)
+    denoiser = ScriptedDenoiser(script, vocab=10)
     state = State.from_canvases([[10] * 6], steps=6, mask_id=10)
     end = decode(denoiser, WINO(3), state, noise=NO_NOISE)
     assert [positions(s.revealed_BL) for s in end.steps] == [[0, 1], [2], [3, 4], [5]]
@@ -525,7 +526,7 @@ def test_wino_a_closed_block_is_never_doubted_again(scripted):
     assert denoiser.calls[3].given_BN[0, 6:].tolist() == [0, 0, -1]
 
 
-def test_wino_committed_tokens_are_not_doubted(scripted):
+def test_wino_committed_tokens_are_not_doubted():
     """Another policy may have committed some of the block, or the EOS fill: not asked about and not re-masked."""
     table = [
         ({3: 0.9, 4: 0.9, 5: 0.2}, {0: 0.1, 2: 0.1}),
@@ -539,7 +540,7 @@ def test_wino_committed_tokens_are_not_doubted(scripted):
     start = State.from_canvases([[10] * 6], steps=6, mask_id=10)
     tokens_BL, committed_BL = torch.tensor([[0, 0, 0, 10, 10, 10]]), start.committed_BL.clone()
     committed_BL[0, 1] = True
-    denoiser = scripted(script, vocab=10)
+    denoiser = ScriptedDenoiser(script, vocab=10)
     start = replace(start, tokens_BL=tokens_BL, committed_BL=committed_BL)
     first = decode(denoiser, WINO(6), start, noise=NO_NOISE).steps[0]
     assert denoiser.calls[0].given_BN[0, 6:].tolist() == [0, -1, 0, -1, -1, -1]
@@ -600,9 +601,9 @@ def script(tokens, slot, call):
         (2, 2, 3, 1, [2, 4], [A, B, A, B, B, A]),
     ],
 )
-def test_core_one_step_by_hand(rewrites, quota, steps, step, rewritten, after, scripted):
+def test_core_one_step_by_hand(rewrites, quota, steps, step, rewritten, after):
     policy = CoRe(candidates=3, rewrites=rewrites, tail=0, revise_every=1)
-    denoiser = scripted(script, vocab=3)
+    denoiser = ScriptedDenoiser(script, vocab=3)
     end = decode(denoiser, policy, example(steps, step), noise=NO_NOISE)
     first = end.steps[0]
     assert positions(first.remasked_BL) == rewritten
@@ -615,7 +616,7 @@ def test_core_one_step_by_hand(rewrites, quota, steps, step, rewritten, after, s
 @pytest.mark.parametrize(
     ("joint", "after", "forwards"), [(False, [A, B, A, B, A, M], 2), (True, [A, B, A, M, A, C], 3)]
 )
-def test_core_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards, scripted):
+def test_core_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards):
     """Once 2 is rewritten, position 5 leads with another token than before; only the third forward can know."""
 
     def renewed(tokens, slot, call):
@@ -624,15 +625,15 @@ def test_core_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards
         return script(tokens, slot, call)
 
     policy = CoRe(candidates=3, tail=0, revise_every=1, joint_reeval=joint)
-    end = decode(scripted(renewed, vocab=3), policy, example(6, 2), noise=NO_NOISE)
+    end = decode(ScriptedDenoiser(renewed, vocab=3), policy, example(6, 2), noise=NO_NOISE)
     assert list(end.canvases())[1].tolist() == after
     assert int(end.steps[0].forwards_B) == forwards
 
 
-def test_core_margins_and_instability_by_hand(scripted):
+def test_core_margins_and_instability_by_hand():
     """Margins of the visible tokens, then instability, replacement and its probability under the probe."""
     policy = CoRe(candidates=3, tail=0, revise_every=1)
-    spy = Spy(StepSettings(scripted(script, vocab=3), SamplingParams()))
+    spy = Spy(StepSettings(ScriptedDenoiser(script, vocab=3), SamplingParams()))
     traj = Trajectory.start(example(6, 2), NO_NOISE)
     traj, _ = predict(spy.settings, traj, policy.model_input(traj), policy.needs)
     spy.begin(traj.rows_B)
@@ -649,16 +650,16 @@ def test_core_margins_and_instability_by_hand(scripted):
 
 
 @pytest.mark.parametrize(("replacement", "rewritten"), [(0.719, [2]), (0.721, [])])
-def test_core_a_replacement_must_be_probable(replacement, rewritten, scripted):
+def test_core_a_replacement_must_be_probable(replacement, rewritten):
     policy = CoRe(candidates=3, tail=0, revise_every=1, replacement=replacement)
-    first = decode(scripted(script, vocab=3), policy, example(6, 2), noise=NO_NOISE).steps[0]
+    first = decode(ScriptedDenoiser(script, vocab=3), policy, example(6, 2), noise=NO_NOISE).steps[0]
     assert positions(first.remasked_BL) == rewritten
     assert int(first.forwards_B) == 2, "the probe is spent either way"
 
 
 @pytest.mark.parametrize(("tail", "probed"), [(0, {1, 2, 4}), (1, {1, 2, 4}), (2, {0, 1, 2}), (6, None)])
-def test_core_the_tail_is_protected(tail, probed, scripted):
-    denoiser = scripted(script, vocab=3)
+def test_core_the_tail_is_protected(tail, probed):
+    denoiser = ScriptedDenoiser(script, vocab=3)
     policy = CoRe(candidates=3, tail=tail, revise_every=1)
     first = decode(denoiser, policy, example(6, 2), noise=NO_NOISE).steps[0]
     assert int(first.forwards_B) == (1 if probed is None else 2)
@@ -667,12 +668,12 @@ def test_core_the_tail_is_protected(tail, probed, scripted):
         assert hidden - {3, 5} == probed
 
 
-def test_core_committed_tokens_are_not_probed(scripted):
+def test_core_committed_tokens_are_not_probed():
     """Another policy may have committed position 2, which the probe would otherwise rewrite."""
     state = example(6, 2)
     committed_BL = state.committed_BL.clone()
     committed_BL[0, 2] = True
-    denoiser = scripted(script, vocab=3)
+    denoiser = ScriptedDenoiser(script, vocab=3)
     policy = CoRe(candidates=3, tail=0, revise_every=1)
     first = decode(denoiser, policy, replace(state, committed_BL=committed_BL), noise=NO_NOISE).steps[0]
     assert denoiser.calls[1].tokens_BN[0].tolist() == [M, M, C, M, M, M]
@@ -688,25 +689,25 @@ def test_core_committed_tokens_are_not_probed(scripted):
         (16, 0, (0.25, 0.75), []),
     ],
 )
-def test_core_when_probes_happen(steps, every, window, probes, toy):
+def test_core_when_probes_happen(steps, every, window, probes):
     """i mod E = 0 inside [int(start S), int(end S)); nothing is revealed yet at step 0, so nothing to probe."""
     policy = CoRe(revise_every=every, window=window, tail=0, candidates=4)
     state = State.from_prompts([[1, 2]], new_tokens=16, steps=steps, mask_id=11)
-    end = decode(toy(3), policy, state, noise=NO_NOISE)
+    end = decode(Toy(3), policy, state, noise=NO_NOISE)
     assert [i for i, step in enumerate(end.steps) if int(step.forwards_B) > 1] == probes
 
 
-def test_core_published_setting_spends_eight_probes(scripted):
+def test_core_published_setting_spends_eight_probes():
     """S = 128, E = 8: probes at 32, 40, ..., 88, 136 forwards in all."""
     state = State.from_canvases([[3] * 128], steps=128, mask_id=3)
-    end = decode(scripted(lambda tokens, slot, call: [1.0, 0.0, 0.0], vocab=3), CoRe(), state, noise=NO_NOISE)
+    end = decode(ScriptedDenoiser(lambda tokens, slot, call: [1.0, 0.0, 0.0], vocab=3), CoRe(), state, noise=NO_NOISE)
     assert [i for i, step in enumerate(end.steps) if int(step.forwards_B) > 1] == list(range(32, 89, 8))
     assert end.forwards_B.tolist() == [136]
 
 
-def test_core_nothing_is_committed(toy):
+def test_core_nothing_is_committed():
     state = State.from_prompts([[1, 2, 3]], new_tokens=16, steps=8, mask_id=11)
-    end = decode(toy(5), CoRe(tail=0, revise_every=2), state, noise=NO_NOISE)
+    end = decode(Toy(5), CoRe(tail=0, revise_every=2), state, noise=NO_NOISE)
     assert torch.equal(end.state.committed_BL, end.state.fixed_BL)
 
 

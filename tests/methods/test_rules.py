@@ -31,7 +31,7 @@ from unmask.engine import decode
 from unmask.methods import DCD, DOS, DSB, DUS, KLASS, VSB, Dream, EBSampler, FastDLLM, FastDLLMDream, LLaDA, Swordsman
 from unmask.methods.blocks import BlockClock, block_clock
 from unmask.methods.check import check_policy
-from unmask.methods.examples import ScriptedDenoiser, load_cases, scripted_model
+from unmask.methods.examples import ScriptedDenoiser, TableNoise, load_cases, scripted_model
 from unmask.methods.vsb import _jensen_shannon, longest_within
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
@@ -55,10 +55,10 @@ def test_llada_static_confidences(predict):
     ("temperature", "values", "token", "confidence"),
     [(1.0, [1.180535, 15.648379, 1.442695], 1, 0.307196), (0.1, [2.500765, 2.064807, 1.037331], 0, 0.506480)],
 )
-def test_llada_gumbel(temperature, values, token, confidence, predict, constant):
+def test_llada_gumbel(temperature, values, token, confidence, predict):
     """The values themselves show in how far a rival's logit must rise to win: ln of the ratio of two values."""
     logits = torch.tensor([1.0, 0.5, 0.0])
-    noise = constant({"token": [0.1, 0.9, 0.5]})
+    noise = TableNoise({"token": [0.1, 0.9, 0.5]})
     sampling = SamplingParams(temperature=temperature, sampler="gumbel")
 
     def drawn(logits):
@@ -76,11 +76,11 @@ def test_llada_gumbel(temperature, values, token, confidence, predict, constant)
 
 
 @pytest.mark.parametrize(("scale", "guided"), [(1.0, [3, 1, -1]), (0.5, [2.5, 1, -0.5])])
-def test_llada_guidance(scale, guided, scripted):
+def test_llada_guidance(scale, guided):
     def script(tokens, slot, call):
         return [2.0, 1.0, 0.0] if tokens[0] == 0 else [1.0, 1.0, 1.0]
 
-    scripted_model = GuidedDenoiser(scripted(script, vocab=3), scale)
+    scripted_model = GuidedDenoiser(ScriptedDenoiser(script, vocab=3), scale)
     state = State.from_prompts([[0]], new_tokens=1, steps=1, mask_id=3)
     answer = scripted_model(ModelInput.of(state, Needs()), Needs())
     assert answer.logits_RV.tolist() == [guided]
@@ -96,31 +96,31 @@ EOS_LOGITS = [[0, 1, 3, 0], [2, 0, 0, 0], [0, 0, 0, 2.5]]
     ("trick", "confidences", "first"),
     [(False, [0.809776, 0.711235, 0.802404], 0), (True, [0, 0.880797, 0], 1)],
 )
-def test_llada_eos_trick(trick, confidences, first, temperature, scripted, constant):
+def test_llada_eos_trick(trick, confidences, first, temperature):
     """Equal uniforms leave the proposals alone, so temperature must change nothing."""
-    scripted_model = scripted(lambda tokens, slot, call: EOS_LOGITS[slot], vocab=4, eos_ids=(2, 3))
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: EOS_LOGITS[slot], vocab=4, eos_ids=(2, 3))
     state = State.from_canvases([[4] * 3], steps=3, mask_id=4)
     sampling = SamplingParams(temperature=temperature, sampler="gumbel", confidence_eos_eot_inf=trick)
-    noise = constant({"token": [0.5] * 4})
+    noise = TableNoise({"token": [0.5] * 4})
     step = decode(scripted_model, LLaDA(), state, noise=noise, sampling=sampling).steps[0]
     assert step.prediction.token_BN[0].tolist() == [2, 0, 3]
     assert step.prediction.confidence_BN[0].tolist() == pytest.approx(confidences, abs=5e-7)
     assert step.revealed_BL[0].nonzero().flatten().tolist() == [first]
 
 
-def test_llada_random_order_follows_the_noise_not_the_confidence(scripted, constant):
-    scripted_model = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
+def test_llada_random_order_follows_the_noise_not_the_confidence():
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: STATIC[slot], vocab=3)
     state = State.from_canvases([[3] * 6], steps=3, mask_id=3)
-    noise = constant({"order": [0.1, 0.9, 0.2, 0.3, 0.8, 0.7]})
+    noise = TableNoise({"order": [0.1, 0.9, 0.2, 0.3, 0.8, 0.7]})
     end = decode(scripted_model, LLaDA(remasking="random"), state, noise=noise)
     revealed = [step.revealed_BL[0].nonzero().flatten().tolist() for step in end.steps]
     assert revealed == [[1, 4], [3, 5], [0, 2]]
 
 
 @pytest.mark.parametrize(("step", "revealed"), [(3, [1, 1, 4]), (5, [6])])
-def test_llada_a_run_that_fell_behind_is_completed_on_the_last_step(step, revealed, scripted):
+def test_llada_a_run_that_fell_behind_is_completed_on_the_last_step(step, revealed):
     """Taken up late (a policy before it waited), the schedule alone would leave masks."""
-    scripted_model = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: STATIC[slot], vocab=3)
     late = replace(State.from_canvases([[3] * 6], steps=6, mask_id=3), step_B=torch.tensor([step]))
     end = decode(scripted_model, LLaDA(), late, noise=NO_NOISE)
     assert [int(s.revealed_BL.sum()) for s in end.steps] == revealed
@@ -128,9 +128,9 @@ def test_llada_a_run_that_fell_behind_is_completed_on_the_last_step(step, reveal
 
 
 @pytest.mark.parametrize(("block", "steps"), [(4, 3), (3, 3), (0, 6)])
-def test_llada_blocks_must_divide_answer_and_steps(block, steps, scripted):
+def test_llada_blocks_must_divide_answer_and_steps(block, steps):
     state = State.from_canvases([[3] * 6], steps=steps, mask_id=3)
-    scripted_model = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: STATIC[slot], vocab=3)
     with pytest.raises(ConfigError, match="allowed"):
         decode(scripted_model, LLaDA(block), state, noise=NO_NOISE)
 
@@ -153,8 +153,8 @@ def log_row(probabilities):
 
 
 @pytest.mark.parametrize("alg", DREAM_SCORES)
-def test_dream_scores(alg, scripted):
-    denoiser = scripted(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+def test_dream_scores(alg):
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
     # Three masks in two steps: one position goes first.
     state = State.from_canvases([[4] * 3], steps=2, mask_id=4)
     end = decode(denoiser, Dream(alg), state, noise=NO_NOISE)
@@ -168,10 +168,10 @@ def test_dream_scores(alg, scripted):
 
 
 @pytest.mark.slow
-def test_dream_draw_probabilities_of_positions(scripted):
+def test_dream_draw_probabilities_of_positions():
     """alg_temp 0.1 on maskgit_plus scores: 20 000 rows draw their first position."""
     rows = 20_000
-    denoiser = scripted(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
     state = State.from_canvases([[4] * 3] * rows, steps=2, mask_id=4)
     policy = Dream("maskgit_plus", alg_temp=0.1)
     end = decode(denoiser, policy, state, noise=Noise(torch.arange(rows)), sampling=SamplingParams())
@@ -182,20 +182,20 @@ def test_dream_draw_probabilities_of_positions(scripted):
     assert chi_square < 13.8, "two degrees of freedom: one run in a thousand"
 
 
-def test_dream_draw_is_without_replacement(scripted, constant):
+def test_dream_draw_is_without_replacement():
     """Two of three positions by their keys score / alg_temp + Gumbel, each position once."""
-    denoiser = scripted(lambda tokens, slot, call: log_row(ABC[slot % 3]), vocab=4)
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot % 3]), vocab=4)
     state = State.from_canvases([[4] * 6], steps=2, mask_id=4)
     uniforms = [0.30, 0.90, 0.20, 0.80, 0.10, 0.70]
     keys = [s / 0.1 - log(-log(u)) for s, u in zip(DREAM_SCORES["maskgit_plus"] * 2, uniforms, strict=True)]
     best = sorted(range(6), key=lambda i: -keys[i])[:2]
-    end = decode(denoiser, Dream("maskgit_plus", alg_temp=0.1), state, noise=constant({"order": uniforms}))
+    end = decode(denoiser, Dream("maskgit_plus", alg_temp=0.1), state, noise=TableNoise({"order": uniforms}))
     assert end.steps[0].revealed_BL[0].nonzero().flatten().tolist() == sorted(best)
 
 
-def test_dream_temperature_then_nucleus(predict, constant):
+def test_dream_temperature_then_nucleus(predict):
     needs = Needs(filtered=True, top_k=4)
-    noise = constant({"token": [0.5]})
+    noise = TableNoise({"token": [0.5]})
     row = [log_row([0.5, 0.3, 0.15, 0.05])]
     tempered = predict(row, SamplingParams(temperature=0.5), needs, noise).filtered
     assert tempered.p_BNK[0, 0].tolist() == pytest.approx([0.684932, 0.246575, 0.061644, 0.006849], abs=5e-7)
@@ -211,9 +211,9 @@ def test_dream_the_token_that_reaches_top_p_exactly_does_not_close_the_nucleus(p
     assert kept.tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_dream_scores_are_those_of_the_filtered_distribution(scripted):
+def test_dream_scores_are_those_of_the_filtered_distribution():
     """At temperature 0 the token is the same, but top_p moves the score: B keeps two of its four tokens."""
-    denoiser = scripted(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
     state = State.from_canvases([[4] * 3], steps=2, mask_id=4)
     end = decode(denoiser, Dream("maskgit_plus"), state, noise=NO_NOISE, sampling=SamplingParams(top_p=0.6))
     seen = end.steps[0].prediction
@@ -222,18 +222,18 @@ def test_dream_scores_are_those_of_the_filtered_distribution(scripted):
     assert end.steps[0].revealed_BL[0].nonzero().flatten().tolist() == [1]
 
 
-def test_dream_origin_reveals_by_coin_and_everything_at_the_end(scripted, constant):
-    denoiser = scripted(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+def test_dream_origin_reveals_by_coin_and_everything_at_the_end():
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
     state = State.from_canvases([[4] * 3], steps=2, mask_id=4)
-    noise = constant({"order": [0.4994, 0.4996, 0.999]})
+    noise = TableNoise({"order": [0.4994, 0.4996, 0.999]})
     end = decode(denoiser, Dream("origin"), state, noise=noise)
     # 1 - s/t is 0.4995 at the first of two steps.
     assert [step.revealed_BL[0].nonzero().flatten().tolist() for step in end.steps] == [[0], [1, 2]]
 
 
-def test_dream_each_row_counts_its_own_masks(scripted):
+def test_dream_each_row_counts_its_own_masks():
     """The authors' loop averages over the batch; ours must not."""
-    denoiser = scripted(lambda tokens, slot, call: log_row(ABC[slot % 3]), vocab=4)
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot % 3]), vocab=4)
     state = State.from_canvases([[4] * 8, [0, *[4] * 3]], steps=[4, 2], mask_id=4)
     end = decode(denoiser, Dream("entropy"), state, noise=Noise.of([0, 1]))
     revealed = [[int(s.revealed_BL.sum()) for s in end.row(b).steps] for b in (0, 1)]

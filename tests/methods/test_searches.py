@@ -29,7 +29,7 @@ from unmask.methods import (
     with_remasking,
 )
 from unmask.methods.best_of import log_probability
-from unmask.methods.examples import logs
+from unmask.methods.examples import ScriptedDenoiser, logs
 from unmask.methods.order_token_search import best_first, block_log_p
 from unmask.methods.soar import _Collected
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
@@ -374,7 +374,7 @@ AFTER = {(0, 1): {2: 0.97, 3: 0.40}, (0, 2): {1: 0.89, 3: 0.75}}
 
 
 @pytest.mark.parametrize(("collapse", "kept"), [(1, [(0, 1, 2)]), (2, [(0, 1, 2), (0, 1, 2)])])
-def test_soar_a_single_sure_token(collapse, kept, scripted):
+def test_soar_a_single_sure_token(collapse, kept):
     """The loop for Dream keeps both paths where the best one revealed a single token, the one for LLaDA that one."""
 
     def answer(tokens, slot, call):
@@ -383,7 +383,7 @@ def test_soar_a_single_sure_token(collapse, kept, scripted):
 
     search = SOAR(threshold=0.9, value="mean", collapse=collapse)
     root = Trajectory.start(State.from_canvases([[4] * 4], steps=4, mask_id=4), Noise.of([0]))
-    context = CountingContext(StepSettings(scripted(answer, vocab=4), SamplingParams()), root.rows_B, None)
+    context = CountingContext(StepSettings(ScriptedDenoiser(answer, vocab=4), SamplingParams()), root.rows_B, None)
     beam = []
     for stands, average in (((0, 1), 0.96), ((0, 2), 0.95)):
         tokens_BL = torch.tensor([[4 if at not in stands else 0 for at in range(4)]])
@@ -399,9 +399,9 @@ def test_soar_a_single_sure_token(collapse, kept, scripted):
     assert [tuple(i.path.state.revealed_BL[0].nonzero().flatten().tolist()) for i in left] == kept
 
 
-def test_soar_sure_positions_go_together_but_no_more_than_allowed(scripted):
+def test_soar_sure_positions_go_together_but_no_more_than_allowed():
     state = State.from_canvases([[3] * 8], steps=8, mask_id=3)
-    sure = scripted(lambda tokens, slot, call: logs([0.99, 0.005, 0.005]), vocab=3)
+    sure = ScriptedDenoiser(lambda tokens, slot, call: logs([0.99, 0.005, 0.005]), vocab=3)
     end = decode(sure, SOAR(), state, noise=Noise.of([0]))
     assert [int(step.revealed_BL.sum()) for step in end.steps] == [5, 3]
     assert int(end.forwards_B) == 2
@@ -436,9 +436,9 @@ def test_order_token_the_chosen_draft_of_one_block_is_the_likeliest():
     assert max(gains) > 0.5
 
 
-def test_order_token_what_is_not_filled_yet_is_hidden_and_the_rest_of_the_draft_is_not(scripted):
+def test_order_token_what_is_not_filled_yet_is_hidden_and_the_rest_of_the_draft_is_not():
     """A block is scored with the drafted future in view and itself hidden."""
-    model = scripted(lambda tokens, slot, call: [0.3, 0.2, 0.1], vocab=3)
+    model = ScriptedDenoiser(lambda tokens, slot, call: [0.3, 0.2, 0.1], vocab=3)
     state = State.from_canvases([[3] * 4], steps=4, mask_id=3)
     search = OrderTokenSearch(beams=2, tau=5.0, block_length=2, budget="100x")
     decode(model, search, state, noise=Noise.of([0]))
