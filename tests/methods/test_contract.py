@@ -221,36 +221,36 @@ def surest(state, k):
 
 
 def policy_of(act, **traits):
-    """A policy without settings that acts by a function of the trajectory and declares these traits."""
-    body = {"name": "broken", "act": lambda self, traj, look_ahead: act(traj), "__annotations__": {}, **traits}
-    return dataclass(frozen=True)(type("Broken", (Policy,), body))()
+    """A policy without settings that acts by a function of trajectory and look-ahead, and declares these traits."""
+    body = {"name": "broken", "act": lambda self, traj, look_ahead: act(traj, look_ahead), "__annotations__": {}}
+    return dataclass(frozen=True)(type("Broken", (Policy,), {**body, **traits}))()
 
 
 CALLS = []
 
 
-def counts_calls(traj):
+def counts_calls(traj, _):
     CALLS.append(1)
     return surest(traj.state, 1 + len(CALLS) % 3)
 
 
-def writes_input(traj):
+def writes_input(traj, _):
     traj.state.tokens_BL[:, -1] += 1
     return _everything(traj.state)
 
 
-def takes_back(traj):
+def takes_back(traj, _):
     again_BL = traj.state.revealed_BL & (traj.state.step_B == 1)[:, None]
     action = surest(traj.state, 2)
     return replace(action, commit_BL=torch.zeros_like(action.commit_BL), remask_BL=again_BL)
 
 
-def draws(traj):
+def draws(traj, _):
     traj.uniform("order")
     return _everything(traj.state)
 
 
-def looks(self, traj, look_ahead):
+def looks(traj, look_ahead):
     look_ahead.predict(traj.state, torch.arange(traj.state.batch))
     return _everything(traj.state)
 
@@ -262,35 +262,35 @@ def past(traj, most):
 ANY_STEPS = {"steps": "ignore"}
 BROKEN = {
     "neighbours|ignore their order": (
-        lambda t: surest(t.state, (t.state.masked_BL.sum(-1)[0] // 2).expand_as(t.state.step_B)),
+        lambda t, _: surest(t.state, (t.state.masked_BL.sum(-1)[0] // 2).expand_as(t.state.step_B)),
         ANY_STEPS,
     ),
-    "padding": (lambda t: surest(t.state, t.state.tokens_BL.shape[1] - 6), ANY_STEPS),
-    "padding|padded by 24": (lambda t: surest(t.state, 1 + t.state.tokens_BL.shape[1] // 16), ANY_STEPS),
+    "padding": (lambda t, _: surest(t.state, t.state.tokens_BL.shape[1] - 6), ANY_STEPS),
+    "padding|padded by 24": (lambda t, _: surest(t.state, 1 + t.state.tokens_BL.shape[1] // 16), ANY_STEPS),
     "same bytes|neighbours": (counts_calls, ANY_STEPS),
     "inputs alone": (writes_input, ANY_STEPS),
-    "memory 0 reads no past": (lambda t: surest(t.state, 1 + past(t, 1)), ANY_STEPS),
+    "memory 0 reads no past": (lambda t, _: surest(t.state, 1 + past(t, 1)), ANY_STEPS),
     "memory 1 reads no more|resumes from any": (
-        lambda t: surest(t.state, 1 + past(t, 2)),
+        lambda t, _: surest(t.state, 1 + past(t, 2)),
         {"past_steps": 1, **ANY_STEPS},
     ),
-    "had not finished": (lambda t: replace(_everything(t.state), kappa_B=0 * t.state.step_B.double()), {}),
-    "steps = 'end'": (lambda t: surest(t.state, 1), {}),
-    "steps = 'ignore'": (lambda t: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_B), ANY_STEPS),
+    "had not finished": (lambda t, _: replace(_everything(t.state), kappa_B=0 * t.state.step_B.double()), {}),
+    "steps = 'end'": (lambda t, _: surest(t.state, 1), {}),
+    "steps = 'ignore'": (lambda t, _: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_B), ANY_STEPS),
     "remasks = False": (takes_back, ANY_STEPS),
-    "block_cache = True": (lambda t: surest(t.state, 3), {"block_cache": True, "block_length": 2, **ANY_STEPS}),
-    "cuda_graph = True.*__int__": (lambda t: surest(t.state, int(t.state.step_B.max()) + 1), {"cuda_graph": True}),
+    "block_cache = True": (lambda t, _: surest(t.state, 3), {"block_cache": True, "block_length": 2, **ANY_STEPS}),
+    "cuda_graph = True.*__int__": (lambda t, _: surest(t.state, int(t.state.step_B.max()) + 1), {"cuda_graph": True}),
     "cuda_graph = True.*nonzero": (
-        lambda t: (t.state.masked_BL.nonzero(), _everything(t.state))[1],
+        lambda t, _: (t.state.masked_BL.nonzero(), _everything(t.state))[1],
         {"cuda_graph": True},
     ),
     "cuda_graph = True.*__getitem__": (
-        lambda t: (t.state.tokens_BL[t.state.masked_BL], _everything(t.state))[1],
+        lambda t, _: (t.state.tokens_BL[t.state.masked_BL], _everything(t.state))[1],
         {"cuda_graph": True},
     ),
     "`random` is True for policies that draw": (draws, {}),
-    "`looks_ahead` is True for policies that do": (None, {"act": looks}),
-    "returned None; allowed: an Action": (lambda t: None, {}),
+    "`looks_ahead` is True for policies that do": (looks, {}),
+    "returned None; allowed: an Action": (lambda t, _: None, {}),
 }
 
 
