@@ -87,19 +87,21 @@ def _demo(case: Case, folder: Path) -> Iterator[str]:
 
 def _compare(case: Case, folder: Path) -> Iterator[str]:
     """Answers, reasons, prompts and policies of a comparison."""
-    from unmask.lab.compare import AnswerRow, Evaluation, TaskRun
-    from unmask.lab.compare_failed import LeftOut
-    from unmask.lab.compare_summary import summarise
+    import pandas as pd
+
+    from unmask.lab.compare import Comparison, summarise
+    from unmask.lab.compare.run import ANSWER_COLUMNS, LeftOut, TaskRun
     from unmask.report import compare as page
 
     rng = case.rng
     policy, reason, answer, prompt = (rng.choice(SHORT) for _ in range(4))
     policies = ("reference", f"p{policy}")
-    rows = tuple(
-        AnswerRow("carry-rtl", name, f"{prompt}{n}", rng.random(), reason, 1, 0, 0, 0, 9, 8, answer)
+    rows = [
+        ("carry-rtl", name, f"{prompt}{n}", rng.random(), reason, 1, 0, 0, 0, 9, 8, answer, 4)
         for name in policies
         for n in range(3)
-    )
+    ]
+    answers = pd.DataFrame(rows, columns=list(ANSWER_COLUMNS))
     runs = (TaskRun("carry-rtl", 8, 4, prompts=3), TaskRun("gsm8k", 8, 4, unavailable=reason))
     out = (LeftOut("carry-rtl", f"q{policy}", reason),)
     versions = {"unmask": "0", "python": "3", "torch": "2", "numpy": "2"}
@@ -111,8 +113,8 @@ def _compare(case: Case, folder: Path) -> Iterator[str]:
         "temperature": 0.0,
         "versions": versions,
     }
-    evaluation = Evaluation("fresh", (*policies, f"q{policy}"), runs, rows, out, config)
-    page.write(evaluation, summarise(evaluation, resamples=5), folder / "compared")
+    comparison = Comparison("fresh", (*policies, f"q{policy}"), runs, answers, out, config)
+    page.write_comparison(comparison, summarise(comparison, resamples=5), folder / "compared")
     what = f"policy {policy[:30]!r}, reason {reason[:30]!r}, answer {answer[:30]!r}, prompt {prompt[:30]!r}"
     yield from (f"{what}: {fault}" for fault in file_faults(folder / "compared", {"compare.html": 3}))
 
