@@ -86,8 +86,8 @@ class CalibrateOptions(Options):
     axis: str = Field(description="What may change by state: score, region, cardinality or commitment.")
     scorer: str | None = Field(
         None,
-        description="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, or "
-        "code, which runs: package.module:function, path.py:function.",
+        description="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, "
+        "blanks, or code, which runs: package.module:function, path.py:function.",
     )
     max_new_tokens: int | None = Field(None, ge=1, description="Tokens that an answer to a task of your own may take.")
     prompts: int = Field(100, ge=2, description="Up to so many validation prompts.")
