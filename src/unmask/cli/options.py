@@ -240,7 +240,8 @@ def _flag(name: str, field: FieldInfo, command: str) -> Parameter:
     default = field.default
     if get_origin(hint) is tuple:
         # A flag that may be repeated.
-        hint, default = list[get_args(hint)[0]] | None, None
+        inner: Any = get_args(hint)[0]
+        hint, default = list[inner] | None, None
     flags = own.pop("flags", (f"--{name.replace('_', '-')}",))
     hint = Annotated[hint, typer.Option(*flags, **{"help": field.description, **own})]
     if field.is_required():

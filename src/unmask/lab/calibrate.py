@@ -27,7 +27,7 @@ from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
 from unmask.base.options import Options, check_name
-from unmask.core import Policy, SamplingParams
+from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.cluster import Ray
@@ -46,6 +46,7 @@ from unmask.stats import (
     MARGIN,
     RESAMPLES,
     Array,
+    Bools,
     Calibration,
     CalibrationSettings,
     NotEnough,
@@ -151,7 +152,7 @@ class LoadingCluster:
 def calibrate(
     model: LoadedModel,
     *,
-    policy: Policy | None = None,
+    policy: Policy | Search | None = None,
     cluster: LoadingCluster | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     **options: Any,
@@ -171,7 +172,7 @@ def calibrate(
     chosen = CalibrateOptions(**options)
     if policy is not None:
         ok = isinstance(policy, Policy)
-        require(ok, "policy", policy, "a policy object, or None", "e.g. policy=KLASS()")
+        require(ok, "policy", policy, "a policy object that decides step by step, or None", "e.g. policy=KLASS()")
         model = replace(model, reference=register_reference(policy))  # type: ignore[type-var]
     # Candidates around a reference that nobody has named are refused here.
     candidates(model.reference)
@@ -253,10 +254,12 @@ def _make_gate(
 
 def find_diagnostic(axis: str) -> str:
     """Return the diagnostic that a gate of the axis is made of: of several the first, which is the paper's."""
-    diagnosed = {kind.axis: name for name, kind in reversed(DIAGNOSTICS.items())}
-    if axis not in diagnosed:
-        raise UnknownName("axis", axis, dict.fromkeys(kind.axis for kind in DIAGNOSTICS.values()))
-    return diagnosed[axis]
+    first: dict[str, str] = {}
+    for name, kind in DIAGNOSTICS.items():
+        first.setdefault(kind.axis, name)
+    if axis not in first:
+        raise UnknownName("axis", axis, first)
+    return first[axis]
 
 
 # Branches: a study of validation prompts and nothing else
@@ -485,7 +488,7 @@ def _no_lift(calibration: Calibration) -> Lift:
 
 
 def fit_with_guarantee(
-    arms: Arms, runs: WholeRuns, fitted_P: Array, risk: float, margin: float
+    arms: Arms, runs: WholeRuns, fitted_P: Bools, risk: float, margin: float
 ) -> tuple[Arms, Guarantee]:
     """Choose the threshold by tests on whole runs; return the arms with it, or with a gate that stays shut.
 
