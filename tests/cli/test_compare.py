@@ -466,3 +466,31 @@ def test_controls_without_a_search_are_refused(run, tiny):
     code, _, err = run(*quick(tiny, *ALONE, "--matched"))
     assert code == 2
     assert "--matched is given without a search" in err
+
+
+def test_a_task_of_ones_own_needs_no_split(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({"prompt": letter, "target": letter}) for letter in "abcd"]
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    own = ("--model", "exact", "--task", "mine.jsonl", "--score", "exact", "--horizon", 4)
+    code, out, err = run(*own, *ALONE, "--json", "--quiet")
+    assert code == 0, err
+    assert json.loads(out)["split"] == "validation"
+
+
+@pytest.mark.parametrize("more", [[], ["--score", "exact"], ["--score", "exact", "--horizon", "4"]])
+def test_a_file_that_is_not_there_is_named_first(run, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("--model", "exact", "--task", "nosuch.jsonl", *more)
+    assert code == 2
+    assert "'nosuch.jsonl' cannot be read" in err
+
+
+def test_the_table_for_a_paper_has_ones_own_method_in_bold(run, tiny, mine, tmp_path):
+    assert run(*quick(tiny, "--policy", OWN, "--out", "out", "--quiet"))[0] == 0
+    table = (tmp_path / "out" / "table.tex").read_text(encoding="utf-8")
+    assert r"\textbf{mine.py:Counted:count=3*} & " in table
+    assert "% * a method of your own." in table
+    assert r"\begin{tabular}{lrrrrr}" in table
+    assert "Counted" in (tmp_path / "out" / "figure.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")
