@@ -28,7 +28,7 @@ from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName
 from unmask.base.files import storable
 from unmask.base.options import Options, check_name
 from unmask.core import Policy, SamplingParams, Search
-from unmask.lab.branch import EngineSettings
+from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.cluster import Ray
 from unmask.lab.cluster.model_workers import ModelWorkers, Shared, model_workers
@@ -280,7 +280,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
         rollouts=options.rollouts,
         temperature=0.0,
         revision=OPERATOR,
-        engine=EngineSettings(rows),
+        engine=BatchSettings(rows),
         shard=SHARD_PROMPTS,
         diagnostics=(find_diagnostic(options.axis),),
         own={task.name: task} if is_own(task.source) else {},
