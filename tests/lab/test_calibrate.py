@@ -77,7 +77,7 @@ class TestCalibrations:
         monkeypatch.setattr(lab, "SHARD_PROMPTS", 1)
         monkeypatch.setattr(driver, "in_groups", lambda engine, jobs: [[job] for job in jobs])
         whole = calibrate(model, task=task, axis="region", work_dir=tmp_path / "whole", **QUICK)
-        real, ran = driver.run_together, []
+        real, ran = driver.branch, []
 
         def dies(*given):
             if len(ran) == 2:
@@ -85,7 +85,7 @@ class TestCalibrations:
             ran.append(given)
             return real(*given)
 
-        monkeypatch.setattr(driver, "run_together", dies)
+        monkeypatch.setattr(driver, "branch", dies)
         with pytest.raises(KeyboardInterrupt):
             calibrate(model, task=task, axis="region", work_dir=tmp_path / "cut", **QUICK)
         assert len(Store.open(tmp_path / "cut").names()) == 2
