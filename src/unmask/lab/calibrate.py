@@ -220,8 +220,10 @@ def _make_gate(
         # Utilities of whole runs by prompt and candidate.
         whole = None
         if options.fixed_by == "end-to-end":
-            runs.planned = len(policies) + 1
-            whole = pd.DataFrame({name: runs.utilities(p) for name, p in policies.items()}, index=list(runs.prompts))
+            # In the order of the states' candidates: a fixed action is a number in both.
+            names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
+            runs.planned = len(names) + 1
+            whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
             whole = whole.loc[fitted_P]
         states = _read_states(store, model, task, axis, prompt_P[fitted_P], whole)
         fitted = states if options.guarantee is None else states.select(prompt_P[fitted_P])
