@@ -246,6 +246,7 @@ def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block:
     stop_B = torch.where(inputs.valid_BN if to_end else inside_BN, slot_N + 1, 0).amax(-1)
     span_BN = (slot_N >= start_B[:, None]) & (slot_N < stop_B[:, None])
     canvas_BN = torch.where(inputs.valid_BN, inputs.tokens_BN, -1)
+    # A revealed mask inside the span is what every step does. Any other change makes the stored keys wrong.
     kept_B = ((old_BN == canvas_BN) | ((old_BN == mask_id) & span_BN)).all(-1)
     wanted_BN = inputs.wanted_BN & span_BN
     numbers = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
@@ -264,6 +265,7 @@ class SeatMemory:
     def __init__(self, network: Network, rows: int, slots: int):
         model, spec = network.model, network.model.spec
         self.network, self.rows, self.slots = network, rows, slots
+        # The spare slots behind the canvas take the writes of spans that are shorter than the pass is wide.
         shape = (rows, spec.kv_heads, slots + SPARE, spec.head_dim)
         self.keys, self.values = (
             [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(spec.layers)] for _ in range(2)
@@ -509,6 +511,7 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
     """Run the layers over the spans of some rows, with the keys and values of all other slots from their seats."""
     some, rows, model = memory.inputs, slice(first, stop), memory.network.model
     index_BS = memory.span.start_B[rows, None] + torch.arange(width, device=some.tokens_BN.device)
+    # Behind a row's own span everything goes to the last spare slot, which the bias hides from all queries.
     index_BS = torch.where(index_BS < memory.span.stop_B[rows, None], index_BS, memory.slots + SPARE - 1)
     inside_BS = index_BS.clamp(max=memory.slots - 1)
     zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
@@ -526,6 +529,7 @@ class _Fill:
     rows_U: Tensor
 
     def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
+        # Repeated rows of a filled-up pass write the same numbers to the same seat.
         for held, new in ((self.memory.keys, k_BGNF), (self.memory.values, v_BGNF)):
             held[layer][:, :, : self.memory.slots].index_copy_(0, self.rows_U, new)
         return k_BGNF, v_BGNF
