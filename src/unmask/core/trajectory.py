@@ -307,7 +307,7 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
 
 
 def _form_of_rows(value: Any) -> Any:
-    """Return all that two values must share to be joined: what is no tensor, and the forms of tensors but for rows."""
+    """Return what two values must have in common to be joined: all but the rows of their tensors."""
     return tuple(
         (path, (leaf.dtype, leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf) for path, leaf in leaves(value)
     )

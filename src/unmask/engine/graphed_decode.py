@@ -121,7 +121,7 @@ def _decode_batches(
 
 
 def _can_be_graphed(settings: StepSettings, policy: Policy, traj: Trajectory) -> bool:
-    """Whether steps of this policy can be graphs, and the run is one from its start that nobody looks into."""
+    """Whether steps of this policy can be graphs, and the run begins at its first step, with the usual noise."""
     if not policy.cuda_graph or policy.past_steps < 0 or policy.looks_ahead or settings.planner is not None:
         return False
     try:
@@ -260,7 +260,7 @@ class GraphedRows:
     def _next_values(
         self, now: Trajectory, later: Trajectory, change: Transition, next_B: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Buffers and their next values. Rows that are done stay as they are."""
+        """Return the buffers that a step changes, and their next values. Rows that are done keep theirs."""
         rows = [
             torch.where(self.going_B.view(-1, *[1] * (new.dim() - 1)), new, old)
             for new, old in zip(_changing_parts(later), _changing_parts(now), strict=True)
@@ -398,7 +398,7 @@ class StepLog:
         self._count = 0
 
     def add(self, history: HistoryBuffer) -> None:
-        """Keep the newest step."""
+        """Copy the newest step of the history into the log."""
         at = self._count % LOGGED_AT_ONCE
         if at == 0:
             with torch.inference_mode(False):

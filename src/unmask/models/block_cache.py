@@ -81,7 +81,7 @@ class BlockCache:
         return type(self).__name__, self.kind, self.block, self.refresh, *self.network.variant
 
     def step_denoiser(self, rows: int, slots: int) -> "CachedStep | None":
-        """The cache as a part of graphed steps; None where its memory is too large to be kept with graphs."""
+        """Return the cache as the denoiser of graphed steps; None where its memory is too large to keep with graphs."""
         padded = _pad_to_bucket(slots)
         in_pieces = self.network.row_bounds is not None and self.network.bounds(padded).most is not None
         return None if in_pieces or seat_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
@@ -322,13 +322,13 @@ class SeatMemory:
         assert inputs.row_B is not None
         rows = len(inputs.row_B)
         count = self.round_rows(rows)
-        names, here = (*_INPUTS, "row_B"), self.first(rows)
+        names, here = (*_INPUTS, "row_B"), self.first_rows(rows)
         copy_in([getattr(here, name) for name in names], [getattr(inputs, name) for name in names])
 
         def work() -> None:
             # Copied out of memory that the replay of another graph may overwrite.
             here = BlockSpan(*(held[:count] for held in self.span))
-            copy_in(here, find_block_span(self.first(count), self.canvas_BN[:count], self.network, block, to_end))
+            copy_in(here, find_block_span(self.first_rows(count), self.canvas_BN[:count], self.network, block, to_end))
 
         self.run(self.graphs, ("spans", block, to_end, count), work)
         return [RowSpan(*numbers) for numbers in self.span.numbers_B6[:rows].tolist()]
@@ -368,12 +368,12 @@ class SeatMemory:
         wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | span.inside_BN[:, :slots])
         return wanted_BN, torch.where(fresh_B, inputs.valid_BN.sum(-1), (span.stop_B - span.start_B).clamp(min=0))
 
-    def first(self, rows: int) -> ModelInput:
-        """The input of the first rows, in its buffers."""
+    def first_rows(self, rows: int) -> ModelInput:
+        """Return the input of the pass cut to its first rows; the tensors are views of the buffers."""
         return replace(self.inputs, **{name: getattr(self.inputs, name)[:rows] for name in (*_INPUTS, "row_B")})
 
     def run(self, graphs: GraphCache | None, key: Hashable, work: Callable[[], T]) -> T:
-        """Do some work on this memory, with a graph where there are any."""
+        """Run work on this memory: replayed from a CUDA graph where there are graphs, else one operation at a time."""
         if graphs is None:
             return work()
         name = f"passes of a block cache over {self.rows} rows of {self.slots} slots"
