@@ -11,9 +11,7 @@ import pytest
 import unmask
 from tests.helpers.cases import each_case
 from tests.helpers.compared import compare, rows
-from unmask.adapt import EndToEnd, Gate
-from unmask.adapt.arms import Arms
-from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
@@ -261,7 +259,7 @@ class TestEndToEnd:
         """A task on which the diagnostic is always right: targets are what is said when every gate is open."""
         table = one_step("count:1:below", opens=True, prompts=ECHOED)
         chosen = fit_calibration(table, CalibrationSettings(seed=0))
-        return echo(table, policy=Arms("cardinality", "llada", chosen, DIAGNOSTICS["cardinality"]()).always)
+        return echo(table, policy=Arms("cardinality", "llada", chosen, DIAGNOSTICS["cardinality"]).always)
 
     def test_a_guarantee(self, adapts, gate_from, tmp_path):
         """Half of the prompts show that leaving the fixed action gains."""
@@ -416,7 +414,7 @@ def test_no_opportunity_is_said_and_not_raised(kind, reason):
 def gate_of(kind):
     table = planted(kind)
     chosen = fit_calibration(table, CalibrationSettings(seed=0))
-    arms = Arms("region", "llada", chosen, DIAGNOSTICS["region"](), None)
+    arms = Arms("region", "llada", chosen, DIAGNOSTICS["region"], None)
     lift = estimate_lift(table, chosen)
     about = {"model": "small", "fingerprint": "f" * 16, "task": "mine", "steps_share": 0.5}
     return Gate(**about, arms=arms, lift=lift)

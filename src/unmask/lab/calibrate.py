@@ -18,10 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
-from unmask.adapt import Gate
-from unmask.adapt.arms import Arms
-from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.adapt.gate import EndToEnd, Guarantee, Lift
+from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate, Guarantee, Lift
 from unmask.api import LoadedModel, Model, Request, steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
@@ -234,7 +231,7 @@ def _make_gate(
         )
         calibration = fit_calibration(fitted, settings, whole)
         operator = OPERATOR if AXES[axis].revises else None
-        arms = Arms(axis, model.reference, calibration, DIAGNOSTICS[find_diagnostic(axis)](), operator)
+        arms = Arms(axis, model.reference, calibration, DIAGNOSTICS[find_diagnostic(axis)], operator)
         guarantee = None
         if options.guarantee is None:
             lift = estimate_lift(fitted, calibration, whole)
@@ -257,8 +254,8 @@ def _make_gate(
 def find_diagnostic(axis: str) -> str:
     """Return the diagnostic that a gate of the axis is made of: of several the first, which is the paper's."""
     first: dict[str, str] = {}
-    for name, kind in DIAGNOSTICS.items():
-        first.setdefault(kind.axis, name)
+    for name, diagnostic in DIAGNOSTICS.items():
+        first.setdefault(diagnostic.axis, name)
     if axis not in first:
         raise UnknownName("axis", axis, first)
     return first[axis]
