@@ -119,7 +119,8 @@ def _to_record(value: Any) -> Any:
     if isinstance(value, Policy | Search):
         return describe_policy(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _to_record(getattr(value, field.name)) for field in fields(value)}
+        names = (field.name for field in fields(value) if field.metadata.get("recorded", True))
+        return {name: _to_record(getattr(value, name)) for name in names}
     return value
 
 
