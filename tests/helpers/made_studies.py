@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.base.environment import versions
-from unmask.lab.store import Store
-from unmask.lab.store.schemas import FIRST_STEP, STATES, SUMMARY, loose
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import Shard, Store, plain_schema
+from unmask.lab.store.schemas import FIRST_STEP, STATES, SUMMARY
 
 LENGTH = 8
 """Positions of every answer; states lie evenly along it."""
@@ -63,7 +62,7 @@ def branches(shard, axes, reason):
                         **NOTHING,
                     }
                 )
-    return pa.Table.from_pylist(rows, schema=loose("branches"))
+    return pa.Table.from_pylist(rows, schema=plain_schema("branches"))
 
 
 @dataclass
@@ -103,7 +102,7 @@ def readings(shard, axes):
                     **{name: float(read.summary[name][p, s]) if name in read.summary else 0.0 for name in sure},
                 }
             )
-    return pa.Table.from_pylist(rows, schema=loose("readings", sure))
+    return pa.Table.from_pylist(rows, schema=plain_schema("readings", sure))
 
 
 def _planned(shard):
@@ -136,12 +135,12 @@ def store(
     shards = {key: Shard(*key, 0, "0" * 16) for key in (*tables, *unfinished)}
     for task in tasks:
         why = (unavailable or {}).get(task)
-        place.note("tasks", task, {"unavailable": why} if why else {"data": "d" * 16, "version": "1"})
+        place.set_metadata("tasks", task, {"unavailable": why} if why else {"data": "d" * 16, "version": "1"})
     for name, source in models.items():
         mine = {shard.name: _planned(shard) for (model, _, _), shard in shards.items() if model == name}
         if mine:
             about = {"model": source, "device": "cpu", "options": {"fingerprint": "f" * 16, "family": "llada"}}
-            place.note("models", name, {**about, "reference": reference, "shards": mine})
+            place.set_metadata("models", name, {**about, "reference": reference, "shards": mine})
     for key, held in tables.items():
         table = branches(shards[key], held, reason)
         work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 5, "settled": 1}
@@ -171,7 +170,7 @@ def whole(folder):
     row = {"model": "small", "task": "find", "axis": "region", "arm": "fixed", "draw": 0, "split": "evaluation"}
     row |= {"prompt": "p0", "utility": 0.5, "reason": "compared", "answer": "\u6a21", "forwards": 3}
     info = {"unit": asdict(unit), "axes": {}, "versions": versions()}
-    place.write_decodes(unit, pa.Table.from_pylist([row], schema=loose("decodes")), info)
+    place.write_decodes(unit, pa.Table.from_pylist([row], schema=plain_schema("decodes")), info)
     return place
 
 

@@ -81,7 +81,7 @@ def done(scaled, tmp_path_factory):
 
 
 def test_every_search_is_decoded_with_its_base_and_its_control(done):
-    table = done.table("decodes", ("axis", "arm", "split", "prompt", "forwards"))
+    table = done.read_arrow("decodes", ("axis", "arm", "split", "prompt", "forwards"))
     table = table.filter(pc.equal(table["axis"], SEARCH))
     rows = table.to_pylist()
     assert {row["split"] for row in rows} == {"evaluation"}

@@ -27,7 +27,7 @@ from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.progress import StudyProgress
-from unmask.lab.store import OldFormat, Store
+from unmask.lab.store import OtherFormat, Store
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
@@ -146,12 +146,12 @@ def _measured(model: LoadedModel, study: Study, work: str | Path, cluster: Clust
                 outcome = run_study(study, store, lambda spec: model, **use)
             else:
                 outcome = run_study(study, store, cluster.load, cluster=cluster.where, **use)
-    except (OtherStudy, OldFormat) as error:
+    except (OtherStudy, OtherFormat) as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     if not outcome.complete:
         raise NotComplete(
             f"the calibration is not complete: {outcome.stopped}; allowed: all of its prompts; correct what failed and "
-            f"remove {str(store.folder / 'failed')!r} to try again"
+            f"remove {f'{store.folder}/failed'!r} to try again"
         )
     return store
 
@@ -335,7 +335,7 @@ def _states(
 ) -> ValidationSet:
     """States and readings of the only setting that the study has; signals are beside what `fitted` prompts choose."""
     utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
-    read = rows_by_state(axis, store.table("readings"))
+    read = rows_by_state(axis, store.read_arrow("readings"))
     rows = [read[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
     try:
         these_S = np.isin(np.array(utilities.prompt_S), fitted)

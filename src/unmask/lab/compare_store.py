@@ -13,7 +13,7 @@ from unmask.base.environment import code_fingerprint, versions
 from unmask.base.errors import ConfigError, StorageError
 from unmask.base.files import write_text
 from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
-from unmask.lab.store.hashes import fingerprint
+from unmask.lab.store import fingerprint
 from unmask.tasks import Example
 
 FORMAT = "unmask-compare-2"

@@ -13,11 +13,8 @@ from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, DIFFERENCES, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices
-from unmask.lab.store import Store
-from unmask.lab.store.hashes import table_hash
+from unmask.lab.store import Store, plain_schema, table_hash
 from unmask.lab.store.manifest import write_manifest
-from unmask.lab.store.schemas import loose
-from unmask.lab.store.shards import Unit
 from unmask.stats import Threshold
 
 
@@ -78,7 +75,7 @@ def decodes(place, utilities, *, steps=None, best="block:8", joint=None, task="f
         "missing": missing or {},
         "joint": joint,
     }
-    place.write_decodes(Unit(model, task, "0" * 16), pa.Table.from_pylist(rows, schema=loose("decodes")), info)
+    place.write_decodes(Unit(model, task, "0" * 16), pa.Table.from_pylist(rows, schema=plain_schema("decodes")), info)
 
 
 FLAT = {arm: [0.5] * 4 for arm in (*DECODED_ARMS, *CONTROLS)}
@@ -285,13 +282,13 @@ class TestHeadlines:
 class TestStored:
     def test_nothing_decoded_is_nothing(self, place):
         assert measured(place)[1] is None
-        assert len(place.table("decodes")) == 0
+        assert len(place.read_arrow("decodes")) == 0
 
     def test_twice(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
         (info,) = place.decode_infos()
         other = {**info["unit"], "depends": "older"}
-        place.write_decodes(Unit(**other), place.table("decodes"), {**info, "unit": other})
+        place.write_decodes(Unit(**other), place.read_arrow("decodes"), {**info, "unit": other})
         with pytest.raises(SchemaError, match="decoded end to end twice"):
             measured(place)
 
@@ -309,7 +306,7 @@ class TestStored:
 
     def test_hash_sees_every_value(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
-        table, digest = place.table("decodes"), place.content_hash()["decodes"]
+        table, digest = place.read_arrow("decodes"), place.content_hash()["decodes"]
         assert table_hash(table) == digest
         for at, column in enumerate(table.schema):
             values = table[column.name].to_pylist()

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
+from unmask.lab.store.pieces import TABLES, read_info, write_piece
 
 from tests.helpers.made_gates import known_gates, set_tau
 from tests.helpers.tiny_studies import SMALL, by_hash
@@ -24,9 +25,7 @@ from unmask.lab.choose import Choice, choices
 from unmask.lab.compare import evaluate
 from unmask.lab.run import arms, decode_cache, judging
 from unmask.lab.run.driver import run_study
-from unmask.lab.store import FORMAT, Store
-from unmask.lab.store.pieces import TABLES, read_info, write_piece
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import FORMAT, Shard, Store
 from unmask.lab.study import Study
 from unmask.stats import Calibration, Threshold
 
@@ -142,7 +141,7 @@ def whole(branched, study, loaded, tmp_path_factory):
 
 
 def rows_of(place, **wanted):
-    table = place.table("decodes")
+    table = place.read_arrow("decodes")
     for column, value in wanted.items():
         table = table.filter(pc.equal(table[column], value))
     return table.to_pylist()
@@ -178,9 +177,11 @@ class TestGates:
         names = {"selective mean", "random gate mean", "selective lift-together", "random gate lift-together"}
         rows = rows_of(further, axis="region", split="evaluation")
         assert {row["arm"] for row in rows} == {*DECODED_ARMS, *CONTROLS, *names}
-        usual = [row for row in further.table("decodes").to_pylist() if row["arm"] not in names]
+        usual = [row for row in further.read_arrow("decodes").to_pylist() if row["arm"] not in names]
         key = "model", "task", "axis", "arm", "split", "prompt", "draw"
-        in_order = [sorted(t, key=lambda r: [r[k] for k in key]) for t in (usual, whole.table("decodes").to_pylist())]
+        in_order = [
+            sorted(t, key=lambda r: [r[k] for k in key]) for t in (usual, whole.read_arrow("decodes").to_pylist())
+        ]
         assert in_order[0] == in_order[1]
 
     def test_the_gate_that_is_always_open_is_always(self, further):
@@ -213,7 +214,7 @@ class TestRun:
         assert {name: after[name] for name in before} == before
         assert branched.names() == whole.names()
         assert branched.manifest == whole.manifest
-        assert len(whole.decoded()) == len(TASKS)
+        assert len(whole.names("decodes")) == len(TASKS)
 
     def test_every_arm_of_every_axis_is_there(self, whole):
         for task in TASKS:
@@ -234,7 +235,7 @@ class TestRun:
         assert not rows_of(whole, axis="commitment")
 
     def test_the_reference_answers_as_it_does_in_the_branches(self, whole):
-        table = whole.table("branches").to_pylist()
+        table = whole.read_arrow("branches").to_pylist()
         answers_in_branches = {
             (r["task"], r["prompt"]): r["answer"] for r in table if r["is_reference"] and r["state"] == 0
         }
@@ -260,7 +261,7 @@ class TestRun:
         assert len(findings.cells) == 4
         stored = {
             (info["unit"]["task"], axis): entry["calibration"]
-            for info in whole.decode_infos()
+            for info in list(whole.infos("decodes").values())
             for axis, entry in info["axes"].items()
         }
         assert {(c.task, c.axis): c.raw.calibration.to_json() for c in findings.cells} == stored
@@ -360,7 +361,7 @@ class TestInterrupted:
     def test_a_kill_loses_the_unit_in_flight_only(self, copy, whole, study, loaded, monkeypatch):
         calls = []
         real = decode_cache.decode
-        first = whole.decode_infos()[1]["policies"] + 3
+        first = list(whole.infos("decodes").values())[1]["policies"] + 3
 
         def decode(*given, **how):
             calls.append(1)
@@ -539,7 +540,7 @@ def named(folder, loaded, tmp_path_factory):
 
 class TestSeveralDiagnosticsOfAnAxis:
     def test_decodes_name_them_only_where_they_are_not_called_as_their_axis(self, named):
-        assert {names: "diagnostic" in place.table("decodes").column_names for names, place in named.items()} == {
+        assert {names: "diagnostic" in place.read_arrow("decodes").column_names for names, place in named.items()} == {
             ("region",): False,
             ("region:share",): True,
             ("region", "region:share"): True,
@@ -554,7 +555,9 @@ class TestSeveralDiagnosticsOfAnAxis:
             assert without(mine, "diagnostic") == without(alone, "diagnostic")
             info, other = named[name,].decode_infos()[0], both.decode_infos()[0]
             assert info["axes"][name] == other["axes"][name]
-        read = [(row["diagnostic"], row["revealed"]) for row in both.table("readings").to_pylist() if row["utility"]]
+        read = [
+            (row["diagnostic"], row["revealed"]) for row in both.read_arrow("readings").to_pylist() if row["utility"]
+        ]
         share, plain = ([what for name, what in read if name == one] for one in ("region:share", "region"))
         assert len(share) == len(plain)
         assert share != plain
@@ -607,7 +610,9 @@ class TestSnapped:
                 gate = Calibration.from_json(entry["gates"]["snapped"])
                 assert gate.settings.proposal == "snapped"
                 assert gate.fixed.action == Calibration.from_json(entry["calibration"]).fixed.action
-        assert not any("gates" in entry for info in whole.decode_infos() for entry in info["axes"].values())
+        assert not any(
+            "gates" in entry for info in list(whole.infos("decodes").values()) for entry in info["axes"].values()
+        )
 
     def test_is_reported(self, snapped, whole):
         _, e4 = measured(snapped)

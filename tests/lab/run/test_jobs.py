@@ -10,8 +10,7 @@ from unmask.api.request import Request
 from unmask.base.errors import OtherStudy
 from unmask.lab.branch import EngineSettings
 from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
-from unmask.lab.store import Store
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Shard, Store
 from unmask.tasks import find_task
 
 

@@ -18,10 +18,8 @@ from unmask.base.errors import ConfigError, ContractError, NotEnoughMemory, Stor
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.run.queue import work_in_groups, work_through
-from unmask.lab.store import Store
+from unmask.lab.store import Failures, Shard, Store
 from unmask.lab.store import store as storage
-from unmask.lab.store.failures import Failures
-from unmask.lab.store.shards import Shard
 
 
 @pytest.fixture(name="study")
@@ -285,7 +283,7 @@ class TestGroups:
             second.set()
             return [lambda: None] * len(shards)
 
-        place.note("models", "m", {"shards": {shard.name: {} for shard in self.SHARDS}})
+        place.set_metadata("models", "m", {"shards": {shard.name: {} for shard in self.SHARDS}})
         assert self.through(place, do, done=done.append) == ""
         assert done == list(self.SHARDS)
         assert theirs[0] is False

@@ -5,16 +5,15 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from unmask.lab.store.check import check_store
+from unmask.lab.store.hashes import bytes_hash
+from unmask.lab.store.pieces import read_info, read_table
 
 from tests.helpers import made_studies as made
 from unmask.base.errors import SchemaError
 from unmask.base.json_files import to_hashed_json
 from unmask.cli.app import main
-from unmask.lab.store.check import check_store
-from unmask.lab.store.hashes import bytes_hash, table_hash
-from unmask.lab.store.pieces import read_info, read_table
-from unmask.lab.store.schemas import FORMAT
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import FORMAT, Shard, table_hash
 
 
 @pytest.fixture(name="store")
@@ -34,13 +33,13 @@ def test_a_sound_one(store, capsys):
 def test_what_is_damaged_and_what_it_costs(store, capsys):
     name, other = store.names()
     (store.shards / name / "readings.parquet").write_bytes(b"PAR1")
-    (store.decodes / store.decoded()[0] / "unit.json").unlink()
+    (store.decodes / store.names("decodes")[0] / "unit.json").unlink()
     assert main(["study", "check", str(store.folder), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["sound"]
     assert [(one["name"], one["reason"].split(":")[0]) for one in told["damaged"]] == [
         (name, "readings.parquet"),
-        (store.decoded()[0], "unit.json"),
+        (store.names("decodes")[0], "unit.json"),
     ]
     assert told["damaged"][0]["redo"] == "1 prompts are measured again (small, find, evaluation, block 0)"
     assert told["shards"] == 1

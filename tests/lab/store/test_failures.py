@@ -5,8 +5,8 @@ import json
 import pytest
 
 from unmask.base.errors import SchemaError
-from unmask.lab.store.failures import ATTEMPTS, LONGEST_ERROR, LONGEST_TRACEBACK, Failures
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import ATTEMPTS, Failures, Shard
+from unmask.lab.store.failures import LONGEST_ERROR, LONGEST_TRACEBACK
 
 SHARD = Shard("tiny", "mine", "validation", 0, "f00d")
 UNIT = Unit("tiny", "mine", "cafe")
@@ -23,7 +23,7 @@ def raised(error):
 def test_counts_until_it_is_set_aside(tmp_path):
     for attempt in range(1, ATTEMPTS + 1):
         failure = Failures(tmp_path).add(SHARD, raised(ValueError(f"no {attempt}")))
-        assert (failure.attempts, failure.set_aside) == (attempt, attempt == ATTEMPTS)
+        assert (failure.attempts, failure.is_set_aside) == (attempt, attempt == ATTEMPTS)
     again = Failures(tmp_path).of(SHARD)
     assert again == failure
     assert (again.error, again.model, again.task) == ("ValueError: no 3", "tiny", "mine")

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from unmask.lab.compare_store import content_hash
-from unmask.lab.store.hashes import fingerprint, table_hash
+from unmask.lab.store import fingerprint, table_hash
 
 
 def test_hash_is_of_values():

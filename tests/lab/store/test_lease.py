@@ -6,13 +6,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from unmask.lab.store.places import place_of
 
 from tests.helpers import made_studies as made
 from unmask.cli.app import main
 from unmask.lab.store import Store
 from unmask.lab.store import lease as leases
 from unmask.lab.store.lease import EVERY, MISSED, Lease, LeaseLost, StoreHeld
-from unmask.lab.store.places import place_of
 
 LASTS = EVERY * MISSED
 
@@ -142,7 +142,7 @@ class TestStores:
         clock = leases._clock
         monkeypatch.setattr(leases, "_clock", lambda: clock() + LASTS + 1)
         with pytest.raises(LeaseLost, match="run the same command to go on"):
-            store.note("tasks", "another", {"data": "d"})
+            store.set_metadata("tasks", "another", {"data": "d"})
         assert bucket.files() == before
         monkeypatch.undo()
         store.close()

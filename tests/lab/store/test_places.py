@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from unmask.lab.store.places import RemotePath, each, place_of
 
 from unmask.base.errors import ConfigError
-from unmask.lab.store.places import RemotePath, each, place_of, scheme_of
+from unmask.lab.store import scheme_of
 
 
 class TestAddresses:

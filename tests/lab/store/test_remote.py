@@ -5,13 +5,13 @@ import socket
 import threading
 
 import pytest
+from unmask.lab.store.check import check_store
+from unmask.lab.store.places import place_of
 
 from tests.helpers import made_studies as made
 from unmask.base.errors import StorageError
 from unmask.cli.app import main
-from unmask.lab.store import DamagedPiece, Store, remote
-from unmask.lab.store.check import check_store
-from unmask.lab.store.places import place_of
+from unmask.lab.store import DamagedShard, Store, remote
 from unmask.lab.store.remote import Owned, Remote
 
 
@@ -90,10 +90,14 @@ def test_a_failing_network_is_no_damage(bucket, monkeypatch):
         return read(self, key)
 
     monkeypatch.setattr(Remote, "get", fails)
-    for use in (check_store, lambda address: Store.create(address, study), lambda a: Store.open(a).table("branches")):
+    for use in (
+        check_store,
+        lambda address: Store.create(address, study),
+        lambda a: Store.open(a).read_arrow("branches"),
+    ):
         with pytest.raises(StorageError, match="does not answer") as caught:
             use(bucket.address)
-        assert not isinstance(caught.value, DamagedPiece)
+        assert not isinstance(caught.value, DamagedShard)
     monkeypatch.undo()
     assert not any(name.startswith(("damaged/", "lease/")) for name in bucket.files())
 
@@ -167,11 +171,11 @@ class TestOwned:
         with made.whole(bucket.address) as store:
             asked.clear()
             for _ in range(3):
-                assert len(store.infos()) == 2
+                assert len(list(store.infos().values())) == 2
                 assert len(store.names()) == 2
                 assert store.manifest["models"]
             assert asked == []
-            store.table("branches")
+            store.read_arrow("branches")
             assert asked == ["get", "get"]
 
     def test_what_others_put_is_learned(self, bucket):

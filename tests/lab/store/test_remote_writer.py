@@ -4,6 +4,8 @@ import json
 from contextlib import contextmanager
 
 import pytest
+from unmask.lab.store.check import check_store
+from unmask.lab.store.pieces import TABLES, read_table
 
 from tests.helpers import made_studies as made
 from tests.helpers.tiny_studies import TEXT
@@ -11,13 +13,9 @@ from unmask.base.errors import OtherStudy, StorageError
 from unmask.cli.app import main
 from unmask.lab.analysis.findings import findings
 from unmask.lab.run.driver import run_study
-from unmask.lab.store import DamagedPiece, Store
-from unmask.lab.store.check import check_store
-from unmask.lab.store.failures import Failures
+from unmask.lab.store import DamagedShard, Failures, Shard, Store
 from unmask.lab.store.lease import Lease, LeaseLost, _who
-from unmask.lab.store.pieces import TABLES, read_table
 from unmask.lab.store.remote import Remote
-from unmask.lab.store.shards import Shard, Unit
 
 PUTS = 15
 """Of the store below: two of the lease, manifest, task, model, two shards of four files, a unit of two."""
@@ -65,7 +63,7 @@ def resume(address, source):
     with Store.create(address, source.manifest["study"]) as store:
         for part in ("tasks", "models"):
             for name, about in source.manifest[part].items():
-                store.note(part, name, about)
+                store.set_metadata(part, name, about)
         for kind in (Shard, Unit):
             for folder, info in source._pieces(kind):
                 work = kind(**info[kind.__name__.lower()])
@@ -163,7 +161,7 @@ class TestBetweenTwoPuts:
         with dying(8, orderly=True), pytest.raises(StorageError):
             resume(bucket.address, whole)
         store = Store.open(bucket.address)
-        assert (store.names(), store.decoded(), len(store.table("states"))) == ([], [], 0)
+        assert (store.names(), store.names("decodes"), len(store.read_arrow("states"))) == ([], [], 0)
         check = check_store(bucket.address)
         assert (check.sound, check.shards, check.planned) == (True, 0, 2)
 
@@ -232,11 +230,11 @@ class TestWriting:
 
     def test_failures_are_counted_there(self, whole, bucket):
         with made.whole(bucket.address) as store:
-            shard = Shard(**store.infos()[0]["shard"])
+            shard = Shard(**list(store.infos().values())[0]["shard"])
             for attempt in (1, 2, 3):
-                assert Failures(store.folder).add(shard, ValueError("no")).attempts == attempt
+                assert store.failures.add(shard, ValueError("no")).attempts == attempt
             assert [one.name for one in Failures(bucket.address).set_aside()] == [shard.name]
-            Failures(store.folder).forget_all()
+            store.failures.forget_all()
         assert Failures(bucket.address).all() == []
 
     def test_what_is_something_else_is_left_alone(self, bucket, whole):
@@ -247,14 +245,14 @@ class TestWriting:
 
     def test_only_the_driver_writes(self, whole, bucket):
         store = made.whole(bucket.address)
-        info = store.infos()[0]
+        info = list(store.infos().values())[0]
         store.close()
         before = bucket.files()
         for reader in (store, Store.open(bucket.address)):
             with pytest.raises(StorageError, match=r"opened to be read.*use Store\.create"):
-                reader.note("tasks", "x", {})
+                reader.set_metadata("tasks", "x", {})
             with pytest.raises(StorageError, match="opened to be read"):
-                reader.write(Shard(**info["shard"]), reader.table("states"), reader.table("branches"), info)
+                reader.write(Shard(**info["shard"]), reader.read_arrow("states"), reader.read_arrow("branches"), info)
         with pytest.raises(StorageError, match="opened to be read"):
             Store.join(bucket.address, None)
         assert bucket.files() == before
@@ -264,13 +262,13 @@ class TestWriting:
         tables = {name: read_table(first, name, info) for name in TABLES[Shard]}
         shard = Shard(**info["shard"])
         driver = Store.create(bucket.address, whole.manifest["study"])
-        driver.note("models", "small", whole.manifest["models"]["small"])
+        driver.set_metadata("models", "small", whole.manifest["models"]["small"])
         worker = Store.join(bucket.address, driver.token)
         worker.write(shard, **tables, info=info)
         assert not driver.finished(shard)
         driver.learn(shard)
         assert driver.finished(shard)
-        assert (driver.names(), driver.infos()[0]["shard"]) == ([shard.name], info["shard"])
+        assert (driver.names(), list(driver.infos().values())[0]["shard"]) == ([shard.name], info["shard"])
         stored = bucket.files()
         worker.write(shard, **tables, info={**info, "seconds": 99.0})
         assert bucket.files() == stored
@@ -292,5 +290,5 @@ class TestWriting:
         name = whole.names()[0]
         text = bucket.read(f"shards/{whole.names()[1]}/shard.json")
         bucket.write(f"shards/{name}/shard.json", text)
-        with pytest.raises(DamagedPiece, match=f"'{name}' in '{bucket.address}/shards' is damaged"):
+        with pytest.raises(DamagedShard, match=f"'{name}' in '{bucket.address}/shards' is damaged"):
             Store.open(bucket.address).infos()

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers.paths import DOCS
-from unmask.lab.store.schemas import FORMAT, OPTIONAL, SCHEMAS, SORT, loose, schema_of, sort_keys
+from unmask.lab.store import FORMAT, SCHEMAS
+from unmask.lab.store.schemas import OPTIONAL, SORT, schema_of, sort_keys
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

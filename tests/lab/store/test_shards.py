@@ -2,8 +2,10 @@
 
 from itertools import product
 
+from unmask.lab.store.shards import finished_names
+
 from tests.helpers.cases import each_case
-from unmask.lab.store.shards import Shard, Unit, finished_names
+from unmask.lab.store import Shard
 
 NAMES = ["模型", "é", "-", ".hidden", "..", "a/b", "x" * 300, "CON", "", " ", "\N{GRINNING FACE}", "..."]
 ALIKE = ["mini llada", "mini-llada", "Mini-LLaDA", "mini.llada", "-mini-llada", "y" * 300, "y" * 301, *NAMES]

@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unmask.lab.store.check import check_store
 
 from tests.helpers import made_studies as made
 from unmask.base import environment as code
 from unmask.base.errors import OtherStudy, SchemaError, UnmaskError
 from unmask.cli.app import main
 from unmask.lab.run.driver import run_study
-from unmask.lab.store import DamagedManifest, DamagedPiece, OldFormat, Store
+from unmask.lab.store import DamagedManifest, DamagedShard, OtherFormat, Shard, Store
 from unmask.lab.store import store as store_module
-from unmask.lab.store.check import check_store
 from unmask.lab.store.manifest import write_manifest
-from unmask.lab.store.shards import Shard
 
 
 def files_of(folder):
@@ -27,7 +26,7 @@ def files_of(folder):
 def everything(folder):
     """All that a reader of a store can ask for."""
     store = Store.open(folder)
-    return store.manifest, store.infos(), store.decode_infos(), store.content_hash()
+    return store.manifest, list(store.infos().values()), list(store.infos("decodes").values()), store.content_hash()
 
 
 @pytest.fixture(name="small")
@@ -61,7 +60,7 @@ class TestOtherResults:
         (folder / "manifest.json").write_text(json.dumps(old))
         before = files_of(tmp_path)
         for use in (Store.open, check_store, lambda folder: Store.create(folder, {"name": "demo"})):
-            with pytest.raises(OldFormat, match=rf"{format}.*'demo'.*`unmask study run FILE --out NEWFOLDER`"):
+            with pytest.raises(OtherFormat, match=rf"{format}.*'demo'.*`unmask study run FILE --out NEWFOLDER`"):
                 use(folder)
         for command in ("status", "report", "check"):
             assert main(["study", command, str(folder)]) == 2
@@ -82,9 +81,9 @@ class TestOtherResults:
     def test_shards_that_nobody_planned_are_not_read(self, small):
         before = small.content_hash()
         shard = Shard("small", "find", "validation", 9, "x")
-        (info, *_) = small.infos()
-        table = small.table("branches")
-        small.write(shard, small.table("states"), table, {**info, "shard": vars(shard)})
+        (info, *_) = list(small.infos().values())
+        table = small.read_arrow("branches")
+        small.write(shard, small.read_arrow("states"), table, {**info, "shard": vars(shard)})
         assert small.content_hash() == before
         assert check_store(small.folder).unplanned == (shard.name,)
 
@@ -100,9 +99,9 @@ class TestOtherCode:
         assert [entry["fingerprint"] for entry in store.manifest["code"]] == [old, code.code_fingerprint()]
         shard = Shard("later", "find", "validation", 0, "x")
         about = {"task": "find", "split": "validation", "block": 0, "prompts": 1}
-        store.note("models", "later", {"shards": {shard.name: about}})
-        info = {**store.infos()[0], "shard": vars(shard)}
-        store.write(shard, store.table("states"), store.table("branches"), info)
+        store.set_metadata("models", "later", {"shards": {shard.name: about}})
+        info = {**list(store.infos().values())[0], "shard": vars(shard)}
+        store.write(shard, store.read_arrow("states"), store.read_arrow("branches"), info)
         made_by = check_store(store.folder).code
         assert made_by[code.code_fingerprint()] == [shard.name]
         assert len(made_by[old]) == 3
@@ -123,7 +122,7 @@ class TestDamage:
     def test_of_a_shard(self, small, file, how):
         path = small.shards / small.names()[0] / file
         damage(path, how)
-        with pytest.raises(DamagedPiece, match=rf"{path.parent.name}.*unmask study check") as caught:
+        with pytest.raises(DamagedShard, match=rf"{path.parent.name}.*unmask study check") as caught:
             everything(small.folder)
         assert "Traceback" not in str(caught.value)
 
@@ -162,7 +161,7 @@ class TestDamage:
         assert store.set_aside == ([] if how == "gone" else ["manifest.json"])
         for part in ("models", "tasks"):
             for name, about in before[part].items():
-                store.note(part, name, about)
+                store.set_metadata(part, name, about)
         assert (store.manifest, store.content_hash()) == (before, hashes)
 
     def test_a_shard_of_another_study_is_not_taken_for_ours(self, small, tmp_path):
@@ -170,8 +169,8 @@ class TestDamage:
         name = small.names()[0]
         shutil.rmtree(small.shards / name)
         shutil.copytree(other.shards / name, small.shards / name)
-        with pytest.raises(DamagedPiece, match="another study"):
-            small.table("branches")
+        with pytest.raises(DamagedShard, match="another study"):
+            small.read_arrow("branches")
         assert [damage.name for damage in check_store(small.folder).damaged] == [name]
 
     def test_a_start_that_was_cut_short(self, small):

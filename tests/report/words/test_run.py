@@ -5,8 +5,7 @@ import pytest
 from tests.helpers import made_studies as made
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.analysis.opportunity import measure
-from unmask.lab.store.failures import ATTEMPTS, Failures
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import ATTEMPTS, Shard
 from unmask.report.study import study_report
 from unmask.report.words.run import command
 
@@ -51,7 +50,7 @@ def test_what_failed_is_named(known, known_store, tmp_path):
     store = made.store(tmp_path / "s", made.known())
     shard = Shard("small", "fill", "validation", 7, "0" * 16)
     for _ in range(ATTEMPTS):
-        Failures(store.folder).add(shard, ValueError("no <luck>"))
+        store.failures.add(shard, ValueError("no <luck>"))
     (text,) = study_report(known, store).warnings
     assert text.startswith(f"Set aside after 3 attempts: {shard.name}: ")
     assert "no <luck>" in text

@@ -16,8 +16,7 @@ from unmask.lab.branch import PROPOSAL, Branch, BranchCost, BranchResult, Stored
 from unmask.lab.run.jobs import Job
 from unmask.lab.run.judging import JudgedAnswer
 from unmask.lab.run.tables import branches_table, readings_table, states_table
-from unmask.lab.store import Store
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Shard, Store
 from unmask.lab.study import Study
 
 
@@ -54,7 +53,8 @@ class FinishedShard:
 
     def store(self, store: Store) -> None:
         """There whole or not at all."""
-        store.write(self.shard, self.states, self.branches, self.info, self.readings)
+        tables = {"states": self.states, "branches": self.branches, "readings": self.readings}
+        store.write(self.shard, tables, self.info)
 
 
 def shares(seconds: float, blocks: Sequence[BranchResult]) -> list[float]:
@@ -108,7 +108,6 @@ def _info(computed: ComputedShard, judged: list[JudgedAnswer], seconds: float) -
     utilities = [verdict.utility for verdict in judged if not math.isnan(verdict.utility)]
     report, total = computed.report, computed.report.total
     return {
-        "shard": asdict(computed.job.shard),
         "prompts": [request.id for request in computed.job.requests],
         "states": len(computed.states),
         "branches": len(judged),

@@ -13,8 +13,8 @@ from unmask.lab.branch import Branch, FirstStep, StoredReading
 from unmask.lab.branch.states import ReferenceRun, Sampled, StateBatch
 from unmask.lab.run.decode_cache import DecodeLine
 from unmask.lab.run.judging import JudgedAnswer
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, SUMMARY, loose
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import Shard, plain_schema
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, SUMMARY
 
 
 def branches_table(
@@ -51,7 +51,7 @@ def branches_table(
             **_columns([b.first for b in branches]),
             **costs,
         },
-        schema=loose("branches", costs),
+        schema=plain_schema("branches", costs),
     )
     lines = np.repeat(np.arange(len(branches)), [len(own) for own in rollouts])
     whole, column = distinct.take(lines), distinct.schema.get_field_index("rollout")
@@ -91,7 +91,7 @@ def readings_table(
             "ingredients": [r.ingredients for r, _ in rows],
             **sure,
         },
-        schema=loose("readings", sure),
+        schema=plain_schema("readings", sure),
     )
 
 
@@ -115,7 +115,7 @@ def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
             "committed": [one.committed_L[:n] for one, n in cut],
             "trajectory": [one.trajectory for one in stored],
         },
-        schema=loose("states"),
+        schema=plain_schema("states"),
     )
 
 
@@ -157,7 +157,7 @@ PACKERS = 4
 
 
 def decodes_table(
-    unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer], *, named: bool = False
+    unit: Shard, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer], *, named: bool = False
 ) -> pa.Table:
     """What every arm answered; `named` with the diagnostics, where they are not called as their axes."""
     n = len(lines)
@@ -179,7 +179,7 @@ def decodes_table(
             "forwards": [line.row.forwards for line in lines],
             **whose,
         },
-        schema=loose("decodes", whose),
+        schema=plain_schema("decodes", whose),
     )
 
 

@@ -1,4 +1,4 @@
-"""Where a study's tables live: schemas, shards and their hashes, damage and failures; in a folder or an object store."""
+"""Where a study's tables live: schemas, shards, hashes, damage and failures, in a folder or an object store."""
 
 from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
 from unmask.lab.store.local import storage_error

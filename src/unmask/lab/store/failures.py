@@ -101,8 +101,8 @@ class Failures:
             return None
         except (OSError, UnicodeDecodeError, HashMismatch) as error:
             raise SchemaError(
-                f"{f'{self._files.address}/{path}'!r} cannot be read ({error}); allowed: what `unmask study run` wrote; "
-                "run the study with --retry-failed, which forgets it"
+                f"{f'{self._files.address}/{path}'!r} cannot be read ({error}); allowed: what `unmask study run` wrote"
+                "; run the study with --retry-failed, which forgets it"
             ) from error
 
 

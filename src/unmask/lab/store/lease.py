@@ -156,9 +156,9 @@ class Lease:
     def _refuse(self, number: int, silent: float) -> None:
         lease = _read_lease(self.objects, _file_name(number))
         raise StoreHeld(
-            f"{self.objects.address!r} is held by {_describe(lease, silent)}; allowed: one driver at a time; wait until "
-            f"it has ended, or if it is dead, {max(1, round(lease['lasts'] - silent))} s from now, and run the same "
-            "command"
+            f"{self.objects.address!r} is held by {_describe(lease, silent)}; allowed: one driver at a time; wait "
+            f"until it has ended, or if it is dead, {max(1, round(lease['lasts'] - silent))} s from now, and run the "
+            "same command"
         )
 
 

@@ -164,7 +164,7 @@ class LocalFiles:
                 try:
                     stack.enter_context(lock(path))
                 except BlockingIOError as error:
-                    holder = error.strerror
+                    holder = str(error.strerror)
             yield holder
 
     @contextmanager

@@ -20,9 +20,9 @@ class DamagedManifest(SchemaError):
     def __init__(self, files: StoreFiles, reason: str):
         self.reason, folder = reason, files.address
         super().__init__(
-            f"{f'{folder}/{MANIFEST}'!r} is damaged ({reason}); allowed: the file as it was written; restore it, or run "
-            f"`unmask study run FILE --out {folder}` with the file of the study: it is written anew and sound shards "
-            f"are kept (`unmask study check {folder}` lists what is damaged)"
+            f"{f'{folder}/{MANIFEST}'!r} is damaged ({reason}); allowed: the file as it was written; restore it, or "
+            f"run `unmask study run FILE --out {folder}` with the file of the study: it is written anew and sound "
+            f"shards are kept (`unmask study check {folder}` lists what is damaged)"
         )
 
 
@@ -72,7 +72,11 @@ def check_same_study(files: StoreFiles, manifest: Manifest, config: Mapping[str,
 def check_versions(files: StoreFiles, theirs: Mapping[str, str]) -> None:
     """Refuse results of another unmask or torch."""
     now = versions()
-    changed = [f"{name} {theirs.get(name)} then, {now[name]} now" for name in ("unmask", "torch") if theirs.get(name) != now[name]]
+    changed = [
+        f"{name} {theirs.get(name)} then, {now[name]} now"
+        for name in ("unmask", "torch")
+        if theirs.get(name) != now[name]
+    ]
     if changed:
         raise OtherStudy(
             f"{str(files.address)!r} was begun with other versions ({'; '.join(changed)}); allowed: the same "
@@ -89,8 +93,8 @@ def with_code_of_now(files: StoreFiles, manifest: Manifest, *, accept_code: bool
         changed = sorted(key for key in {**old["parts"], **parts} if old["parts"].get(key) != parts.get(key))
         raise OtherStudy(
             f"{str(files.address)!r} was made with other code of the same version ({', '.join(changed)} differ; "
-            f"fingerprint {old['fingerprint']} then, {code_fingerprint()} now); allowed: the same code, or numbers might "
-            "mix; choose another folder, or go on with `unmask study run ... --accept-code`: manifest and report then "
+            f"fingerprint {old['fingerprint']} then, {code_fingerprint()} now); allowed: the same code, or "
+            "numbers might mix; choose another folder, or go on with `unmask study run ... --accept-code`: manifest and report then "
             "say so"
         )
     return {**manifest, "code": [*manifest["code"], {"fingerprint": code_fingerprint(), "parts": parts}]}

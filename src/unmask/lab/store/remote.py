@@ -1,4 +1,4 @@
-"""The files of a store at an address of an object store: Amazon S3 and servers that speak like it, or Google Cloud Storage.
+"""The files of a store at an address: Amazon S3 and servers that speak like it, or Google Cloud Storage.
 
 Object stores have no rename and no locks. An object that was put is there whole; a shard is finished when its info file
 is there, which is put last; and one driver at a time, which holds the lease (`lease.py`), may write.

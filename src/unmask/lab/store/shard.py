@@ -54,7 +54,7 @@ LAYOUTS: dict[ShardKind, Layout] = {
 }
 KIND_OF_TABLE: dict[str, ShardKind] = {table: kind for kind, layout in LAYOUTS.items() for table in layout.tables}
 LONGEST_NAME = 40
-"""Characters kept of a model's and of a task's name: with the rest of a shard's name far from any file system's limit."""
+"""Characters kept of a model's and of a task's name: with the rest of a name far from any file system's limit."""
 
 
 @dataclass(frozen=True, kw_only=True)

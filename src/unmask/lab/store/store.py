@@ -312,7 +312,7 @@ class Store:
     def read(
         self, table: str, columns: Sequence[str] | None = None, *, shards: Collection[Shard] | None = None
     ) -> "pd.DataFrame":
-        """Read a table of all finished shards, or of some, as a frame sorted by its key; `columns` come with the key."""
+        """Read a table of all finished shards, or of some, as a frame sorted by its key, which `columns` include."""
         return self.read_arrow(table, columns, shards=shards).to_pandas()
 
     def read_arrow(
