@@ -92,7 +92,7 @@ def test_every_search_is_decoded_with_its_base_and_its_control(done):
     names = ("lookum:paths=4,tau=1", "soar")
     beside = [f"{prefix}{name}" for prefix in ("", "base of ", "best of n like ") for name in names]
     assert sorted(spent) == sorted(["reference", *beside])
-    (info,) = done.decode_infos()
+    (info,) = done.infos("decodes").values()
     about = info["searches"]["lookum:paths=4,tau=1"]
     assert about["n"] == int(spent["lookum:paths=4,tau=1"] / spent["base of lookum:paths=4,tau=1"]) > 1
     assert spent[CONTROL] == about["n"] * spent["base of lookum:paths=4,tau=1"] <= spent["lookum:paths=4,tau=1"]

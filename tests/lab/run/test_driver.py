@@ -41,7 +41,7 @@ def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):
     with pytest.raises(UnknownName, match="axis"):
         tiny_run.utilities("tiny", "csv-missing-cells", "validation", "region")
     with pytest.raises(UnknownName, match="table"):
-        tiny_run.table("branch")
+        tiny_run.read("branch")
 
 
 def test_the_naive_engine_and_other_shards_give_the_same_tables(tiny_run, tiny_study, tiny_load, tmp_path):
@@ -77,7 +77,7 @@ def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
         sum(info["forwards"]["calls"] for info in list(store.infos().values())) for store in (tiny_run, alone)
     )
     assert calls < 0.8 * each
-    for one, other in zip(list(tiny_run.infos().values()), alone.infos(), strict=True):
+    for one, other in zip(tiny_run.infos().values(), alone.infos().values(), strict=True):
         assert one["forwards"]["naive"] == other["forwards"]["naive"]
         assert one["tables"]["states"] == other["tables"]["states"]
 
@@ -91,7 +91,7 @@ def test_states_reload_and_go_on(tiny_run, tiny_load):
         if row["is_reference"]:
             answers[row["prompt"]] = row["answer"]
     for row in rows[:4]:
-        traj = tiny_run.state("tiny", "csv-missing-cells", row["prompt"], row["state"])
+        traj = Trajectory.from_bytes(row["trajectory"])
         n = len(row["tokens"])
         assert traj.state.tokens_BL[0, :n].tolist() == row["tokens"]
         assert traj.state.committed_BL[0, :n].tolist() == row["committed"]
@@ -106,8 +106,6 @@ def test_states_reload_and_go_on(tiny_run, tiny_load):
         canvas = end.state.tokens_BL[0, :length][~end.state.fixed_BL[0, :length]]
         assert model.codec.answer(canvas.tolist()).encode("utf-8", "replace").decode() == answers[row["prompt"]]
     assert Trajectory.from_bytes(traj.to_bytes()).to_bytes() == traj.to_bytes()
-    with pytest.raises(UnknownName, match="prompt"):
-        tiny_run.state("tiny", "csv-missing-cells", "nobody", 0)
 
 
 class TestUtilities:
@@ -119,7 +117,7 @@ class TestUtilities:
         assert table["utility"].null_count == len(table)
         assert set(table["reason"].to_pylist()) == {"no evaluator here"}
         assert np.isnan(place.utilities("tiny", "csv-missing-cells", "evaluation", "score").utility_SAR).all()
-        (info, *_) = place.infos()
+        (info, *_) = place.infos().values()
         assert info["judged"] == 0
 
     def test_are_scored_as_the_study_says_branches_and_whole_runs(self, tiny_folder, tiny_load, tmp_path, monkeypatch):
@@ -135,7 +133,7 @@ class TestUtilities:
         study = Study.parse(table(models__0__model=str(tiny_folder), scoring="paper", **one))
         place = Store.create(tmp_path / "out", study.config)
         assert run_study(study, place, tiny_load).complete
-        assert place.decode_infos()
+        assert place.names("decodes")
         # A shard of branches for each of five prompts, then candidates and arms.
         assert len(heard) > 5
         assert set(heard) == {"paper"}
@@ -248,7 +246,7 @@ class TestOwnTasks:
         store = Store.create(tmp_path / "out", study.config)
         with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
             run_study(study, store, tiny_load)
-        assert list(store.shards.iterdir()) == []
+        assert list((store.folder / "shards").iterdir()) == []
 
     def test_equal_answers_are_scored_once(self, prompt_file, tiny_load, scorer, tmp_path):
         name = scorer("fair")

@@ -83,10 +83,10 @@ def test_shards_of_others_that_appear_meanwhile_are_counted_once_each(tiny_run, 
     class Growing(Store):
         looks = 0
 
-        def names(self):
+        def names(self, kind):
             """One more at every look, and it sorts first."""
             self.looks += 1
-            return super().names()[-min(self.looks, len(infos)) :]
+            return super().names(kind)[-min(self.looks, len(infos)) :]
 
     tracked = tracker(study, Growing(tiny_run.folder), [])
     for _ in range(2 * len(infos)):

@@ -28,7 +28,7 @@ class Work:
 
     @staticmethod
     def place(piece):
-        return Shard("m", "t", "validation", piece, "k")
+        return Shard(kind="branches", model="m", task="t", split="validation", block=piece, depends="k")
 
     @staticmethod
     def pairs(pieces):
@@ -158,7 +158,7 @@ def test_what_another_process_holds_is_waited_for(store):
     work = Work(store, lambda group: [None] * len(group), pieces=2)
     with store.claim(work.place(1)) as ours:
         assert ours
-        threading.Timer(0.3, lambda: (store.shards / work.place(1).name).mkdir()).start()
+        threading.Timer(0.3, lambda: ((store.folder / "shards") / work.place(1).name).mkdir()).start()
         came = []
         work.side.came = lambda: came.append(1)
         assert work.run() == ""

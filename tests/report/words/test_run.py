@@ -48,7 +48,7 @@ def test_half_a_study_has_a_report_of_what_is_missing(tmp_path, split):
 
 def test_what_failed_is_named(known, known_store, tmp_path):
     store = made.store(tmp_path / "s", made.known())
-    shard = Shard("small", "fill", "validation", 7, "0" * 16)
+    shard = Shard(kind="branches", model="small", task="fill", split="validation", block=7, depends="0" * 16)
     for _ in range(ATTEMPTS):
         store.failures.add(shard, ValueError("no <luck>"))
     (text,) = study_report(known, store).warnings

@@ -18,12 +18,10 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unmask.base.errors import StorageError
-
-if TYPE_CHECKING:
-    from unmask.lab.store.remote import Objects
+from unmask.lab.store.objects import Objects
 
 EVERY, MISSED = 10.0, 6
 """Seconds between heartbeats, and how many may be missed: then the holder is dead, for itself and for others."""
@@ -42,7 +40,7 @@ class LeaseLost(StorageError):
 class Lease:
     """The right to write to an address, from `take` to `release`; a thread sends heartbeats meanwhile."""
 
-    def __init__(self, objects: "Objects", *, every: float = EVERY, missed: int = MISSED):
+    def __init__(self, objects: Objects, *, every: float = EVERY, missed: int = MISSED):
         self.objects, self.lasts, self.every = objects, every * missed, every
         self.about = {"token": secrets.token_hex(8), "who": driver_name(), "since": _utc_now(), "lasts": self.lasts}
         self.name = ""
@@ -162,7 +160,7 @@ class Lease:
         )
 
 
-def describe_holder(objects: "Objects") -> str:
+def describe_holder(objects: Objects) -> str:
     """Name the driver that was last heard of, by this machine's clock, for readers; empty if none has the lease."""
     numbers = _numbers(objects)
     try:
@@ -188,7 +186,7 @@ def _describe(lease: dict[str, Any], silent: float) -> str:
     return f"{lease['who']}, since {lease['since']}, last heard of {silent:.0f} s ago"
 
 
-def _read_lease(objects: "Objects", name: str) -> dict[str, Any]:
+def _read_lease(objects: Objects, name: str) -> dict[str, Any]:
     """Return what a lease holds; one that cannot be read lasts as long as ours."""
     try:
         lease = json.loads(objects.get(name))
@@ -207,7 +205,7 @@ def _number(name: str) -> int:
     return int(name.removeprefix("lease/").removesuffix(".json"))
 
 
-def _numbers(objects: "Objects") -> list[int]:
+def _numbers(objects: Objects) -> list[int]:
     """List the numbers of all leases that are there, the one that counts last."""
     return sorted(_number(name) for name in objects.below("lease") if name[6:-5].isdigit() and name.endswith(".json"))
 

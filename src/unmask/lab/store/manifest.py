@@ -94,8 +94,8 @@ def with_code_of_now(files: StoreFiles, manifest: Manifest, *, accept_code: bool
         raise OtherStudy(
             f"{str(files.address)!r} was made with other code of the same version ({', '.join(changed)} differ; "
             f"fingerprint {old['fingerprint']} then, {code_fingerprint()} now); allowed: the same code, or "
-            "numbers might mix; choose another folder, or go on with `unmask study run ... --accept-code`: manifest and report then "
-            "say so"
+            "numbers might mix; choose another folder, or go on with `unmask study run ... --accept-code`: manifest "
+            "and report then say so"
         )
     return {**manifest, "code": [*manifest["code"], {"fingerprint": code_fingerprint(), "parts": parts}]}
 

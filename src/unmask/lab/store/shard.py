@@ -153,7 +153,8 @@ def encode_shard(shard: Shard, tables: Mapping[str, pa.Table], info: Mapping[str
         content: bytes = buffer.getvalue().to_pybytes()
         files[f"{name}.parquet"] = content
         about[name] = {"rows": len(whole), "content": table_hash(whole), "bytes": _bytes_hash(content)}
-    body = {shard.layout.info_key: shard.stored_fields, **info, "tables": about}
+    # Set last: the info of another shard, which a caller may have changed into this one's, holds that shard's fields.
+    body = {**info, shard.layout.info_key: shard.stored_fields, "tables": about}
     return {**files, shard.layout.info_file: to_hashed_json(FORMAT, body).encode()}
 
 
