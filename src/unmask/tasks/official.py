@@ -273,7 +273,7 @@ def _all_required(properties: Mapping[str, Json]) -> Json:
 # From examples to tasks
 
 
-def _official(
+def official_task(
     name: str,
     title: str,
     scorer: Scorer,
@@ -318,7 +318,7 @@ def _official(
     )
 
 
-GSM8K = _official(
+GSM8K = official_task(
     "gsm8k",
     "GSM8K",
     Scorer("binary", scorers.score_number),
@@ -332,7 +332,7 @@ GSM8K = _official(
     prompts_version="1",
     training_file=GSM8K_TRAIN,
 )
-HUMANEVAL = _official(
+HUMANEVAL = official_task(
     "humaneval",
     "HumanEval",
     Scorer("test pass", code_answers.score_program, code_answers.score_programs),
@@ -345,7 +345,7 @@ HUMANEVAL = _official(
     version="2",
     prompts_version="1",
 )
-JSON_MODE_EVAL = _official(
+JSON_MODE_EVAL = official_task(
     "json-mode-eval",
     "JSON Mode Eval",
     Scorer("field credit", scorers.score_schema_object),

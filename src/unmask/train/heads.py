@@ -42,7 +42,7 @@ Amount = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class HeadOptions(Options):
-    """What is trained, on how much, and for how long."""
+    """Kind of head, and the texts and steps to train it on."""
 
     kind: str
     examples: Amount = 2000
@@ -264,7 +264,7 @@ class HeadRows:
     target: Tensor
     """demask: (W, probes), how far each probe moved each position, NaN at itself. ddpd: (W,), 1 for noise."""
     probe: Tensor
-    """Which of the W positions each probe is (demask)."""
+    """Index of each probe among the W positions (demask)."""
 
 
 def read_rows(
@@ -293,9 +293,9 @@ def read_rows(
 class _Probe(NamedTuple):
     text: int
     mask: int
-    """Which of the text's masks is given a token."""
+    """Index of the mask that is given a token, among the text's masks."""
     number: int
-    """Which of the text's probes it is."""
+    """Index among the text's probes."""
 
 
 def _read_dependence(

@@ -326,7 +326,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Where a run is. Sent after every step, with numbers when they were measured."""
+    """Progress of a run, sent after every step; losses and scores are there when they were measured."""
 
     step: int
     steps: int
@@ -340,7 +340,7 @@ class TrainingProgress:
 
 @dataclass
 class RunState:
-    """What grows during a run. Together with weights and optimizer state it makes a checkpoint."""
+    """Curves and scores that grow during a run. Together with weights and optimizer state it makes a checkpoint."""
 
     loss_sum: Tensor
     """Sum of losses since the last line of the curve, kept on the device."""

@@ -11,7 +11,7 @@ from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
 from unmask.tasks.extract import write_spans
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 PATTERNS = ((1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1))
@@ -105,13 +105,13 @@ _AMONG = (
 _DIGIT_NAMES = w.word_list("zero one two three four five six seven eight nine")
 
 
-def _pairs(carry_in: int, carry_out: int, least: int) -> list[tuple[int, int]]:
+def _list_pairs(carry_in: int, carry_out: int, least: int) -> list[tuple[int, int]]:
     digits = range(least, 10)
     return [(a, b) for a in digits for b in digits if (a + b + carry_in >= 10) == bool(carry_out)]
 
 
 _COLUMNS = {
-    (carry_in, carry_out, least): _pairs(carry_in, carry_out, least)
+    (carry_in, carry_out, least): _list_pairs(carry_in, carry_out, least)
     for carry_in in (0, 1)
     for carry_out in (0, 1)
     for least in (0, 1)
@@ -119,7 +119,7 @@ _COLUMNS = {
 
 
 def carries(a: int, b: int) -> tuple[int, int, int]:
-    """The carries out of the ones, tens and hundreds column of a + b."""
+    """Return the carries out of the ones, tens and hundreds column of a + b."""
     out = []
     carry = 0
     for _ in range(3):
@@ -143,49 +143,49 @@ def _draw_addends(draw: Draw, pattern: tuple[int, int, int], close: float) -> tu
     return a, b
 
 
-def _digits(n: int) -> list[int]:
+def _split_digits(n: int) -> list[int]:
     return [int(d) for d in str(n)]
 
 
-def _in_words(draw: Draw, n: int) -> str:
+def _write_in_words(draw: Draw, n: int) -> str:
     return w.cardinal(n)
 
 
-def _in_roman(draw: Draw, n: int) -> str:
+def _write_roman(draw: Draw, n: int) -> str:
     return w.roman(n) + draw.choice((" in Roman numerals", " (Roman)"))
 
 
-def _backwards(draw: Draw, n: int) -> str:
+def _write_backwards(draw: Draw, n: int) -> str:
     return f"{str(n)[::-1]} " + draw.choice(("read from right to left", "written backwards"))
 
 
-def _places(draw: Draw, n: int) -> str:
-    named = [f"{d} {unit}" for d, unit in zip(_digits(n), ("hundreds", "tens", "ones"), strict=True)]
-    return " ".join(draw.shuffled(named))
+def _write_places(draw: Draw, n: int) -> str:
+    named = [f"{d} {unit}" for d, unit in zip(_split_digits(n), ("hundreds", "tens", "ones"), strict=True)]
+    return " ".join(draw.permute(named))
 
 
-def _spelled(draw: Draw, n: int) -> str:
-    return "-".join(_DIGIT_NAMES[d] for d in _digits(n))
+def _write_digit_names(draw: Draw, n: int) -> str:
+    return "-".join(_DIGIT_NAMES[d] for d in _split_digits(n))
 
 
-def _from_ones(draw: Draw, n: int) -> str:
-    spelled = ", ".join(_DIGIT_NAMES[d] for d in reversed(_digits(n)))
+def _write_from_ones(draw: Draw, n: int) -> str:
+    spelled = ", ".join(_DIGIT_NAMES[d] for d in reversed(_split_digits(n)))
     return f"{spelled} (from the ones to the hundreds)"
 
 
-def _expanded(draw: Draw, n: int) -> str:
-    h, t, o = _digits(n)
+def _write_expanded(draw: Draw, n: int) -> str:
+    h, t, o = _split_digits(n)
     return f"{100 * h}+{10 * t}+{o}"
 
 
 STYLES: tuple[Callable[[Draw, int], str], ...] = (
-    _in_words,
-    _in_roman,
-    _backwards,
-    _places,
-    _spelled,
-    _from_ones,
-    _expanded,
+    _write_in_words,
+    _write_roman,
+    _write_backwards,
+    _write_places,
+    _write_digit_names,
+    _write_from_ones,
+    _write_expanded,
 )
 
 
@@ -230,14 +230,14 @@ def _write_list(draw: Draw, a: int, b: int, frame: str, props: dict[str, str]) -
     at_a, at_b = sorted(draw.sample(range(k), 2))
     numbers = [draw.between(100, 999) for _ in range(k)]
     numbers[at_a], numbers[at_b] = a, b
-    style = draw.choice((_plain, _in_words, _spelled, _plain))
+    style = draw.choice((_write_digits, _write_in_words, _write_digit_names, _write_digits))
     written = [style(draw, n) for n in numbers]
     rows = [f"{label}: {n}" for label, n in zip(labels, written, strict=True)]
-    x, y = draw.shuffled([labels[at_a], labels[at_b]])
+    x, y = draw.permute([labels[at_a], labels[at_b]])
     return frame.format(rows="\n".join(rows), rows_="; ".join(rows), x=x, y=y, **props)
 
 
-def _plain(draw: Draw, n: int) -> str:
+def _write_digits(draw: Draw, n: int) -> str:
     return str(n)
 
 
@@ -254,14 +254,15 @@ def generate(draw: Draw, level: int) -> Example:
         first, second = draw.choice(STYLES), draw.choice(STYLES)
         task = frames[at].format(a=first(draw, a), b=second(draw, b), **props)
     else:
-        first, second = (draw.choice((_plain, _in_words)) if level == 2 else _plain for _ in range(2))
+        styles = (_write_digits, _write_in_words) if level == 2 else (_write_digits,)
+        first, second = draw.choice(styles), draw.choice(styles)
         task = w.sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
     prompt = f"{task}\n{draw.choice(_RULES)}\n{w.answer_line(draw, draw.choice(_WHAT))}"
     parts = tuple(str(carry) for carry in pattern)
     return Example(prompt, write_spans(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "carry-rtl",
     "Carry RTL",
     Scorer("partial", scorers.score_spans),

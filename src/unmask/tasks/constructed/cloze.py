@@ -16,7 +16,7 @@ from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
 from unmask.tasks.extract import write_spans
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 
@@ -118,7 +118,7 @@ def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
             subject = person["name"] if level < 3 or attribute == "job" else f"the {person['job']}"
             fact = draw.choice(_FACTS[attribute]).format(s=subject, v=person[attribute])
             facts.append(w.sentence_case(fact))
-    cue, *wanted = draw.shuffled(["name", *attributes])
+    cue, *wanted = draw.permute(["name", *attributes])
     if level > 2 and cue == "job":  # The middle of the chain would be given away.
         cue, wanted[0] = wanted[0], cue
     wanted = wanted[:blanks]
@@ -347,7 +347,7 @@ def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
         statements.append(draw.choice(more))
     return Clue(
         "ordering",
-        tuple(w.sentence_case(fact) for fact in draw.shuffled(facts)),
+        tuple(w.sentence_case(fact) for fact in draw.permute(facts)),
         tuple(w.sentence_case(statement) for statement in statements),
         tuple(row[at] for at in wanted),
     )
@@ -378,7 +378,7 @@ def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
     """Make events with the time between them, and ask when they were."""
     kind = draw.choice(list(_STARTS))
     events = w.pick_distinct(draw, w.EVENTS, 3)
-    gaps = [_draw_gap(draw, kind, level) for _ in range(blanks)]
+    gaps = [_draw_time_between(draw, kind, level) for _ in range(blanks)]
     # From level 2 on a step may go back in time.
     backs = [level > 1 and draw.chance(0.4) for _ in range(blanks)]
     start = draw.between(*_STARTS[kind])
@@ -390,7 +390,7 @@ def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
     facts = [draw.choice(_BEGINNINGS).format(e=events[0], t=dates[0], **words)]
     questions = []
     for i in range(blanks):
-        amount, word = _write_gap(kind, gaps[i]), "before" if backs[i] else "after"
+        amount, word = _write_time_between(kind, gaps[i]), "before" if backs[i] else "after"
         facts.append(draw.choice(_GAPS).format(next=events[i + 1], amount=amount, word=word, e=events[i]))
         questions.append(draw.choice(_DATES).format(e=events[i + 1], i=i, **words))
     if draw.chance(0.6):
@@ -399,7 +399,7 @@ def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
     return Clue("temporal", tuple(facts), tuple(questions), tuple(dates[1:]))
 
 
-def _draw_gap(draw: Draw, kind: str, level: int) -> int:
+def _draw_time_between(draw: Draw, kind: str, level: int) -> int:
     if kind == "day":
         return draw.between(1, (3, 5, 9, 16)[level - 1])
     if kind == "month":
@@ -417,7 +417,7 @@ def _write_time(kind: str, at: int) -> str:
     return str(at) if kind == "year" else w.clock(at)
 
 
-def _write_gap(kind: str, gap: int) -> str:
+def _write_time_between(kind: str, gap: int) -> str:
     unit = "minute" if kind == "hour" else kind
     return f"{gap} {unit}" + ("s" if gap > 1 else "")
 
@@ -426,14 +426,14 @@ def _write_gap(kind: str, gap: int) -> str:
 
 
 def _ask_for_form(draw: Draw) -> tuple[str, str]:
-    """Make a sentence with one blank that another pair of words explains; return it with the answer."""
+    """Ask for a form of a word by showing the same form of another word; return the sentence and the answer."""
     kind = draw.choice(("plural", "past", "er", "est", "ordinal", "compound", "opposite"))
     if kind == "compound":
         first, second = draw.choice(w.COMPOUNDS)
         joined = ("Put '{x}' in front of '{y}' to get the word '#0'.", "'{x}' and '{y}' in one word make '#0'.")
         return draw.choice(joined).format(x=first, y=second), first + second
     if kind == "opposite":
-        given, wanted = draw.shuffled(draw.choice(w.OPPOSITES))
+        given, wanted = draw.permute(draw.choice(w.OPPOSITES))
         return f"The opposite of '{given}' begins with '{wanted[:2]}' and has {len(wanted)} letters: '#0'.", wanted
     (x, formed), (y, answer) = _draw_same_form(draw, kind)
     forms = (
@@ -462,7 +462,7 @@ def _draw_same_form(draw: Draw, kind: str) -> list[tuple[str, str]]:
 
 
 def _ask_for_spelling(draw: Draw, level: int) -> tuple[str, str]:
-    """Make a sentence whose blank is made of the letters of given words; return it with the answer."""
+    """Ask for a word that is made of the letters of given words; return the sentence and the answer."""
     most = (6, 7, 9, 11)[level - 1]
     word = _draw_word(draw, 4, most)
     kind = draw.choice(("back", "cut", "tail", "joined", "initials", "first", "last"))
@@ -504,7 +504,7 @@ _DERIVED: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 
 def _derive_blank(draw: Draw, word: str, i: int, j: int) -> tuple[str, str]:
-    """Make a sentence that derives blank j from the word in blank i; return it with the answer."""
+    """Ask in blank j for something made of the letters of the word in blank i; return the sentence and the answer."""
     text, rule = draw.choice([(text, rule) for text, rule in _DERIVED if rule(word) != word])
     return text.format(i=i, j=j), rule(word)
 
@@ -558,7 +558,7 @@ _FRAMES = (
 
 
 def _number_blanks(passage: str) -> tuple[str, list[int]]:
-    """Number the blanks by their first appearance; return the text and the old number of each new one."""
+    """Number the blanks in the order in which they appear; return the text, and the old numbers in the new order."""
     order: list[int] = []
     for mark in re.findall(r"#(\d)", passage):
         if int(mark) not in order:
@@ -596,7 +596,7 @@ _LENGTHS = (270, 260, 480, 540)
 
 
 def _write_passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
-    facts = draw.shuffled([text for clue in clues for text in clue.facts])
+    facts = draw.permute([text for clue in clues for text in clue.facts])
     questions = [text for clue in clues for text in clue.questions]
     # From level 2 on the question may come before what settles it.
     early = level > 1 and bool(facts) and draw.chance(0.3)
@@ -620,7 +620,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, write_spans(parts), parts, {"frame": str(at), "links": [clue.kind for clue in clues]}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "multi-span-cloze",
     "Multi-Span Cloze",
     Scorer("partial", scorers.score_spans),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw, Json
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 
@@ -413,7 +413,7 @@ def _make_legs(draw: Draw, level: int) -> CsvSheet:
     if level < 3:
         return sheet
     # Out of order, the leg numbers tell which came before.
-    order = draw.shuffled(range(n))
+    order = draw.permute(range(n))
     rows = tuple(sheet.rows[i] for i in order)
     return replace(sheet, rows=rows, hole=(order.index(sheet.hole[0]), sheet.hole[1]))
 
@@ -488,7 +488,7 @@ def _make_lookup(draw: Draw, level: int) -> CsvSheet:
     else:
         values = w.pick_distinct(draw, w.invent_name, k)
     n = max(k + 1, _draw_row_count(draw, level))
-    picks = draw.shuffled([*range(k), *(draw.below(k) for _ in range(n - k))])
+    picks = draw.permute([*range(k), *(draw.below(k) for _ in range(n - k))])
     twice = [row for row in range(n) if picks.count(picks[row]) > 1]
     at = draw.choice(twice)
     number = draw.choice(("qty", "year", "week", "no", "hours", "weight"))
@@ -496,7 +496,7 @@ def _make_lookup(draw: Draw, level: int) -> CsvSheet:
     numbers = draw.sample(range(1950, 2040) if number == "year" else range(2, 100), n)
     rows = tuple((str(numbers[i]), keys[picks[i]], values[picks[i]]) for i in range(n))
     rule = f"rows with the same {key} have the same {value}"
-    order = draw.shuffled((0, 1, 2))
+    order = draw.permute((0, 1, 2))
     header = (number, key, value)
     return CsvSheet(
         tuple(header[i] for i in order),
@@ -530,7 +530,7 @@ def _make_pairwise(draw: Draw, level: int) -> CsvSheet:
         values = [str(v) for v in draw.sample(range(11, 100 if level < 4 else 1000), 4)]
     at = draw.below(4)
     more = [draw.below(4) for _ in range(level - 2)]
-    picks = draw.shuffled([0, 1, 2, 3, at, *more])
+    picks = draw.permute([0, 1, 2, 3, at, *more])
     places = [i for i, pick in enumerate(picks) if pick == at]
     rows = tuple((*pairs[pick], values[pick]) for pick in picks)
     rule = f"rows with the same {x} and the same {y} have the same {made}"
@@ -638,7 +638,7 @@ _CLASSES: tuple[Sequence[str], ...] = (
 
 
 def _make_classes(draw: Draw, level: int) -> CsvSheet:
-    """Make a table of classes that begin at so many marks."""
+    """Make a table of marks, and of the class that each mark belongs to."""
     n = _draw_row_count(draw, level)
     names = w.pick_distinct(draw, w.FIRST, n)
     marks = draw.sample(range(20, 100), n)
@@ -656,7 +656,7 @@ def _make_mirror(draw: Draw, level: int) -> CsvSheet:
     pairs = [(places[2 * i], places[2 * i + 1]) for i in range(k)]
     kms = draw.sample(range(11, (90, 400, 900, 5000)[level - 1]), k)
     both = [(a, b, str(km)) for (a, b), km in zip(pairs, kms, strict=True)]
-    rows = draw.shuffled(both + [(b, a, km) for a, b, km in both])
+    rows = draw.permute(both + [(b, a, km) for a, b, km in both])
     hide = 2 if level < 3 else draw.choice((2, 2, 1))
     rule = "every road is listed in both directions with the same km"
     return CsvSheet(("from", "to", "km"), tuple(rows), (draw.below(len(rows)), hide), rule)
@@ -803,7 +803,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, answer, (answer,), constraints, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "csv-missing-cells",
     "CSV Missing Cells",
     Scorer("binary", scorers.score_cell),

@@ -8,7 +8,7 @@ comments, and tags quoted in attributes.
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 LIMIT = 84
@@ -258,7 +258,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "html-close-tags",
     "HTML Close Tags",
     Scorer("exact/partial", scorers.score_closing_tags),

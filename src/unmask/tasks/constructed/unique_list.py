@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 POOL = 12
@@ -150,7 +150,7 @@ def generate(draw: Draw, level: int) -> Example:
     """Make one example of the given level."""
     while True:
         pool, topic = _POOLS[level - 1](draw)
-        pool = draw.shuffled(pool)
+        pool = draw.permute(pool)
         parts = tuple(sorted(pool)[:WANTED])
         target = ",".join(parts)
         if len(set(pool)) == POOL and len(target) <= LIMIT:
@@ -169,7 +169,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "unique-list-commit",
     "Unique List Commit",
     Scorer("partial", scorers.score_items),

@@ -26,7 +26,7 @@ from . import confine, values
 ANSWER_BYTES, FRAME_BYTES = 4 << 20, 256 << 20
 """Longest answer to one call, and longest frame of all."""
 PATIENCE_S = 0.5
-"""How long a worker whose pipe is closed has to end."""
+"""Seconds that a worker whose pipe is closed has to end."""
 SWALLOWED = (StopIteration, StopAsyncIteration, AttributeError)
 """Exceptions that Python takes for an answer: `list(map(candidate, ...))` for the end of the list, `hasattr` for no.
 
@@ -120,7 +120,7 @@ class Candidate:
         self.called = self.is_reaped = False
         self.raised: dict[int, tuple[BaseException, str]] = {}
         self.outcome: dict[str, object] = {}
-        """What ended the check; nothing that the tests do afterwards changes it."""
+        """Outcome that ended the check; nothing that the tests do afterwards changes it."""
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         try:
@@ -148,7 +148,7 @@ class Candidate:
             built_in, name, args, words = content
             if outcome != "raise" or not all(isinstance(text, str) for text in (built_in, name, words)):
                 raise values.BadValue("neither returned nor raised")
-            error = rebuild(built_in, args, words)
+            error = rebuild_exception(built_in, args, words)
         except BrokenPipeError:
             self.end(**self.describe_ending())
         except Exception as wrong:
@@ -183,7 +183,7 @@ class Candidate:
         return {"status": "error", "detail": f"the completion's process {how} before the checks were through"}
 
 
-def rebuild(built_in: str, args: Any, words: str) -> BaseException:
+def rebuild_exception(built_in: str, args: Any, words: str) -> BaseException:
     """Make an exception like the one that the completion raised, of the nearest built-in class."""
     kind = getattr(builtins, built_in)
     if not issubclass(kind, BaseException):

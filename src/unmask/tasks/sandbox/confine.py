@@ -54,19 +54,19 @@ def _prctl(option: int, *arguments: object) -> None:
 
 def lower_limits(memory_mb: int) -> None:
     """Limit memory, files and core dumps of this process and those it forks."""
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower(resource.RLIMIT_FSIZE, FILE_BYTES)
-    _lower(resource.RLIMIT_AS, memory_mb << 20)
+    _lower_limit(resource.RLIMIT_CORE, 0)
+    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower_limit(resource.RLIMIT_FSIZE, FILE_BYTES)
+    _lower_limit(resource.RLIMIT_AS, memory_mb << 20)
 
 
 def lower_worker_limits(cpu_s: float) -> None:
     """Limit processor time, which the process that checks does not share."""
-    _lower(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
-    _lower(resource.RLIMIT_NPROC, TASKS)
+    _lower_limit(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
+    _lower_limit(resource.RLIMIT_NPROC, TASKS)
 
 
-def _lower(kind: int, soft: int, hard: int | None = None) -> None:
+def _lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
     """Set a limit; one that is already lower stays."""
     now = resource.getrlimit(kind)[1]
     hard = soft if hard is None else hard
@@ -100,7 +100,7 @@ def hide_memory() -> None:
 
 @functools.cache
 def readable_paths() -> list[tuple[str, bool]]:
-    """What a completion needs to run: each path with whether files below it may be read, or only listed.
+    """List the paths that a completion needs to run, each with whether files below it may be read, or only listed.
 
     The standard library and shared libraries are named entry by entry, because a rule holds for all below a folder:
     packages that were installed beside them would come along, and verdicts would depend on the machine.
@@ -122,7 +122,7 @@ def readable_paths() -> list[tuple[str, bool]]:
 
 
 def landlock_version() -> int:
-    """What the kernel's Landlock can do; `OSError` if it has none."""
+    """Return the version of the kernel's Landlock; raise `OSError` if it has none."""
     return _call("syscall", 444, None, 0, 1)
 
 
