@@ -98,6 +98,7 @@ def run(
             cluster=cluster,
             on_progress=on_progress,
             on_failure=_complain,
+            on_wait=note,
         )
     _conclude(store, outcome, quiet)
 

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -240,6 +241,25 @@ def test_what_is_not_of_a_shard_ends_the_run_and_is_not_counted(error, kind, wor
             str,
         )
     assert place.failures.all() == []
+
+
+def test_a_second_writer_that_waits_says_whom_it_waits_for(whole, tmp_path):
+    place = Store.create(tmp_path / "out", whole.manifest["study"])
+    (shard, info) = next(iter(whole.infos().items()))
+    tables = {name: whole.read_arrow(name, shards=[shard]) for name in shard.layout.tables}
+    told = []
+
+    def on_wait(text):
+        told.append(text)
+        other.close()
+
+    with ExitStack() as other:
+        other.enter_context(Store.open(tmp_path / "out").claim(shard))
+        do = lambda pieces: [partial(place.write, piece, tables, info) for piece in pieces]  # noqa: E731
+        groups = lambda pieces: [list(pieces)]  # noqa: E731
+        assert work_in_groups(place, [shard], lambda one: one, groups, do, str, on_wait=on_wait) == ""
+    assert told == ["waiting for 1 shards of this process"]
+    assert place.is_finished(shard)
 
 
 def test_a_promise_that_every_shard_breaks_is_the_studys(whole, tmp_path):

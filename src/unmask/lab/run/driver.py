@@ -58,12 +58,14 @@ def run_study(
     cluster: Ray | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     on_failure: Callable[[Failure], None] = lambda failure: None,
+    on_wait: Callable[[str], None] = lambda text: None,
 ) -> RunOutcome:
     """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
 
     `study` may be the path of a study file. `store` is one that the caller closes, or a folder or address; by default
     `out/` and the study's name. `where` is a cluster whose workers do it; this process then plans, books and stores.
-    `retry_failed` forgets what failed before. `on_failure` hears of every attempt that fails.
+    `retry_failed` forgets what failed before. `on_failure` hears of every attempt that fails,
+    `on_wait` for whose shards this process waits.
     """
     began = time.monotonic()
     study = study if isinstance(study, Study) else Study.read(Path(study))
@@ -85,7 +87,7 @@ def run_study(
             on_failure(failure)
 
         engine = replace(study.engine, merge=not naive)
-        order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost)
+        order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost, on_wait)
         with _site(cluster, order, load) as site:
             stopped = _branches(order, site, failures)
             if not stopped:
@@ -185,7 +187,7 @@ class ThisProcess:
 
         return work_in_groups(
             *(order.store, pending, lambda job: job.shard, partial(in_groups, order.engine), do),
-            *(order.stop, tracker.refresh, order.lost, lambda job: tracker.finished(job.shard.name)),
+            *(order.stop, tracker.refresh, order.lost, lambda job: tracker.finished(job.shard.name), order.on_wait),
         )
 
     def _finish(self, model: LoadedModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:

@@ -67,13 +67,17 @@ def work_in_groups(
     came: Callable[[], None] = lambda: None,
     lost: Callable[[Failure], None] = lambda failure: None,
     done: Callable[[Piece], None] = lambda piece: None,
+    on_wait: Callable[[str], None] = lambda text: None,
 ) -> str:
     """The same for pieces that are done together: `groups` says which, and `do` what is left to do for each of them.
+
+    `on_wait` is told whom this process waits for.
 
     What is left is done by another thread while the next group is under way; `done` hears when it is. Where a group
     fails, its pieces are done one by one, so that only those count that fail by themselves.
     """
     with _Attempts(Claims(store, place, lost, done, len(pending)), do) as attempts:
+        told = ""
         while pending:
             waiting: list[Piece] = []
             for group in groups(pending):
@@ -90,6 +94,10 @@ def work_in_groups(
             again = attempts.finish()
             if waiting and not again:
                 # Another process has them; should it die, they are ours.
+                holders = sorted({store.holder(place(piece)) for piece in waiting} - {""})
+                text = f"waiting for {len(waiting)} shards of {' and '.join(holders)}"
+                if holders and text != told:
+                    on_wait(told := text)
                 time.sleep(POLL)
             pending = [*again, *waiting]
     return ""

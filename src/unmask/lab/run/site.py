@@ -45,6 +45,8 @@ class StudyOrder:
     """Says why to stop, empty for no reason."""
     lost: Callable[[Failure], None]
     """Hears of every attempt that fails."""
+    on_wait: Callable[[str], None] = lambda text: None
+    """Is told for whose shards this process waits."""
 
 
 class Site(Protocol):
