@@ -94,12 +94,6 @@ def test_garbage_scores_zero(name, garbage):
         assert score(garbage, e).utility == 0.0
 
 
-@each_case("name", CONSTRUCTED)
-def test_prompt_does_not_answer_itself(name):
-    for e in some(name):
-        assert score(e.prompt, e).utility < 1.0
-
-
 @given(
     name=st.sampled_from(CONSTRUCTED),
     index=st.integers(0, 11),
@@ -156,46 +150,7 @@ def test_part_credit_counts_parts(name, data):
     assert [part.right for part in verdict.parts] == kept
 
 
-@each_case(
-    ("text", "expected"),
-    [
-        ("[1]=gate; [2]=courier", 1),
-        ("[1]=Gate ;[2]= COURIER", 1),
-        ("[2]=courier; [1]=gate; [2]=courier", 1),
-        ("[1]=gate; [2]=courier; [3]=more", 1),
-        ("[1]=gate", 0.5),
-        ("[1]=gate; [2]=courier; [2]=baker", 0.5),
-        ("[1]=courier; [2]=gate", 0),
-        ("gate; courier", 0),
-    ],
-)
-def test_spans(text, expected):
-    assert utility("multi-span-cloze", "[1]=gate; [2]=courier", ["gate", "courier"], text) == expected
-
-
 # Lists and tags
-
-
-@each_case(
-    ("text", "expected"),
-    [
-        ("cat,dog,elk,fox", 1),
-        (" Cat, dog , elk,\nfox", 1),
-        ("cat,dog", 0.5),
-        ("cat,dog,fox,elk", 0.5),
-        ("cat,cat,elk,fox", 0.75),
-        ("cat,,elk,fox", 0.75),
-        ("cat,dog,elk,fox,gnu", 0.8),
-        ("cat,dog,elk,fox,", 1),
-        ("cat,dog,elk,fox,,", 0.8),
-        ("cat,dog,elk,", 0.75),
-        ("dog,elk,fox,gnu", 0),
-        ("cat dog elk fox", 0),
-    ],
-)
-def test_list(text, expected):
-    text = f"<answer>{text}</answer>"
-    assert utility("unique-list-commit", "cat,dog,elk,fox", ["cat", "dog", "elk", "fox"], text) == expected
 
 
 @each_case(

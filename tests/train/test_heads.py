@@ -10,7 +10,7 @@ from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods import HEADS
 from unmask.methods.heads import load_head
 from unmask.train import HeadOptions, heads, train_head
-from unmask.train.heads import judge_head, make_canvases, predict_targets, read_rows
+from unmask.train.heads import evaluate_head, make_canvases, predict_targets, read_rows
 
 SMALL = {"examples": 6, "held_out": 4, "steps": 3, "batch": 4, "size": 4, "probes": 2, "draws": 1}
 
@@ -60,7 +60,7 @@ def test_shipped_heads_hold_on_texts_of_another_seed(mini, kind):
         )
         for held_out in (False, True)
     ]
-    quality = judge_head(load_head(f"{kind}-mini", kind).network, kind, rows[1], rows[0])
+    quality = evaluate_head(load_head(f"{kind}-mini", kind).network, kind, rows[1], rows[0])
     assert quality["loss"] < 0.8 * quality["loss_of_the_mean"]
     assert quality.get("rank_correlation", quality.get("auroc")) > 0.6
 

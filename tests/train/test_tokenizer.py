@@ -44,7 +44,7 @@ def test_files_read_back_and_the_template_writes_what_training_read(tokenizer, c
     ids = ControlIds.of(tokenizer, chat)
     codec = TextCodec.read(tmp_path, mask_id=ids.mask, vocab=300, ends=(ids.eos, chat.turn))
     assert codec.mask == chat.mask
-    assert codec.ends == (ids.eos, ids.turn)
+    assert codec.eos_ids == (ids.eos, ids.turn)
     question = "  How many candles?\n"
     assert codec.template is not None
     assert codec.template.render([{"role": "user", "content": question}]) == chat.render(question)

@@ -147,6 +147,7 @@ def _read_from_file(file: DataFile, path: str, size: int, modified: int) -> Sequ
             f"{path!r} has sha256 {sha256}; allowed: {file.sha256}; get the file again from {file.origin} "
             "(a download that was cut short or a file with converted line ends looks like this)"
         )
+    # The hash was that of these bytes, so what follows cannot fail for reasons of the file.
     text = (gzip.decompress(content) if path.endswith(".gz") else content).decode("utf-8")
     if path.endswith(".json"):
         return _check_rows(file, parse_json(text))

@@ -47,6 +47,7 @@ def _draw_example(
     generator: Generator, stream: tuple[str, str, str], index: int, taken: "frozenset[str] | set[str]"
 ) -> Example:
     """Draw example number `index` of a stream, again and again until its prompt is not taken."""
+    # By the number and not by a draw: every run of four examples has every level, whatever was drawn before.
     level = LEVELS[index % len(LEVELS)]
     for attempt in range(REDRAWS):
         example = generator(Draw(digest("unmask", *stream, str(index), str(attempt))), level)

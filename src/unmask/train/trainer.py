@@ -258,6 +258,7 @@ class Trainer:
             group_loss = (self._losses(rows, batch) * batch.weight_R).sum()
             group_loss.backward()
             loss += group_loss.detach()
+        # Gradients of all lengths together are one step's: clipped once, as if the rows had been one batch.
         gradient = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
         for optimizer in self.optimizers:
             optimizer.step()

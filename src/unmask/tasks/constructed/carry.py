@@ -17,90 +17,17 @@ from unmask.tasks.task import Example, Scorer
 PATTERNS = ((1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1))
 """The carries out of ones, tens and hundreds: every case with at least two that are nonzero."""
 
-_RULES = (
-    "[1] is the carry from ones to tens, [2] from tens to hundreds, [3] from hundreds to thousands.",
-    "[1], [2] and [3] are the carries out of the ones, the tens and the hundreds column.",
-    "Work right to left: [1] leaves the ones column, [2] the tens column, [3] the hundreds column.",
-    "Write the carries from right to left: [1] ones to tens, [2] tens to hundreds, [3] hundreds to thousands.",
-    "Each carry is 0 or 1: [1] from the ones, [2] from the tens, [3] from the hundreds.",
-    "[1] is carried into the tens, [2] into the hundreds and [3] into the thousands.",
-    "Start with the ones: their carry is [1]. The tens give [2] and the hundreds give [3].",
-    "The ones column passes on [1], the tens column [2] and the hundreds column [3].",
-)
+_RULES: tuple[str, ...] = w.sentences("carry", "rules")
 
-_WHAT = (
-    "the carries as [1]=...; [2]=...; [3]=...",
-    "[1]=...; [2]=...; [3]=... and not the sum",
-    "only the three carries as [1]=...; [2]=...; [3]=...",
-)
+_WHAT: tuple[str, ...] = w.sentences("carry", "what")
 
-_PLAIN = (
-    "{a} + {b}",
-    "Add {a} and {b}.",
-    "Add {b} to {a} in columns.",
-    "Compute the carries of {a} + {b}.",
-    "Which carries occur in {a} + {b}?",
-    "Written addition: {a} plus {b}.",
-    "Add in columns:\n  {a}\n+ {b}\n-----",
-    "First addend: {a}. Second addend: {b}.",
-    "x = {a}, y = {b}. Find the carries of x + y.",
-    "A pupil adds {a} and {b} on paper.",
-    "Sum to set up: {a}+{b}.",
-    "Column addition with the rows {a} and {b}.",
-    "An adder receives {a} and {b}.",
-    "Take {a}, then add {b}.",
-    "Put {a} above {b} and add column by column.",
-    "Here are two numbers, {a} and {b}. Add them by hand.",
-)
+_PLAIN: tuple[str, ...] = w.sentences("carry", "plain")
 
-_STORIES = (
-    "{site} A has {a} {things}, {site} B has {b}. Add the two stocks.",
-    "{name} counted {a} {things} before lunch and {b} after it. Add them up.",
-    "A farm keeps {a} {animals}; its neighbour keeps {b}. How do the two counts add?",
-    "{name} walked {a} steps to the {site_} and {b} steps back. Add the steps.",
-    "The {site_} sold {a} {things} in {month} and {b} more in the next month. Add both.",
-    "On {day} {a} visitors came to the {site_}, a day later {b}. Add the visitors.",
-    "{name} scored {a} points and {other} scored {b}. Add their scores.",
-    "A lorry brings {a} {things} and a van brings {b}. Add the loads.",
-    "{town} ordered {a} {things}; {town2} ordered {b}. Add the orders.",
-    "The {team} won {a} games at home and {b} away. Add the wins.",
-    "One shelf holds {a} {things}, another {b}. Add the two.",
-    "{name} paid {a} coins for {a_thing} and {b} for another. Add the prices.",
-    "A gardener planted {a} {plants} in spring and {b} in autumn. Add them.",
-    "A book has {a} pages and its sequel {b}. Add the pages.",
-    "The train from {town} carries {a} people and picks up {b} in {town2}. Add them.",
-    "Tank one holds {a} litres and tank two {b} litres. Add the volumes.",
-    "{name} saved {a} coins, and then {b} more by {month}. Add the savings.",
-    "There are {a} {animals} on the island and {b} on the shore. Add them.",
-    "Meter reading {a}, then {b} units more by {day}. Add the two.",
-    "{name} owns {a} stamps; a gift from {other} adds {b}. Add the numbers.",
-)
+_STORIES: tuple[str, ...] = w.sentences("carry", "stories")
 
-_DESCRIBED = (
-    "The first number is {a}. The second number is {b}. Add them.",
-    "One number is {a}; the other is {b}. Add the two.",
-    "Add these two numbers. First: {a}. Second: {b}.",
-    "{name} writes down {a}, then adds {b}.",
-    "Number one: {a}.\nNumber two: {b}.\nAdd them.",
-    "Let x be {a} and let y be {b}. Add x and y.",
-    "Two numbers are to be added: {a}, and {b}.",
-    "{name} says: {a}. {other} says: {b}. Add what they say.",
-    "The upper row of a column sum is {a}, the lower row {b}.",
-    "Add {a}, and then {b}.",
-)
+_DESCRIBED: tuple[str, ...] = w.sentences("carry", "described")
 
-_AMONG = (
-    "{rows}\nAdd only {x} and {y}.",
-    "A notice lists {rows_}. Add the numbers for {x} and {y} and ignore the rest.",
-    "From the list ({rows_}) take {x} and {y}, and add those two.",
-    "{rows}\nUse the entries {x} and {y}; the others do not count.",
-    "{name} noted {rows_}. Only {x} and {y} are to be added.",
-    "Counts: {rows_}. What carries arise when the count for {y} is added to the one for {x}?",
-    "{rows}\nThe sum of {x} and {y} is wanted.",
-    "Stock book of {town}: {rows_}. Add {x} to {y}.",
-    "Leave everything out except {x} and {y}, and add them: {rows_}.",
-    "Report of the {site_}: {rows_}. {name} adds the figures of {x} and {y}.",
-)
+_AMONG: tuple[str, ...] = w.sentences("carry", "among")
 
 _DIGIT_NAMES = w.word_list("zero one two three four five six seven eight nine")
 

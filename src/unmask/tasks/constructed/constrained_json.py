@@ -589,28 +589,9 @@ FAMILIES: dict[str, Callable[[Draw, int], Record]] = {
     "auction": _make_auction,
 }
 
-_FRAMES = (
-    "Input: {given}\nRules: {rules}\nOutput a JSON object with the keys {keys}.",
-    "{given}\nComplete the record so that {rules}. Keys: {keys}.",
-    "Fill a JSON object with the keys {keys}.\nGiven: {given}\nIt must hold that {rules}.",
-    "Data: {given}\nConstraints: {rules}\nWrite the whole record as JSON with {keys}, in this order.",
-    "Make one JSON object. Keys: {keys}\nKnown: {given}\nConditions: {rules}",
-    "{given}\nFields to return: {keys}\nHow they depend on each other: {rules}",
-    "A form was filled in halfway: {given}\nThe rest follows: {rules}\nReturn {keys} as JSON.",
-    "Build the JSON record with {keys} from\n{given}\nwhere {rules}.",
-    "Record ({family}): {given}\nSchema keys: {keys}\nRule: {rules}",
-    "Known facts: {given}\nDerive the rest: {rules}\nGive every one of the keys {keys} in one JSON object.",
-    "Convert to JSON ({keys}).\n{given}\nRemember: {rules}.",
-    "The {family} table needs one more row with {keys}.\nRow data: {given}\nChecks: {rules}",
-)
+_FRAMES: tuple[str, ...] = w.sentences("constrained_json", "frames")
 
-_WHAT = (
-    "the JSON object on one line",
-    "the complete JSON object",
-    "only the JSON object",
-    "the object as compact JSON",
-    "one JSON object",
-)
+_WHAT: tuple[str, ...] = w.sentences("constrained_json", "what")
 
 
 def _write_compact(value: Json) -> str:

@@ -23,63 +23,9 @@ from unmask.tasks.task import Example, Scorer
 
 BLANKS = 3
 
-FRAMES = (
-    # | ends a piece of the sentence that may be shown on its own.
-    "{name}|{past}|{num} {adj} {nouns}|at the {site}|on {day}.",
-    "on {day}|the {mood} {job}|{past}|{num} {nouns}|near the {site}|in {town}.",
-    "in {month}|{name} {surname}|{manner} {past}|the {colour} {thing}|near {town}.",
-    "the {job}|from {town}|{manner} {past}|{num} {material} {nouns}|for {name}.",
-    "{num} {adj} {animals}|slept|behind the {site}|until {name} came|on {day}.",
-    "last {day}|{name} {surname}|{manner} {past}|the {material} {thing}|beside the {site}.",
-    "the {mood} {job}|{manner} {past}|the {thing}|while {name} watched|from the {site}.",
-    "near {town}|{name}|{past}|{num} {colour} {nouns}|before {month}.",
-    "{name} {surname}|{past}|the {colour} {thing}|during the {event}|in {town}.",
-    "after the {event},|the {mood} {job}|{past}|the {colour} {thing}|behind the {site}.",
-    "{manner}|the {job}|{past}|{num} {adj} {nouns}|in {town}|last {month}.",
-    "when {name} reached {town},|{num} {colour} {animals}|were waiting|by the {site}.",
-    "the {material} {thing}|that {name} {surname} {past}|in {month}|now stands|by the {site}.",
-    "{town}|sent|{num} {adj} {nouns}|to the {site}|because {name} had asked|on {day}.",
-    "beside the {site},|{name}|and the {mood} {job}|{past}|{num} {nouns}|in {month}.",
-    "only {name} {surname}|knew|why the {mood} {job}|{past}|the {material} {thing}|in {month}.",
-    "{num} {material} {nouns}|lay|in the {site}|until {name} moved|to {town}.",
-    "the letter|from {town}|says|that {name}|{manner} {past}|{num} {nouns}|last {day}.",
-    "at the {event}|the {job}|{name} {surname}|{past}|{num} {foods}|on {day}.",
-    "for the {site}|in {town},|the {mood} {job}|{past}|{num} {colour} {nouns}|by {month}.",
-    "{name} {surname}|{manner} {past}|the {adj} {thing}|before leaving|for {town}|in {month}.",
-    "last {month},|{num} {adj} {animals}|followed|{name}|all the way|to the {site}.",
-    "while {name} slept,|the {mood} {job}|{manner} {past}|the {thing}|from {town}.",
-    "in the {site},|{num} {colour} {animals}|{manner}|watched|{name}|on {day}.",
-    "before the {event},|{name} {surname}|{manner} {past}|{num} {foods}|for the {job}.",
-    "nobody|in {town}|noticed|that {num} {adj} {nouns}|had vanished|from the {site}|by {day}.",
-    "by {month}|{name}|had {manner} painted|{num} {colour} {animals}|on the wall|of the {site}.",
-    "the {site}|in {town}|bought|{num} {adj} {nouns}|from {name} {surname}|on {day}.",
-    "yesterday|the {mood} {job}|{past}|{num} {material} {nouns}|until {name} rang|from {town}.",
-    "each {day}|the {event}|began|when {name} {surname} {past}|the {colour} {thing}|in the {site}.",
-    "under the {site}|{num} {adj} {animals}|{manner}|hid|from {name}|in {month}.",
-    "without {name},|the {mood} {job}|{manner} {past}|{num} {foods}|at the {event}.",
-)
+FRAMES: tuple[str, ...] = w.sentences("sparse", "frames")
 
-LABELS = {
-    "name": ("who", "person", "first name"),
-    "surname": ("surname", "family name"),
-    "job": ("job", "trade"),
-    "mood": ("character", "temper"),
-    "past": ("action", "deed"),
-    "num": ("number", "how many"),
-    "adj": ("quality", "condition"),
-    "colour": ("colour", "shade"),
-    "material": ("material", "made of"),
-    "nouns": ("things", "goods"),
-    "foods": ("food", "dish"),
-    "animals": ("animals", "species"),
-    "thing": ("object", "thing"),
-    "site": ("place", "site"),
-    "town": ("town", "city"),
-    "day": ("day", "weekday"),
-    "month": ("month",),
-    "manner": ("how", "manner"),
-    "event": ("event", "occasion"),
-}
+LABELS: dict[str, tuple[str, ...]] = w.sentences("sparse", "labels")
 
 # A list of words settles a blank only if no other blank could take the same kind of word.
 _CLASSES = {
@@ -227,11 +173,7 @@ def _write_rows(draw: Draw, slots: Sequence[str], values: dict[str, str], others
     return "\n".join([header, *(joint.join(row[slot] for slot in order) for row in records)])
 
 
-_BASE_RULES = (
-    "The note has base forms; use the past tense, numbers in words, and plurals after numbers.",
-    "In the sentence, deeds are in the past tense, numbers are written in words, and their nouns are plural.",
-    "Turn verbs into the past tense, digits into words, and counted nouns into the plural.",
-)
+_BASE_RULES: tuple[str, ...] = w.sentences("sparse", "base_rules")
 
 
 def _write_base_forms(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
@@ -416,27 +358,9 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
     return SparseSource(words, text, kind, frame, sparse, clustered)
 
 
-_ASKS = (
-    "{evidence}\nFill in the sentence: {sentence}",
-    "Note: {evidence}\nSentence: {sentence}\nWhich words are missing?",
-    "{sentence}\nThe missing words follow from this:\n{evidence}",
-    "Three words are hidden. {sentence}\nHelp: {evidence}",
-    "Complete the sentence with one word per gap.\n{sentence}\n{evidence}",
-    "From the notes\n{evidence}\nsomeone wrote: {sentence}\nRestore the gaps.",
-    "Gaps: {sentence}\nFacts: {evidence}",
-    "{evidence}\nA sentence made from this, with three gaps: {sentence}",
-    "Reconstruct the sentence. {sentence}\nSource: {evidence}",
-    "Fill gaps [1], [2] and [3] using the information given.\n{evidence}\n{sentence}",
-    "Masked: {sentence}\nEvidence: {evidence}",
-    "Read the facts first.\n{evidence}\nThen complete: {sentence}",
-)
+_ASKS: tuple[str, ...] = w.sentences("sparse", "asks")
 
-_WHAT = (
-    "the words as [1]=...; [2]=...; [3]=...",
-    "[1]=...; [2]=...; [3]=...",
-    "only [1]=...; [2]=...; [3]=...",
-    "the three words as [1]=...; [2]=...; [3]=...",
-)
+_WHAT: tuple[str, ...] = w.sentences("sparse", "what")
 
 
 def _mask_words(words: Sequence[Word], mask: Sequence[int]) -> str:

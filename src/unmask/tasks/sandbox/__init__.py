@@ -219,6 +219,7 @@ def _run_child(
                 stderr=subprocess.PIPE,
                 env=_ENVIRONMENT,
                 cwd="/",
+                # A session is a process group too: one signal ends the checker and the worker.
                 start_new_session=True,
             )
         try:
@@ -244,6 +245,7 @@ def _await_outcome(
     def outcome(status: Status, detail: str) -> tuple[Status, str, float]:
         return status, detail, time.monotonic() - started_at if started_at else 0.0
 
+    # Waits are short, so that Ctrl-C in the main thread, which sets `cancel`, is seen soon.
     while not cancel.is_set():
         left = deadline - time.monotonic()
         if left <= 0 and started_at:
