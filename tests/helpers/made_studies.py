@@ -147,7 +147,7 @@ def store(
             place.set_metadata("models", name, {**about, "reference": reference, "shards": mine})
     for key, held in tables.items():
         table = branches(shards[key], held, reason)
-        work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 5, "settled": 1}
+        work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 6}
         prompts = sorted(set(table["prompt"].to_pylist()))
         info = {
             "prompts": prompts,

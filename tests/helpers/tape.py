@@ -88,7 +88,7 @@ class TapeRecorder(GraphCache):
         self.refused[key] = warning
         self.kept.pop(key, None)
 
-    def nested(self) -> "Tapes":
+    def nested_cache(self) -> "Tapes":
         return Tapes(self)
 
 

@@ -22,7 +22,7 @@ from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName
 from unmask.base.files import storable
 from unmask.base.options import check_name
 from unmask.core import Policy
-from unmask.lab.branch import EngineSettings
+from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
 from unmask.lab.run.driver import run_study
@@ -323,7 +323,7 @@ def _study(
         rollouts=rollouts,
         temperature=0.0,
         revision=OPERATOR,
-        engine=EngineSettings(rows),
+        engine=BatchSettings(rows),
         shard=SHARD,
         diagnostics=(diagnostic_of(axis),),
         own={task.name: task} if is_own(task.source) else {},

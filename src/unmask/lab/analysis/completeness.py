@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.base.errors import SchemaError
-from unmask.lab.branch import AxisCost, BranchCost
 from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.study import ROLES
@@ -47,6 +46,41 @@ class Extent:
     @property
     def complete(self) -> bool:
         return self.planned is not None and self.shards >= self.planned
+
+
+@dataclass(frozen=True)
+class AxisCost:
+    """Row-forwards of one axis. A run of every branch by itself takes those done and those saved together."""
+
+    branches: int = 0
+    done: int = 0
+    rollouts: int = 0
+    """Saved: rollouts for which nothing is drawn."""
+    first: int = 0
+    """Saved: the forward that all branches of a state share, and branches that do the same there."""
+    futures: int = 0
+    """Saved: walks that met a known state."""
+
+    @property
+    def naive(self) -> int:
+        return self.done + self.rollouts + self.first + self.futures
+
+    def __add__(self, other: "AxisCost") -> "AxisCost":
+        return AxisCost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class BranchCost:
+    """Row-forwards of branches by axis, of the reference's runs and of recomputed posteriors; passes of the model."""
+
+    axes: Mapping[str, AxisCost]
+    trajectory: int = 0
+    recalled: int = 0
+    calls: int = 0
+
+    @property
+    def total(self) -> AxisCost:
+        return sum(self.axes.values(), AxisCost())
 
 
 @dataclass(frozen=True)
@@ -162,10 +196,11 @@ def costs_of(infos: Sequence[Mapping[str, Any]]) -> Iterator[Cost]:
 
 
 def totals(infos: Sequence[Mapping[str, Any]]) -> BranchCost:
-    """The reports of finished shards, added up."""
-    whole = BranchCost()
+    """The costs of finished shards, added up."""
+    axes: dict[str, AxisCost] = {}
     for info in infos:
-        forwards = info["forwards"]
-        axes = {axis: AxisCost(**work) for axis, work in info["axes"].items()}
-        whole += BranchCost(axes, forwards["trajectory"], forwards["recalled"], forwards["calls"])
-    return whole
+        for axis, work in info["axes"].items():
+            axes[axis] = axes.get(axis, AxisCost()) + AxisCost(**work)
+    return BranchCost(
+        axes, *(sum(info["forwards"][key] for info in infos) for key in ("trajectory", "recalled", "calls"))
+    )

@@ -97,7 +97,6 @@ def cost_sheet(findings: OpportunityFindings) -> AnySheet:
         attribute("rollouts", "saved: identical rollouts", count, path="work.rollouts"),
         attribute("first", "first transitions", count, path="work.first"),
         attribute("futures", "merged futures", count, path="work.futures"),
-        attribute("settled", "nothing to revise", count, path="work.settled"),
         # Not counted by axis.
         Column("trajectory", "reference runs", lambda row: _of_all(row, row.cost.forwards.trajectory), count),
         Column("recalled", "recalled", lambda row: _of_all(row, row.cost.forwards.recalled), count),

@@ -8,7 +8,7 @@ import pytest
 from unmask.adapt.diagnostics import CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
-from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, stream
+from unmask.lab.branching import PROPOSAL, BatchSettings, BranchPlan, stream
 from unmask.methods import candidates, fixed_action, with_remasking
 
 REFERENCE = fixed_action()
@@ -16,7 +16,7 @@ REFERENCE = fixed_action()
 
 def plan(**options):
     settings = {"reference": REFERENCE, "candidates": candidates(), "operator": ReMDM("conf")}
-    return Plan(**(settings | {"rollouts": 3, "states": 4, "seed": 0} | options))
+    return BranchPlan(**(settings | {"rollouts": 3, "states": 4, "seed": 0} | options))
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def test_impossible_plans(bad):
 )
 def test_impossible_settings(bad):
     with pytest.raises(ConfigError):
-        EngineSettings(**bad)
+        BatchSettings(**bad)
 
 
 def test_alternatives_are_the_candidates_and_then_the_proposals_of_each_axis():

@@ -8,8 +8,9 @@ import torch
 
 from unmask.api.request import Request, start_trajectory
 from unmask.core import ModelInput, Needs, SamplingParams
-from unmask.lab.branch.stepper import Stepper
-from unmask.lab.branch.summaries import StateSummary, summarised
+from unmask.lab.branching.readings import SUMMARY as COLUMNS
+from unmask.lab.branching.readings import state_summaries
+from unmask.lab.branching.stepper import Stepper
 from unmask.lab.store.schemas import SUMMARY
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -42,24 +43,25 @@ def by_hand(one):
 
 def test_of_the_masked_positions():
     requests = [request(0, 1), request(2, 0, 1), request(1, 1, 1, 1, 1)]
-    told = summarised(seen(requests))
-    for one, summary in zip(requests, told, strict=True):
+    summaries = state_summaries(seen(requests))
+    for one, summary in zip(requests, summaries, strict=True):
         assert list(summary) == pytest.approx([float(x) for x in by_hand(one)], abs=1e-5)
-    assert told[2].entropy_spread == 0
-    assert len(set(told)) == 3
+    assert summaries[2][COLUMNS.index("entropy_spread")] == 0
+    assert len({tuple(summary) for summary in summaries}) == 3
 
 
 def test_neither_company_nor_padding_changes_a_bit():
     one, other = request(0, 1), request(2, 0, 1)
-    assert summarised(seen([one]))[0] == summarised(seen([other, one], slots=32))[1]
+    alone, beside = state_summaries(seen([one])), state_summaries(seen([other, one], slots=32))
+    assert alone[0].tolist() == beside[1].tolist()
 
 
 def test_nothing_masked():
     traj = seen([request(0, 1)])
     full = replace(traj.state, tokens_BL=torch.zeros_like(traj.state.tokens_BL))
-    (told,) = summarised(replace(traj, state=full))
-    assert all(map(isnan, told))
+    (summary,) = state_summaries(replace(traj, state=full))
+    assert all(map(isnan, summary))
 
 
 def test_they_are_stored_under_their_names():
-    assert tuple(name for name, _ in SUMMARY) == StateSummary._fields
+    assert tuple(name for name, _ in SUMMARY) == COLUMNS

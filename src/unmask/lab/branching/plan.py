@@ -1,4 +1,4 @@
-"""What is tried at every state of the reference, what follows, and how the work is done."""
+"""What is tried at every state of the reference's run, what follows it, and how much is computed at once."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from unmask.core import Policy
 from unmask.methods import CandidateSets, check_reference, with_remasking
 
 PROPOSAL = "proposal"
-"""The candidate's name under which a diagnostic's own action is branched; the diagnostic's name tells several apart."""
+"""Candidate name of a branch that takes a diagnostic's own action; its column `diagnostic` says whose."""
 
 
 @dataclass(frozen=True)
-class EngineSettings:
-    """How the work is done; tables depend on `rows` and `bucket` alone, and only as rounding does."""
+class BatchSettings:
+    """How much is computed at once. Tables depend on `rows` and `bucket` alone, and only as rounding does."""
 
     rows: int
     """Canvases of one forward."""
@@ -28,9 +28,9 @@ class EngineSettings:
     bucket: int = 32
     """Canvases are padded to a multiple of this."""
     waiting: int = 4096
-    """Branches that are held at once, about: what bounds memory."""
+    """About how many branches are held at once. Bounds memory."""
     merge: bool = True
-    """False runs every branch for itself."""
+    """Do equal work once. False runs every branch by itself, with the same results."""
 
     def __post_init__(self) -> None:
         require(self.rows >= 1, "rows", self.rows, "1 or more", "a forward needs a row")
@@ -42,7 +42,7 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class Continuation:
-    """Who decodes after the candidate's action."""
+    """The policy that decodes to the end after a branch's own action."""
 
     policy: Policy
     settled: Policy | None = None
@@ -54,34 +54,36 @@ class Continuation:
 
 
 class Alternative(NamedTuple):
-    """One action that is tried at every state: a candidate's, or what a diagnostic proposes there."""
+    """One action that is tried at every state: a candidate's, or the one that a diagnostic proposes."""
 
     axis: str
     candidate: str
-    """`PROPOSAL` for every diagnostic's."""
+    """`PROPOSAL` for a diagnostic's."""
     policy: Policy
     diagnostic: str = ""
-    """The name of the one that proposes; empty for a candidate."""
+    """Name of the diagnostic that proposes; empty for a candidate."""
+    one_step: bool = False
+    """A whole method on the policy axis: it acts once, on the reference's past, and may look ahead."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is tried at every state, and what follows."""
+class BranchPlan:
+    """The reference, the alternatives that are tried at its states, and how often each is continued."""
 
     reference: Policy
     candidates: CandidateSets
     """By axis and name; the first of every axis is the reference."""
     operator: ReMDM
-    """Re-opens what candidates on a revising axis leave revisable."""
+    """Masks again what candidates of a revising axis leave revisable."""
     rollouts: int
     states: int
     """Per prompt."""
     seed: int
     temperature: float = 0.0
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
-    """By name, any number per axis: read at every state, and what they propose is branched, too."""
+    """By name, any number per axis. Each is read at every state, and its proposal is branched, too."""
     summaries: bool = False
-    """Keep with every reading how sure the prediction was of the state."""
+    """Keep with every reading how sure the prediction was at the state."""
 
     def __post_init__(self) -> None:
         for name, diagnostic in self.diagnostics.items():
@@ -98,12 +100,12 @@ class Plan:
                 ok = isinstance(policy, Policy)
                 require(ok, f"candidate {name!r} of {axis}", policy, "a policy", "a search owns its loop: drop it")
         require(bool(self.candidates), "axes", [], "one or more", "name an axis")
-        if self.whole:
+        if self.whole_methods:
             check_reference(self.reference, whole=True)
 
     @property
-    def whole(self) -> bool:
-        """Whether whole methods alone are tried: nothing is cut out of the reference's action, nor joined to it."""
+    def whole_methods(self) -> bool:
+        """Whether only whole methods are tried, so that no rule of an axis is put into the reference's action."""
         return set(self.candidates) == {POLICY}
 
     def continuation(self, axis: str) -> Continuation:
@@ -113,21 +115,18 @@ class Plan:
         settled = self.reference if self.reference.past_steps == 0 else None
         return Continuation(with_remasking(self.reference, self.operator), settled)
 
-    def is_guest(self, one: Alternative) -> bool:
-        """Whether a whole method acts there once, on the reference's past; the reference goes on with its own."""
-        return one.axis == POLICY and one.policy != self.reference
-
-    @property
-    def guests(self) -> tuple[Policy, ...]:
-        """The methods that the policy axis tries."""
-        return tuple(one.policy for one in self.alternatives if self.is_guest(one))
+    def draws(self, policy: Policy) -> bool:
+        """Whether random numbers decide what happens under a policy: its own, or those that sample tokens."""
+        return policy.random or self.temperature > 0
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Axis by axis: its candidates, then the proposals of its diagnostics."""
         alternatives = []
         for axis, named in self.candidates.items():
-            alternatives += [Alternative(axis, name, policy) for name, policy in named.items()]
+            for name, policy in named.items():
+                one_step = axis == POLICY and policy != self.reference
+                alternatives.append(Alternative(axis, name, policy, one_step=one_step))
             proposals = {name: policy for name, policy in self.proposals.items() if policy.diagnostic.axis == axis}
             alternatives += [Alternative(axis, PROPOSAL, policy, name) for name, policy in proposals.items()]
         return tuple(alternatives)
@@ -144,6 +143,9 @@ class Plan:
 
 
 def stream(step: int, rollout: int) -> int:
-    """The random numbers of a rollout from a state; never of the candidate. 0 is the reference's own run."""
+    """Number of the random stream of a rollout from the state at a step, the same for every candidate there.
+
+    Always odd, so it is never 0, the stream of the reference's own run.
+    """
     digest = hashlib.blake2b(f"{step}/{rollout}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") | 1

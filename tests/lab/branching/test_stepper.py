@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.helpers.branch_frames import branches_of, states_of, work_by_axis
 from tests.helpers.cases import each_case
 from tests.helpers.method_branches import MODEL, STARTS, by_hand, noise_of, plan
 from unmask.adapt.gated import choose
@@ -15,8 +16,8 @@ from unmask.axes import POLICY, ReMDM
 from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import ModelInput, Needs, SamplingParams
 from unmask.engine import decode, decode_one_step
-from unmask.lab.branch import BranchResult, EngineSettings, Plan, run
-from unmask.lab.branch.stepper import FixedRows
+from unmask.lab.branching import REFERENCE_RUN, BatchSettings, BranchFrames, BranchPlan, branch
+from unmask.lab.branching.stepper import FixedShapeDenoiser
 from unmask.methods import KLASS, VSB, WINO, Composed, CoRe, InfoGain, LLaDA, ReMDMLLaDA, candidates, fixed_action
 from unmask.models import ExactDenoiser
 
@@ -60,22 +61,18 @@ GUESTS = {
 REGIMES = [*((name, 0.0) for name in REFERENCES), ("core, again", 4.0), ("wino", 4.0), ("remdm-llada", 0.8)]
 
 
-def of(name, temperature=0.0, **kwargs) -> Plan:
+def of(name, temperature=0.0, **kwargs) -> BranchPlan:
     return plan(REFERENCES[name], temperature, guests=GUESTS, states=2, **kwargs)
 
 
 @cache
-def merged_block(name: str, temperature: float) -> BranchResult:
-    return run(MODEL, of(name, temperature), STARTS, EngineSettings(rows=16))
+def merged_frames(name: str, temperature: float) -> BranchFrames:
+    return branch(MODEL, of(name, temperature), STARTS, BatchSettings(rows=16))
 
 
 @cache
-def naive_block(name: str, temperature: float) -> BranchResult:
-    return run(MODEL, of(name, temperature), STARTS, EngineSettings(rows=16, merge=False))
-
-
-def states_of(block: BranchResult):
-    return {(path.request.id, s.index): s.traj for path in block.paths for s in path.sampled}
+def naive_frames(name: str, temperature: float) -> BranchFrames:
+    return branch(MODEL, of(name, temperature), STARTS, BatchSettings(rows=16, merge=False))
 
 
 def stepwise(reference, traj):
@@ -90,36 +87,39 @@ def stepwise(reference, traj):
 class TestAgainstDecode:
     @each_case(("name", "temperature"), REGIMES)
     def test_a_branch_is_one_step_of_the_method_and_then_the_reference(self, name, temperature):
-        reference, block = REFERENCES[name], merged_block(name, temperature)
+        reference, block = REFERENCES[name], merged_frames(name, temperature)
         requests, states = {one.id: one for one in STARTS}, states_of(block)
         seen = set()
-        for branch in block.branches[:: 5 if temperature else 2]:
-            guest, request = GUESTS.get(branch.candidate, reference), requests[branch.prompt]
-            begin, noise = states[branch.prompt, branch.state], noise_of(branch)
+        for one in branches_of(block)[:: 5 if temperature else 2]:
+            guest, request = GUESTS.get(one.candidate, reference), requests[one.prompt]
+            begin, noise = states[one.prompt, one.state], noise_of(one)
             if guest is reference:
                 whole = replace(begin, noise=noise, sampling=SamplingParams(temperature=temperature))
                 own, end = decode_one_step(MODEL, reference, whole).steps[-1], decode(MODEL, reference, whole)
             else:
                 own, end = by_hand(reference, guest, begin, noise, temperature)
-            where = (branch.candidate, branch.prompt, branch.state, branch.rollout)
-            assert tuple(own.revealed_BL[0].nonzero().flatten().tolist()) == branch.first.revealed, where
-            assert tuple(own.remasked_BL[0].nonzero().flatten().tolist()) == branch.first.remasked, where
-            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer, where
-            assert branch.extra_forwards == int(own.forwards_B[0]) - 1, where
-            assert branch.extra_tokens == int(own.processed_B[0]) - len(request.canvas), where
-            seen.add(branch.candidate)
+            where = (one.candidate, one.prompt, one.state, one.rollout)
+            assert tuple(own.revealed_BL[0].nonzero().flatten().tolist()) == one.revealed, where
+            assert tuple(own.remasked_BL[0].nonzero().flatten().tolist()) == one.remasked, where
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == one.answer, where
+            assert one.extra_forwards == int(own.forwards_B[0]) - 1, where
+            assert one.extra_tokens == int(own.processed_B[0]) - len(request.canvas), where
+            seen.add(one.candidate)
         assert seen == {"reference", *GUESTS}
 
     @pytest.mark.parametrize("name", REFERENCES)
     def test_its_own_way_is_that_of_decode(self, name):
-        for path in merged_block(name, 0.0).paths:
-            begin = path.sampled[0].traj
+        frames = merged_frames(name, 0.0)
+        passes = frames.costs[frames.costs["axis"] == REFERENCE_RUN].set_index("request")["done"]
+        answers = {b.prompt: b.answer for b in branches_of(frames) if b.candidate == "reference"}
+        for number, request in enumerate(STARTS):
+            begin = states_of(frames)[request.id, 0]
             end = decode(MODEL, REFERENCES[name], replace(begin, sampling=SamplingParams()))
-            assert end.state.tokens_BL[0].tolist() == path.end_L.tolist()
-            assert len(end.steps) == path.steps
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == answers[request.id]
+            assert set(frames.states.loc[frames.states["prompt"] == request.id, "taken"]) == {len(end.steps)}
             # `decode` remembers a look that comes true; here every step has its own forward.
             known = sum(int(s.prepaid_B[0]) for s in end.steps if s.prepaid_B is not None)
-            assert sum(path.passes) == int(end.forwards_B[0]) + known
+            assert passes[number] == int(end.forwards_B[0]) + known
 
     def test_what_the_last_step_saw_is_its_own_view_or_a_candidates_canvas(self):
         """A candidate that does the very same leaves another record, so the two are not one future."""
@@ -128,52 +128,53 @@ class TestAgainstDecode:
             {"one": fixed_action(cardinality="count:1"), "two": fixed_action(cardinality="count:2")},
         )
         chosen = plan(reference, 4.0, guests=guests, states=4)
-        block = run(MODEL, chosen, STARTS, EngineSettings(rows=8))
-        assert block.branches == run(MODEL, chosen, STARTS, EngineSettings(rows=8, merge=False)).branches
+        block = branch(MODEL, chosen, STARTS, BatchSettings(rows=8))
+        naive = branch(MODEL, chosen, STARTS, BatchSettings(rows=8, merge=False))
+        assert branches_of(block) == branches_of(naive)
         states = states_of(block)
-        for branch in (b for b in block.branches if b.candidate in guests):
-            begin = states[branch.prompt, branch.state]
-            _, end = by_hand(reference, guests[branch.candidate], begin, noise_of(branch), 4.0)
-            request = next(one for one in STARTS if one.id == branch.prompt)
-            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer
+        for one in (b for b in branches_of(block) if b.candidate in guests):
+            begin = states[one.prompt, one.state]
+            _, end = by_hand(reference, guests[one.candidate], begin, noise_of(one), 4.0)
+            request = next(start for start in STARTS if start.id == one.prompt)
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == one.answer
 
     def test_the_regimes_try_what_is_special(self):
         """References look ahead, read longer views, re-mask, and do so after somebody else's step as well."""
-        first = {name: merged_block(name, 0.0).branches for name in REFERENCES}
+        first = {name: branches_of(merged_frames(name, 0.0)) for name in REFERENCES}
         own = {name: [b for b in branches if b.candidate == "reference"] for name, branches in first.items()}
         assert all(any(b.extra_forwards for b in own[name]) for name in ("core", "core, again", "info-gain", "vsb"))
         assert all(b.extra_tokens > 0 and b.extra_forwards == 0 for b in own["wino"])
         for name in ("core, again", "wino", "remdm-llada"):
             drawn = plan(REFERENCES[name], 4.0, rollouts=1, states=9, guests={})
-            assert any(b.first.remasked for b in run(MODEL, drawn, STARTS, EngineSettings(rows=4)).branches), name
+            assert any(branch(MODEL, drawn, STARTS, BatchSettings(rows=4)).branches["remasked"]), name
         for name, temperature in REGIMES[-3:]:
-            block = merged_block(name, temperature).branches
-            own_answers = {(*b[:4], b.rollout, b.answer) for b in block if b.candidate == "reference"}
-            assert any((*b[:4], b.rollout, b.answer) not in own_answers for b in block), name
+            block = branches_of(merged_frames(name, temperature))
+            own_answers = {(b.prompt, b.state, b.rollout, b.answer) for b in block if b.candidate == "reference"}
+            assert any((b.prompt, b.state, b.rollout, b.answer) not in own_answers for b in block), name
 
 
 class TestMergingChangesNothing:
     @each_case(("name", "temperature"), REGIMES)
     def test_same_branches_and_every_forward_accounted_for(self, name, temperature):
-        merged, naive = merged_block(name, temperature), naive_block(name, temperature)
-        assert merged.branches == naive.branches
-        assert merged.report.axes[POLICY].naive == naive.report.axes[POLICY].done
-        assert merged.report.axes[POLICY].done < naive.report.axes[POLICY].done
-        assert merged.report.trajectory == naive.report.trajectory == sum(sum(path.passes) for path in merged.paths)
-        assert naive.report.total.saved == 0
+        merged, naive = merged_frames(name, temperature), naive_frames(name, temperature)
+        assert branches_of(merged) == branches_of(naive)
+        ours, each = work_by_axis(merged), work_by_axis(naive)
+        assert ours.loc[POLICY, "naive"] == each.loc[POLICY, "done"] > ours.loc[POLICY, "done"]
+        assert ours.loc[REFERENCE_RUN, "done"] == each.loc[REFERENCE_RUN, "done"]
+        assert each["saved"].sum() == 0
 
     def test_without_memory_branches_run_into_the_references_own_way(self):
-        assert merged_block("core", 0.0).report.axes[POLICY].futures > 0
+        assert work_by_axis(merged_frames("core", 0.0)).loc[POLICY, "futures"] > 0
 
     @pytest.mark.parametrize("name", ["core", "vsb", "wino"])
     def test_rows_bucket_order_and_company_change_nothing(self, name):
-        whole = merged_block(name, 0.0).branches
-        settings = EngineSettings(rows=5, live=7, waiting=1, bucket=64)
-        assert run(MODEL, of(name), STARTS, settings).branches == whole
-        turned = run(MODEL, of(name), STARTS[::-1], EngineSettings(rows=16)).branches
+        whole = branches_of(merged_frames(name, 0.0))
+        settings = BatchSettings(rows=5, live=7, waiting=1, bucket=64)
+        assert branches_of(branch(MODEL, of(name), STARTS, settings)) == whole
+        turned = branches_of(branch(MODEL, of(name), STARTS[::-1], BatchSettings(rows=16)))
         assert sorted(whole, key=repr) == sorted(turned, key=repr)
-        alone = run(MODEL, of(name), STARTS[1:], EngineSettings(rows=3)).branches
-        assert alone == tuple(b for b in whole if b.prompt == STARTS[1].id)
+        alone = branches_of(branch(MODEL, of(name), STARTS[1:], BatchSettings(rows=3)))
+        assert alone == [b for b in whole if b.prompt == STARTS[1].id]
 
     @pytest.mark.parametrize(
         "reference",
@@ -197,12 +198,12 @@ class TestMergingChangesNothing:
         requests = _requests(model.denoiser.vocabulary.mask_id)
         guests = {"info-gain": InfoGain(threshold=None, candidates=2), "wino": WINO(block_length=2, tau1=0.0)}
         chosen = plan(reference, states=2, rollouts=1, guests={**guests, "klass": KLASS(window=1, threshold=0.0)})
-        whole = run(model.denoiser, chosen, requests, EngineSettings(rows=4))
-        naive = run(model.denoiser, chosen, requests, EngineSettings(rows=4, live=7, merge=False))
-        assert whole.branches == naive.branches
-        assert whole.report.total.naive == naive.report.total.done
-        alone = run(model.denoiser, chosen, requests[1:], EngineSettings(rows=4, live=4)).branches
-        assert alone == tuple(b for b in whole.branches if b.prompt == requests[1].id)
+        whole = branch(model.denoiser, chosen, requests, BatchSettings(rows=4))
+        naive = branch(model.denoiser, chosen, requests, BatchSettings(rows=4, live=7, merge=False))
+        assert branches_of(whole) == branches_of(naive)
+        assert work_by_axis(whole).loc[POLICY, "naive"] == work_by_axis(naive).loc[POLICY, "done"]
+        alone = branches_of(branch(model.denoiser, chosen, requests[1:], BatchSettings(rows=4, live=4)))
+        assert alone == [b for b in branches_of(whole) if b.prompt == requests[1].id]
 
 
 def _requests(mask):
@@ -216,12 +217,12 @@ def _requests(mask):
 class TestAccounting:
     @pytest.mark.parametrize(("name", "temperature"), [*((name, 0.0) for name in REFERENCES), ("wino", 4.0)])
     def test_a_naive_run_takes_what_decoding_each_branch_takes(self, name, temperature):
-        reference, block, spent = REFERENCES[name], merged_block(name, temperature), 0
+        reference, block, spent = REFERENCES[name], merged_frames(name, temperature), 0
         states = states_of(block)
-        for branch in block.branches:
-            guest = GUESTS.get(branch.candidate, reference)
-            begin = replace(states[branch.prompt, branch.state], sampling=SamplingParams(temperature=temperature))
-            begin = replace(begin, noise=noise_of(branch))
+        for one in branches_of(block):
+            guest = GUESTS.get(one.candidate, reference)
+            begin = replace(states[one.prompt, one.state], sampling=SamplingParams(temperature=temperature))
+            begin = replace(begin, noise=noise_of(one))
             bare = begin if guest is reference else replace(begin, steps=_bare(begin.steps))
             after = decode_one_step(MODEL, guest, bare)
             own = after.steps[-1]
@@ -230,20 +231,20 @@ class TestAccounting:
             notes = dict(own.action.notes if guest is reference else begin.notes)
             kept = replace(own, action=replace(own.action, notes=notes))
             spent += stepwise(reference, replace(after, steps=(*after.steps[:-1], kept), prepaid_B=None))[1]
-        assert block.report.axes[POLICY].naive == spent
+        assert work_by_axis(block).loc[POLICY, "naive"] == spent
 
     @pytest.mark.parametrize("merge", [True, False])
     @pytest.mark.parametrize("name", ["core, again", "vsb", "wino"])
     def test_every_row_that_went_through_the_model_is_booked(self, name, merge, monkeypatch):
-        rows, forward = [], FixedRows.__call__
+        rows, forward = [], FixedShapeDenoiser.__call__
 
         def watched(self, view, needs):
             rows.append(len(view.tokens_BN))
             return forward(self, view, needs)
 
-        monkeypatch.setattr(FixedRows, "__call__", watched)
-        report = run(MODEL, of(name), STARTS, EngineSettings(rows=7, merge=merge)).report
-        assert sum(rows) == report.total.done + report.trajectory + report.recalled
+        monkeypatch.setattr(FixedShapeDenoiser, "__call__", watched)
+        frames = branch(MODEL, of(name), STARTS, BatchSettings(rows=7, merge=merge))
+        assert sum(rows) == frames.costs["done"].sum()
 
 
 def _bare(steps):
@@ -256,9 +257,9 @@ class TestRefusals:
         monkeypatch.setattr(ExactDenoiser, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
         reference = REFERENCES[name]
         sets = {axis: {"own": reference, "other": Composed(reference, score="margin")} for axis in candidates()}
-        chosen = Plan(reference, {**sets, POLICY: {"own": reference}}, ReMDM("conf"), 1, 1, seed=0)
+        chosen = BranchPlan(reference, {**sets, POLICY: {"own": reference}}, ReMDM("conf"), 1, 1, seed=0)
         with pytest.raises(ConfigError, match="study whole methods alone"):
-            run(MODEL, chosen, STARTS, EngineSettings(rows=4))
+            branch(MODEL, chosen, STARTS, BatchSettings(rows=4))
 
     def test_a_model_that_cannot_answer_its_slots(self, scaled, tmp_path, monkeypatch):
         model = load(str(scaled.dream(tmp_path / "dream", layers=1)), dtype="fp32", device="cpu")
@@ -267,7 +268,7 @@ class TestRefusals:
             type(model.denoiser.model), "forward", lambda *given, **named: pytest.fail("a forward was run")
         )
         with pytest.raises(DenoiserError, match="without shadow slots"):
-            run(model.denoiser, chosen, _requests(model.denoiser.vocabulary.mask_id)[:1], EngineSettings(rows=2))
+            branch(model.denoiser, chosen, _requests(model.denoiser.vocabulary.mask_id)[:1], BatchSettings(rows=2))
 
     def test_what_needs_more_than_a_study_has(self):
         class Compares(WINO):

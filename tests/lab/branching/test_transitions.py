@@ -5,13 +5,14 @@ from typing import ClassVar
 
 import pytest
 
+from tests.helpers.branch_frames import branches_of, states_of
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.gated import needs_of
 from unmask.api.request import Request
 from unmask.axes import ReMDM
-from unmask.core import Noise, Policy, SamplingParams, Trajectory, row_key
+from unmask.core import Noise, Policy, SamplingParams, row_key
 from unmask.engine import decode
-from unmask.lab.branch import EngineSettings, Plan, run, stream
+from unmask.lab.branching import BatchSettings, BranchPlan, branch, stream
 from unmask.methods import Composed, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -33,7 +34,7 @@ STARTS = [start(0, 1, N), start(2, 1, N - 2)]
 
 
 def plan(reference, sets, temperature=0.0, diagnostics=None):
-    return Plan(
+    return BranchPlan(
         reference,
         sets,
         OPERATOR,
@@ -91,41 +92,41 @@ class OneStep(Policy):
 
 
 def by_hand(chosen, request, stored, policy, rollout):
-    """The states before and after one step from the bytes of a state, and the step."""
-    begin = Trajectory.from_bytes(stored.traj.to_bytes())
-    noise = Noise.of([row_key(chosen.seed, request.key, stream(stored.step, rollout))])
+    """The states before and after one step from a stored state, and the step."""
+    step = int(stored.state.step_B)
+    noise = Noise.of([row_key(chosen.seed, request.key, stream(step, rollout))])
     sampling = SamplingParams(temperature=chosen.temperature)
-    end = decode(MODEL, OneStep(stored.step, policy), begin, noise=noise, sampling=sampling)
-    return begin.state, end.state, end.steps[-1]
+    end = decode(MODEL, OneStep(step, policy), stored, noise=noise, sampling=sampling)
+    return stored.state, end.state, end.steps[-1]
 
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_first_steps_are_what_the_action_does_at_the_stored_state(regime):
     chosen = REGIMES[regime]
-    block, naive = (run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=merge)) for merge in (True, False))
-    assert [branch.first for branch in block.branches] == [branch.first for branch in naive.branches]
-    states = {(path.request.id, one.index): (path.request, one) for path in block.paths for one in path.sampled}
+    block, naive = (branch(MODEL, chosen, STARTS, BatchSettings(rows=16, merge=merge)) for merge in (True, False))
+    assert branches_of(block) == branches_of(naive)
+    states, requests = states_of(block), {one.id: one for one in STARTS}
     policies = {(one.axis, one.candidate, one.diagnostic): one.policy for one in chosen.alternatives}
     remasked = committed = 0
-    for branch in block.branches[::3]:
-        request, stored = states[branch.prompt, branch.state]
-        policy = policies[branch.axis, branch.candidate, branch.diagnostic]
-        before, after, step = by_hand(chosen, request, stored, policy, branch.rollout)
-        first, n = branch.first, len(request.canvas)
+    for first in branches_of(block)[::3]:
+        request, stored = requests[first.prompt], states[first.prompt, first.state]
+        policy = policies[first.axis, first.candidate, first.diagnostic]
+        before, after, step = by_hand(chosen, request, stored, policy, first.rollout)
+        n = len(request.canvas)
         assert first.revealed == tuple(step.revealed_BL[0].nonzero().flatten().tolist())
         assert first.remasked == tuple(step.remasked_BL[0].nonzero().flatten().tolist())
         canvas = before.tokens_BL[0, :n].tolist()
         for position in first.remasked:
             canvas[position] = MODEL.mask_id
-        for position, token in zip(first.revealed, first.tokens, strict=True):
+        for position, token in zip(first.revealed, first.revealed_tokens, strict=True):
             assert canvas[position] == MODEL.mask_id
             canvas[position] = token
         assert canvas == after.tokens_BL[0, :n].tolist()
         now_final = before.committed_BL[0, :n].tolist()
-        for position in first.committed:
+        for position in first.newly_committed:
             assert not now_final[position]
             now_final[position] = True
         assert now_final == after.committed_BL[0, :n].tolist()
-        remasked, committed = remasked + len(first.remasked), committed + len(first.committed)
+        remasked, committed = remasked + len(first.remasked), committed + len(first.newly_committed)
     revises = regime == "a reference that revises"
     assert (bool(remasked), bool(committed)) == (revises, not revises)

@@ -5,26 +5,26 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.helpers.branch_frames import branches_of, readings_of, states_of, work_by_axis
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
 from unmask.adapt.gated import needs_of
 from unmask.api.load import load
-from unmask.api.request import Request
+from unmask.api.request import Request, start_trajectory
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, ContractError
 from unmask.core import Noise, SamplingParams, row_key
 from unmask.engine import decode
-from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, run_together, stream
-from unmask.lab.branch.engine import BucketRun
-from unmask.lab.branch.futures import FutureTable
-from unmask.lab.branch.stepper import FixedRows
+from unmask.lab.branching import REFERENCE_RUN, BatchSettings, BranchFrames, BranchPlan, branch, stream
+from unmask.lab.branching.graph import BucketBranches
+from unmask.lab.branching.stepper import FixedShapeDenoiser
 from unmask.methods import WINO, Composed, CoRe, LLaDA, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -57,11 +57,47 @@ def small(reference, *, commitment=True):
 
 
 def plan(reference=REFERENCE, sets=None, temperature=0.0, rollouts=3, states=4, operator=OPERATOR, **options):
-    return Plan(reference, sets or candidates(), operator, rollouts, states, seed=0, temperature=temperature, **options)
+    return BranchPlan(
+        reference, sets or candidates(), operator, rollouts, states, seed=0, temperature=temperature, **options
+    )
 
 
-def digest(block: BranchResult) -> str:
-    return hashlib.sha256(repr(sorted(block.branches)).encode()).hexdigest()
+class FirstStep(NamedTuple):
+    """Part of `Branch`."""
+
+    revealed: tuple[int, ...]
+    tokens: tuple[int, ...]
+    remasked: tuple[int, ...]
+    committed: tuple[int, ...]
+
+
+class Branch(NamedTuple):
+    """The form of a branch in which digests were frozen."""
+
+    prompt: str
+    state: int
+    step: int
+    masked: int
+    axis: str
+    candidate: str
+    rollout: int
+    answer: tuple[int, ...]
+    first: FirstStep
+    diagnostic: str
+    extra_forwards: int
+    extra_tokens: int
+
+
+def digest(frames: BranchFrames) -> str:
+    branches = [
+        Branch(
+            *(b.prompt, b.state, b.step, b.masked, b.axis, b.candidate, b.rollout, b.answer),
+            FirstStep(b.revealed, b.revealed_tokens, b.remasked, b.newly_committed),
+            *(b.diagnostic, b.extra_forwards, b.extra_tokens),
+        )
+        for b in branches_of(frames)
+    ]
+    return hashlib.sha256(repr(sorted(branches)).encode()).hexdigest()
 
 
 DREAM = candidates("dream")
@@ -82,50 +118,47 @@ REGIMES = {
 
 
 @cache
-def merged_block(regime: str) -> BranchResult:
-    """What the merging engine makes of a regime; several tests compare with it."""
-    return run(MODEL, REGIMES[regime], STARTS, EngineSettings(rows=16))
+def merged_frames(regime: str) -> BranchFrames:
+    """The branches of a regime, equal work done once; several tests compare with them."""
+    return branch(MODEL, REGIMES[regime], STARTS, BatchSettings(rows=16))
 
 
 class TestMergingChangesNothing:
     @each_case("regime", REGIMES)
     def test_same_tables_and_every_forward_accounted_for(self, regime):
-        merged = merged_block(regime)
-        naive = run(MODEL, REGIMES[regime], STARTS, EngineSettings(rows=16, merge=False))
-        assert merged.branches == naive.branches
-        assert digest(merged) == digest(naive)
-        for axis, work in merged.report.axes.items():
-            assert work.naive == naive.report.axes[axis].done, axis
-            assert work.branches == naive.report.axes[axis].branches
-            assert min(work.rollouts, work.first, work.futures, work.settled) >= 0
-        assert naive.report.total.saved == 0
-        assert merged.report.total.done < naive.report.total.done
-        assert merged.report.trajectory == naive.report.trajectory
+        merged = merged_frames(regime)
+        naive = branch(MODEL, REGIMES[regime], STARTS, BatchSettings(rows=16, merge=False))
+        assert branches_of(merged) == branches_of(naive)
+        assert readings_of(merged) == readings_of(naive)
+        ours, each = work_by_axis(merged), work_by_axis(naive)
+        axes = list(REGIMES[regime].candidates)
+        assert ours.loc[axes, "naive"].tolist() == each.loc[axes, "done"].tolist()
+        assert ours.loc[axes, "branches"].tolist() == each.loc[axes, "branches"].tolist()
+        assert ours.to_numpy().min() >= 0
+        assert each["saved"].sum() == 0
+        assert (ours.loc[axes, "done"] < each.loc[axes, "done"]).all()
+        assert ours.loc[REFERENCE_RUN, "done"] == each.loc[REFERENCE_RUN, "done"]
 
     def test_on_a_network(self, scaled, tmp_path):
         model = load(str(scaled.llada(tmp_path / "llada", layers=2)), dtype="fp32", device="cpu")
         starts = network_starts(model, 2)
         for temperature in (0.0, 1.0):
             chosen = plan(states=2, rollouts=2, temperature=temperature)
-            merged = run(model.denoiser, chosen, starts, EngineSettings(rows=8))
-            naive = run(model.denoiser, chosen, starts, EngineSettings(rows=8, merge=False))
+            merged = branch(model.denoiser, chosen, starts, BatchSettings(rows=8))
+            naive = branch(model.denoiser, chosen, starts, BatchSettings(rows=8, merge=False))
             assert digest(merged) == digest(naive)
 
     def test_where_the_savings_come_from(self):
-        greedy = merged_block("greedy").report
-        assert greedy.axes["score"].rollouts > 0
-        assert greedy.total.first > 0
-        assert greedy.total.futures > 0
-        drawn = merged_block("drawn tokens").report
-        assert drawn.total.rollouts == 0
-        history = merged_block("history").report
-        assert history.total.futures == 0
+        greedy = work_by_axis(merged_frames("greedy"))
+        assert greedy.loc["score", "rollouts"] > 0
+        assert greedy["first"].sum() > 0
+        assert greedy["futures"].sum() > 0
+        assert work_by_axis(merged_frames("drawn tokens"))["rollouts"].sum() == 0
+        assert work_by_axis(merged_frames("history"))["futures"].sum() == 0
         # Without any rollouts to save, and commitment apart.
-        one = merged_block("one rollout").report
-        assert one.total.rollouts == 0
-        assert sum(one.axes[a].naive for a in ("score", "region")) > 2 * sum(
-            one.axes[a].done for a in ("score", "region")
-        )
+        one = work_by_axis(merged_frames("one rollout"))
+        assert one["rollouts"].sum() == 0
+        assert one.loc[["score", "region"], "naive"].sum() > 2 * one.loc[["score", "region"], "done"].sum()
 
 
 def network_starts(model, count: int, steps: int = 4, horizon: int = 8) -> list[Request]:
@@ -140,12 +173,18 @@ def network_starts(model, count: int, steps: int = 4, horizon: int = 8) -> list[
 
 
 BEFORE = {"greedy": "77b5e97b123394ec", "drawn tokens": "c40f6300f3d8c99f", "history": "0d30d7e65cdc7978"}
-"""What the engine gave that ran one shard at a time and heard of every step at once."""
+"""Digests by an earlier engine that ran one shard at a time and read the flags of every step at once."""
 
 
 @pytest.mark.parametrize("regime", BEFORE)
 def test_branches_are_those_of_the_engine_before(regime):
-    assert digest(merged_block(regime))[:16] == BEFORE[regime]
+    assert digest(merged_frames(regime))[:16] == BEFORE[regime]
+
+
+def branch_together(model, chosen, blocks, settings):
+    """Several groups of prompts in one call, and each one's part of the frames."""
+    requests = [request for block in blocks for request in block]
+    return branch(model, chosen, requests, settings).split([len(block) for block in blocks])
 
 
 class TestTogether:
@@ -159,14 +198,14 @@ class TestTogether:
     @pytest.mark.parametrize("regime", ["greedy", "drawn tokens, much revision", "history"])
     @pytest.mark.parametrize("merge", [True, False])
     def test_each_has_what_it_has_alone(self, regime, merge):
-        settings = EngineSettings(rows=8, merge=merge)
-        together = run_together(MODEL, REGIMES[regime], self.blocks(), settings)
+        settings = BatchSettings(rows=8, merge=merge)
+        together = branch_together(MODEL, REGIMES[regime], self.blocks(), settings)
         for one, requests in zip(together, self.blocks(), strict=True):
-            alone = run(MODEL, REGIMES[regime], requests, settings)
-            assert one.branches == alone.branches
-            assert [path.request.id for path in one.paths] == [request.id for request in requests]
-            assert one.report.total.naive == alone.report.total.naive
-            assert one.report.trajectory == alone.report.trajectory
+            alone = branch(MODEL, REGIMES[regime], requests, settings)
+            assert branches_of(one) == branches_of(alone)
+            assert one.states.equals(alone.states)
+            ours, theirs = work_by_axis(one), work_by_axis(alone)
+            assert ours["naive"].equals(theirs["naive"])
 
     def test_forwards_are_fuller(self, monkeypatch):
         """One prompt a block leaves most of a forward empty; passes are shared out, none is counted twice."""
@@ -174,23 +213,16 @@ class TestTogether:
         forward = ExactDenoiser.__call__
         monkeypatch.setattr(ExactDenoiser, "__call__", lambda *call: counted.append(1) or forward(*call))
         blocks = [[replace(STARTS[0], id=f"{at}")] for at in range(8)]
-        settings = EngineSettings(rows=32)
-        apart = [run(MODEL, REGIMES["drawn tokens"], block, settings) for block in blocks]
+        settings = BatchSettings(rows=32)
+        apart = [branch(MODEL, REGIMES["drawn tokens"], block, settings) for block in blocks]
         one_by_one = len(counted)
         counted.clear()
-        together = run_together(MODEL, REGIMES["drawn tokens"], blocks, settings)
-        assert len(counted) == sum(one.report.calls for one in together)
-        assert one_by_one == sum(one.report.calls for one in apart)
+        together = branch_together(MODEL, REGIMES["drawn tokens"], blocks, settings)
+        assert len(counted) == sum(one.calls for one in together)
+        assert one_by_one == sum(one.calls for one in apart)
         assert len(counted) < one_by_one / 2
-        work = sum(r.total.done + r.trajectory + r.recalled for r in (one.report for one in together))
+        work = sum(one.costs["done"].sum() for one in together)
         assert work / (32 * len(counted)) > 0.7
-
-    def test_rollouts_that_draw_nothing_are_one_record(self):
-        block = merged_block("greedy")
-        assert sum(len(rollouts) for rollouts in block.rollouts) == len(block.branches)
-        assert len(block.distinct) < len(block.branches) / 2
-        naive = run(MODEL, REGIMES["greedy"], STARTS, EngineSettings(rows=16, merge=False))
-        assert naive.distinct == naive.branches
 
 
 class Reads(TorchDispatchMode):
@@ -208,7 +240,7 @@ class Reads(TorchDispatchMode):
 def test_a_step_after_a_branch_is_read_once(monkeypatch):
     """What is done, faulty, settled and equal comes to the host in one tensor, not number by number."""
     waits = []
-    advance, land, forward = BucketRun._advance, FutureTable.land, FixedRows.__call__
+    launch, land, forward = BucketBranches.launch, BucketBranches.land, FixedShapeDenoiser.__call__
 
     def counting(call):
         def counted(*given):
@@ -223,42 +255,67 @@ def test_a_step_after_a_branch_is_read_once(monkeypatch):
         with torch.utils._python_dispatch._disable_current_modes():
             return forward(*given)
 
-    monkeypatch.setattr(BucketRun, "_advance", counting(advance))
-    monkeypatch.setattr(FutureTable, "land", counting(land))
-    monkeypatch.setattr(FixedRows, "__call__", apart)
-    run(MODEL, REGIMES["much revision"], STARTS, EngineSettings(rows=16))
+    monkeypatch.setattr(BucketBranches, "launch", counting(launch))
+    monkeypatch.setattr(BucketBranches, "land", counting(land))
+    monkeypatch.setattr(FixedShapeDenoiser, "__call__", apart)
+    branch(MODEL, REGIMES["much revision"], STARTS, BatchSettings(rows=16))
     assert len(waits) > 10
     # Where logits are packed the wanted slots are counted, once.
     assert max(waits) <= 1
+
+
+def test_the_next_step_is_launched_before_the_flags_of_the_last_are_read(monkeypatch):
+    """A device that counts: while the host sorts the rows of one batch, the device has the next one to do."""
+    launched = read = 0
+    waiting: list[int] = []
+    launch, land = BucketBranches.launch, BucketBranches.land
+
+    def count_launch(self, pool, most):
+        nonlocal launched
+        launched += 1
+        return launch(self, pool, most)
+
+    def count_land(self, step):
+        nonlocal read
+        waiting.append(launched - read)
+        read += 1
+        return land(self, step)
+
+    monkeypatch.setattr(BucketBranches, "launch", count_launch)
+    monkeypatch.setattr(BucketBranches, "land", count_land)
+    branch(MODEL, REGIMES["drawn tokens"], STARTS, BatchSettings(rows=8, live=64))
+    # Two are under way whenever rows are enough for two forwards; never more, or flags would come late.
+    assert set(waiting) <= {1, 2}
+    assert waiting.count(2) > len(waiting) / 2
 
 
 class TestSchedulingChangesNothing:
     @each_case("regime", ["greedy", "drawn tokens", "drawn tokens, much revision", "history"])
     @each_case(
         "settings",
-        [EngineSettings(rows=1), EngineSettings(rows=5, live=7, waiting=1), EngineSettings(rows=64, bucket=64)],
+        [BatchSettings(rows=1), BatchSettings(rows=5, live=7, waiting=1), BatchSettings(rows=64, bucket=64)],
     )
     def test_rows_bucket_and_waiting(self, regime, settings):
-        assert digest(run(MODEL, REGIMES[regime], STARTS, settings)) == digest(merged_block(regime))
+        assert digest(branch(MODEL, REGIMES[regime], STARTS, settings)) == digest(merged_frames(regime))
 
     def test_order_and_company(self):
-        whole = merged_block("drawn tokens").branches
-        turned = run(MODEL, REGIMES["drawn tokens"], STARTS[::-1], EngineSettings(rows=16)).branches
+        whole = branches_of(merged_frames("drawn tokens"))
+        turned = branches_of(branch(MODEL, REGIMES["drawn tokens"], STARTS[::-1], BatchSettings(rows=16)))
         assert sorted(whole) == sorted(turned)
-        alone = run(MODEL, REGIMES["drawn tokens"], STARTS[2:3], EngineSettings(rows=16)).branches
-        assert alone == tuple(b for b in whole if b.prompt == STARTS[2].id)
+        alone = branches_of(branch(MODEL, REGIMES["drawn tokens"], STARTS[2:3], BatchSettings(rows=16)))
+        assert alone == [b for b in whole if b.prompt == STARTS[2].id]
 
     def test_rows_of_a_network_do_not_notice_their_company(self, scaled, tmp_path):
         model = load(str(scaled.llada(tmp_path / "llada", layers=2)), dtype="fp32", device="cpu")
         starts = network_starts(model, 3)
         chosen = plan(states=2, rollouts=2, temperature=1.0)
-        whole = run(model.denoiser, chosen, starts, EngineSettings(rows=8))
+        whole = branch(model.denoiser, chosen, starts, BatchSettings(rows=8))
         for one in starts:
-            alone = run(model.denoiser, chosen, [one], EngineSettings(rows=8)).branches
-            assert alone == tuple(b for b in whole.branches if b.prompt == one.id)
+            alone = branches_of(branch(model.denoiser, chosen, [one], BatchSettings(rows=8)))
+            assert alone == [b for b in branches_of(whole) if b.prompt == one.id]
         # In float32 another shape moves the last bits of logits, but hardly ever an answer.
-        other = run(model.denoiser, chosen, starts, EngineSettings(rows=24)).branches
-        assert np.mean([a.answer == b.answer for a, b in zip(whole.branches, other, strict=True)]) > 0.98
+        other = branch(model.denoiser, chosen, starts, BatchSettings(rows=24)).branches
+        assert (whole.branches["answer"] == other["answer"]).mean() > 0.98
 
     def test_rows_of_every_forward_are_the_same(self, monkeypatch):
         shapes = set()
@@ -269,7 +326,7 @@ class TestSchedulingChangesNothing:
             return forward(self, view, needs)
 
         monkeypatch.setattr(ExactDenoiser, "__call__", watched)
-        run(MODEL, REGIMES["greedy"], STARTS, EngineSettings(rows=7))
+        branch(MODEL, REGIMES["greedy"], STARTS, BatchSettings(rows=7))
         assert shapes == {(7, 32)}
 
 
@@ -300,35 +357,41 @@ class Once(Composed):
         return policy.act(traj, look_ahead)
 
 
+def end_of(model, policy, request):
+    """The answer of a plain decode."""
+    end = decode(model, policy, start_trajectory(model, [request], 0))
+    return tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist())
+
+
 class TestAgainstDecode:
     @pytest.mark.parametrize("temperature", [0.0, 0.7])
     def test_every_branch_is_a_run_of_its_own(self, temperature):
         """A plain decode that deviates once, with the rollout's random numbers, gives the branch's answer."""
         chosen = plan(temperature=temperature, operator=ReMDM("rescale", eta=0.9), rollouts=2)
-        block = run(MODEL, chosen, STARTS, EngineSettings(rows=16))
+        block = branch(MODEL, chosen, STARTS, BatchSettings(rows=16))
         starts = {one.id: one for one in STARTS}
-        states = {(p.request.id, s.index): s for p in block.paths for s in p.sampled}
-        for b in block.branches[:: 7 if temperature else 3]:
+        states = states_of(block)
+        for b in branches_of(block)[:: 7 if temperature else 3]:
             one = starts[b.prompt]
             after = REFERENCE if b.axis != "commitment" else with_remasking(REFERENCE, chosen.operator)
             policy = Once(at=b.step, candidate=candidates()[b.axis][b.candidate], after=after)
-            begin = states[b.prompt, b.state].traj
+            begin = states[b.prompt, b.state]
             noise = Noise.of([row_key(0, one.key, stream(b.step, b.rollout))])
             end = decode(MODEL, policy, begin, noise=noise, sampling=SamplingParams(temperature=temperature))
             assert tuple(end.state.tokens_BL[0, slice(*one.answer)].tolist()) == b.answer
 
     def test_the_reference_continues_its_own_run(self):
-        block = run(MODEL, plan(), STARTS, EngineSettings(rows=16))
-        ends = {path.request.id: tuple(path.end_L[slice(*path.request.answer)].tolist()) for path in block.paths}
-        references = [b for b in block.branches if next(iter(candidates()[b.axis])) == b.candidate]
+        block = branch(MODEL, plan(), STARTS, BatchSettings(rows=16))
+        ends = {one.id: end_of(MODEL, REFERENCE, one) for one in STARTS}
+        references = [b for b in branches_of(block) if next(iter(candidates()[b.axis])) == b.candidate]
         assert references
         assert all(b.answer == ends[b.prompt] for b in references)
 
     def test_candidates_share_random_numbers(self):
         """At temperature 1 the reference is the same branch on every axis, rollout by rollout, but rollouts differ."""
-        block = run(MODEL, plan(temperature=1.5, rollouts=6), STARTS, EngineSettings(rows=16))
+        block = branch(MODEL, plan(temperature=1.5, rollouts=6), STARTS, BatchSettings(rows=16))
         by_axis = {}
-        for b in block.branches:
+        for b in branches_of(block):
             if next(iter(candidates()[b.axis])) == b.candidate:
                 by_axis.setdefault((b.prompt, b.state, b.rollout), set()).add(b.answer)
         assert all(len(answers) == 1 for answers in by_axis.values())
@@ -400,8 +463,8 @@ class TestUtilities:
 
     def test_greedy_q_is_exact(self):
         """At temperature 0 by a loop over arg-maxes."""
-        block = run(TINY, plan(sets=self.SETS, rollouts=2, states=1), [TINY_START], EngineSettings(rows=4))
-        for b in block.branches:
+        block = branch(TINY, plan(sets=self.SETS, rollouts=2, states=1), [TINY_START], BatchSettings(rows=4))
+        for b in branches_of(block):
             canvas, left, choose = list(TINY_START.canvas), 2, self.RULES[b.candidate]
             while 2 in canvas:
                 masked = [i for i, t in enumerate(canvas) if t == 2]
@@ -415,9 +478,9 @@ class TestUtilities:
     def test_drawn_q_converges_to_the_expectation(self):
         rollouts = 1000
         chosen = plan(sets=self.SETS, rollouts=rollouts, states=1, temperature=1.0)
-        block = run(TINY, chosen, [TINY_START], EngineSettings(rows=64, waiting=100_000))
+        block = branch(TINY, chosen, [TINY_START], BatchSettings(rows=64, waiting=100_000))
         for name, rule in self.RULES.items():
-            utilities = [utility(b.answer) for b in block.branches if b.candidate == name]
+            utilities = [utility(b.answer) for b in branches_of(block) if b.candidate == name]
             assert len(utilities) == rollouts
             expected = enumerate_q(list(TINY_START.canvas), rule, 2, 1.0)
             # Utilities lie in [0, 1]: five standard errors are at most 0.08.
@@ -428,12 +491,12 @@ class TestRefusals:
     def test_policies_that_look_ahead(self):
         core = CoRe(revise_every=1, tail=0, window=(0.0, 1.0))
         with pytest.raises(ConfigError, match="look ahead"):
-            run(MODEL, plan(core, {"score": {"ref": core}}), STARTS[1:2], EngineSettings(rows=4))
+            branch(MODEL, plan(core, {"score": {"ref": core}}), STARTS[1:2], BatchSettings(rows=4))
 
     def test_policies_with_slots_of_their_own(self):
         sets = {"score": {"ref": REFERENCE, "wino": WINO(block_length=2)}}
         with pytest.raises(ConfigError, match="cannot be branched"):
-            run(MODEL, plan(sets=sets), STARTS[:1], EngineSettings(rows=4))
+            branch(MODEL, plan(sets=sets), STARTS[:1], BatchSettings(rows=4))
 
     def test_policies_that_draw_without_saying_so(self):
         @dataclass(frozen=True)
@@ -443,7 +506,7 @@ class TestRefusals:
                 return super().act(traj, look_ahead)
 
         with pytest.raises(ContractError, match="without saying so"):
-            run(MODEL, plan(sets={"score": {"ref": REFERENCE, "sly": Sly()}}), STARTS[:1], EngineSettings(rows=4))
+            branch(MODEL, plan(sets={"score": {"ref": REFERENCE, "sly": Sly()}}), STARTS[:1], BatchSettings(rows=4))
 
     def test_references_that_commit_on_their_own_way_alone(self):
         @dataclass(frozen=True)
@@ -461,13 +524,11 @@ class TestRefusals:
             "commitment": {"ref": fickle},
         }
         with pytest.raises(ContractError, match=r"left a position revisable after a branch.*study commitment around"):
-            run(MODEL, plan(fickle, sets), STARTS[:1], EngineSettings(rows=4))
+            branch(MODEL, plan(fickle, sets), STARTS[:1], BatchSettings(rows=4))
 
     def test_impossible_prompts(self):
-        with pytest.raises(ConfigError, match="no id twice"):
-            run(MODEL, plan(), [STARTS[0], replace(STARTS[1], id=STARTS[0].id)], EngineSettings(rows=4))
         with pytest.raises(ConfigError, match="one or more"):
-            run(MODEL, plan(), [], EngineSettings(rows=4))
+            branch(MODEL, plan(), [], BatchSettings(rows=4))
 
 
 class TestMemory:
@@ -475,19 +536,19 @@ class TestMemory:
 
     def held(self, prompts: int, waiting: int, monkeypatch) -> int:
         most = 0
-        advance = BucketRun._advance
+        launch = BucketBranches.launch
 
         def counted(self, pool, size):
             nonlocal most
-            most = max(most, sum(pool.size for pool in self.futures.pools.values()))
-            return advance(self, pool, size)
+            most = max(most, sum(pool.size for pool in self.pools.values()))
+            return launch(self, pool, size)
 
         starts = [replace(STARTS[0], id=str(at)) for at in range(prompts)]
         with monkeypatch.context() as patch:
-            patch.setattr(BucketRun, "_advance", counted)
+            patch.setattr(BucketBranches, "launch", counted)
             # Tokens are drawn, so that nothing merges; every prompt has random numbers of its own.
-            settings = EngineSettings(rows=4, live=4, waiting=waiting)
-            run(MODEL, plan(temperature=0.7, rollouts=2, states=2), starts, settings)
+            settings = BatchSettings(rows=4, live=4, waiting=waiting)
+            branch(MODEL, plan(temperature=0.7, rollouts=2, states=2), starts, settings)
         return most
 
     def test_more_prompts_hold_no_more(self, monkeypatch):
@@ -514,22 +575,22 @@ class TestOnAGpu:
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
     def test_merged_naive_together_and_alone_are_the_same(self, mini, temperature):
         chosen = plan(states=3, rollouts=2, temperature=temperature)
-        settings = EngineSettings(rows=16, live=32)
-        together = run_together(mini.denoiser, chosen, self.blocks(mini), settings)
+        settings = BatchSettings(rows=16, live=32)
+        together = branch_together(mini.denoiser, chosen, self.blocks(mini), settings)
         for one, requests in zip(together, self.blocks(mini), strict=True):
-            assert one.branches == run(mini.denoiser, chosen, requests, settings).branches
-            naive = run(mini.denoiser, chosen, requests, replace(settings, merge=False))
-            assert one.branches == naive.branches
+            assert branches_of(one) == branches_of(branch(mini.denoiser, chosen, requests, settings))
+            naive = branch(mini.denoiser, chosen, requests, replace(settings, merge=False))
+            assert branches_of(one) == branches_of(naive)
 
     @gpu
     def test_the_steady_state_records_nothing(self, mini):
         """A second run of the same shapes replays what the first has recorded."""
         chosen = plan(states=2, rollouts=1)
-        settings = EngineSettings(rows=16, live=32)
-        run_together(mini.denoiser, chosen, self.blocks(mini), settings)
+        settings = BatchSettings(rows=16, live=32)
+        branch_together(mini.denoiser, chosen, self.blocks(mini), settings)
         graphs = mini.denoiser.forward
         kept = dict(graphs.kept)
         assert kept
-        run_together(mini.denoiser, chosen, self.blocks(mini), settings)
+        branch_together(mini.denoiser, chosen, self.blocks(mini), settings)
         assert graphs.kept == kept
         assert not any(graphs._seen.values())
