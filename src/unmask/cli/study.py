@@ -247,7 +247,7 @@ def _status(store: Any) -> dict[str, Any]:
     branches, judged = sum(i["branches"] for i in infos), sum(i["judged"] for i in infos)
     return {
         "study": manifest["study"]["name"],
-        "held": store.files.held or None,
+        "held": store.files.lease_holder or None,
         "complete": branched and not any(one["set_aside"] for one in failed) and decoded in (0, units),
         "models": models,
         "tasks": manifest["tasks"],

@@ -93,7 +93,7 @@ def test_a_put_whose_answer_was_lost_is_still_ours(objects, bucket, monkeypatch)
 
 
 def test_a_store_that_replaces_what_it_must_not_is_refused(objects, bucket, monkeypatch):
-    monkeypatch.setattr(type(objects), "create", lambda self, name, content: self.put(name, content) or True)
+    monkeypatch.setattr(type(objects), "create", lambda self, name, content: self.upload(name, content) or True)
     with pytest.raises(StorageError, match="honours If-None-Match"):
         Lease(objects).take()
     assert bucket.leases() == []

@@ -30,7 +30,7 @@ class Killed(BaseException):
 @contextmanager
 def dying(n, *, orderly=False):
     """The n-th put is the last thing that the process tries; an `orderly` one only fails, and the process goes on."""
-    left, plain_put, plain_remove = [n], Objects.put, Objects.remove
+    left, plain_put, plain_remove = [n], Objects.upload, Objects.remove
 
     def put(self, name, content):
         # Leases are put by a thread, too.
@@ -47,7 +47,7 @@ def dying(n, *, orderly=False):
         plain_remove(self, name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Objects, "put", put)
+        patch.setattr(Objects, "upload", put)
         patch.setattr(Objects, "remove", remove)
         # A heartbeat would go on after death.
         patch.setattr(Lease, "_keep_alive", lambda self: None)
@@ -257,16 +257,16 @@ class TestRuns:
         assert bucket.leases() == []
         with Store.open(bucket.address) as reader:
             assert reader.manifest["study"]["name"] == "tiny"
-            assert reader.files.held == ""
+            assert reader.files.lease_holder == ""
 
     def test_killed_and_resumed(self, tiny_run, tiny_study, tiny_load, bucket):
         with dying(9), pytest.raises(Killed):
             run_study(tiny_study, Store.create(bucket.address, tiny_study.config), tiny_load)
-        assert Store.open(bucket.address).files.held.startswith(f"held by {driver_name()}, since ")
+        assert Store.open(bucket.address).files.lease_holder.startswith(f"held by {driver_name()}, since ")
         there = bucket.files()
         assert sum(name.endswith("states.parquet") for name in there) == 2
         bucket.age(100)
-        assert Store.open(bucket.address).files.held.startswith(f"left behind by {driver_name()}, since ")
+        assert Store.open(bucket.address).files.lease_holder.startswith(f"left behind by {driver_name()}, since ")
         with Store.create(bucket.address, tiny_study.config) as store:
             (finished,) = store.names()
             outcome = run_study(tiny_study, store, tiny_load)

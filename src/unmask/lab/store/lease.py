@@ -98,7 +98,7 @@ class Lease:
     def _give_back(self) -> None:
         # Overwritten, not removed: the next driver must find a number to go on from. Where nobody answers, it expires.
         with suppress(StorageError):
-            self.objects.put(self.name, self._content(released=True))
+            self.objects.upload(self.name, self._content(released=True))
 
     def check(self) -> None:
         """Raise unless the lease is ours now. Asks nobody: a driver that was silent for too long knows it by itself."""
@@ -129,7 +129,7 @@ class Lease:
                     self.lost_reason = "it was removed: another driver has come, or somebody has let one in"
                     return
                 self._beats += 1
-                self.objects.put(self.name, self._content())
+                self.objects.upload(self.name, self._content())
                 # Answered too late: another driver may have come meanwhile, and must be left alone.
                 if not self._is_silent():
                     self._last_beat = sent
@@ -139,14 +139,14 @@ class Lease:
         name, clock = _file_name(number), f"lease/clock-{self.about['token']}"
         try:
             lease = _read_lease(self.objects, name)
-            put = self.objects.modified(name)
+            put = self.objects.modification_time(name)
         except FileNotFoundError:
             return None
         if lease["released"]:
             return None
-        self.objects.put(clock, b"")
+        self.objects.upload(clock, b"")
         try:
-            silent = self.objects.modified(clock) - put
+            silent = self.objects.modification_time(clock) - put
         finally:
             self.objects.remove(clock)
         return silent if silent <= lease["lasts"] else None
@@ -165,7 +165,7 @@ def describe_holder(objects: Objects) -> str:
     numbers = _numbers(objects)
     try:
         lease = _read_lease(objects, _file_name(numbers[-1]))
-        silent = max(0.0, time.time() - objects.modified(_file_name(numbers[-1])))
+        silent = max(0.0, time.time() - objects.modification_time(_file_name(numbers[-1])))
     except (IndexError, FileNotFoundError):
         return ""
     if lease["released"]:

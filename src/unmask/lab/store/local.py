@@ -46,7 +46,7 @@ class LocalFiles:
         """Do nothing: claims end with their blocks."""
 
     @property
-    def held(self) -> str:
+    def lease_holder(self) -> str:
         """Always empty: no process owns a folder alone."""
         return ""
 
@@ -82,7 +82,7 @@ class LocalFiles:
 
     # Shards
 
-    def finished(self, folder: str, info_file: str) -> list[str]:
+    def list_finished(self, folder: str, info_file: str) -> list[str]:
         """List the shards in a folder by name, sorted: a folder that has its name was renamed when it was whole."""
         return [name for name in self.names(folder) if name[0] != "." and (self.address / folder / name).is_dir()]
 

@@ -30,7 +30,7 @@ class Objects:
             content: bytes = self.filesystem.cat_file(self._path(name))
         return content
 
-    def put(self, name: str, content: bytes) -> None:
+    def upload(self, name: str, content: bytes) -> None:
         """Put an object. fsspec sends it from a thread of its own, so Ctrl-C ends the wait and not the request."""
         with self._sentences():
             self.filesystem.pipe_file(self._path(name), content)
@@ -66,7 +66,7 @@ class Objects:
         # Some clients mark a folder that became empty with an object whose name ends in a slash.
         return sorted(path[len(self.root) + 1 :] for path in found if not path.endswith("/"))
 
-    def modified(self, name: str) -> float:
+    def modification_time(self, name: str) -> float:
         """Return when the server put an object there, in seconds by the server's clock."""
         with self._sentences():
             return float(self.filesystem.modified(self._path(name)).timestamp())

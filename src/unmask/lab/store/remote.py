@@ -83,7 +83,7 @@ class RemoteFiles:
             self.lease = None
 
     @property
-    def held(self) -> str:
+    def lease_holder(self) -> str:
         """Name the driver that has the lease; empty if none has."""
         return describe_holder(self.quick)
 
@@ -102,7 +102,7 @@ class RemoteFiles:
 
     def write(self, name: str, content: bytes) -> None:
         self._check_writer()
-        self.objects.put(name, content)
+        self.objects.upload(name, content)
 
     def remove(self, name: str) -> None:
         self._check_writer()
@@ -118,7 +118,7 @@ class RemoteFiles:
 
     # Shards
 
-    def finished(self, folder: str, info_file: str) -> list[str]:
+    def list_finished(self, folder: str, info_file: str) -> list[str]:
         parts = [name.split("/") for name in self.objects.below(folder)]
         return [part[1] for part in parts if len(part) == 3 and part[2] == info_file]
 

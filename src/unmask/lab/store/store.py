@@ -160,7 +160,7 @@ class Store:
         return self.content_hash()
 
     def _check_has_study(self) -> None:
-        if MANIFEST not in self.files.names() and not any(self._finished(kind) for kind in LAYOUTS):
+        if MANIFEST not in self.files.names() and not any(self._finished_names(kind) for kind in LAYOUTS):
             raise SchemaError(
                 f"no study in {str(self.folder)!r}; allowed: a folder of `unmask study run`; check the path"
             )
@@ -187,7 +187,7 @@ class Store:
         except DamagedManifest as damage:
             infos = []
             for kind in LAYOUTS:
-                for name in self._finished(kind):
+                for name in self._finished_names(kind):
                     with suppress(DamagedShard):
                         infos.append(read_info(self.files, kind, name)[1])
             for info in infos:
@@ -232,7 +232,7 @@ class Store:
 
     def names(self, kind: ShardKind = "branches") -> list[str]:
         """List the finished shards that the manifest plans. No shard is opened, so it may be called at any time."""
-        there = self._finished(kind)
+        there = self._finished_names(kind)
         if kind == "decodes" or not there:
             return there
         # Read after the folder: shards are planned before they are written.
@@ -250,8 +250,8 @@ class Store:
         study = self.fingerprint if names else None
         return self.files.map(lambda name: read_info(self.files, kind, name, study), names)
 
-    def _finished(self, kind: ShardKind) -> list[str]:
-        return self.files.finished(LAYOUTS[kind].folder, LAYOUTS[kind].info_file)
+    def _finished_names(self, kind: ShardKind) -> list[str]:
+        return self.files.list_finished(LAYOUTS[kind].folder, LAYOUTS[kind].info_file)
 
     # Damage
 
@@ -271,7 +271,7 @@ class Store:
             redo = f"`unmask study run FILE --out {self.folder}` writes it anew and keeps sound shards"
             damage.append(Damage(MANIFEST, error.reason, redo))
         for kind in LAYOUTS:
-            names = [n for n in self._finished(kind) if kind == "decodes" or planned is None or n in planned]
+            names = [n for n in self._finished_names(kind) if kind == "decodes" or planned is None or n in planned]
             for name, reason in zip(names, self._damage_reasons(kind, names), strict=True):
                 if reason:
                     damage.append(Damage(name, reason, _redo(kind, (planned or {}).get(name))))
@@ -298,7 +298,7 @@ class Store:
     def _set_damaged_aside(self) -> None:
         """Move every damaged shard out of the way; a run then measures it again."""
         for kind, layout in LAYOUTS.items():
-            names = self._finished(kind)
+            names = self._finished_names(kind)
             for name, damage in zip(names, self._damage_reasons(kind, names), strict=True):
                 if damage:
                     path = f"{layout.folder}/{name}"
