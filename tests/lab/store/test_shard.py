@@ -5,7 +5,7 @@ from itertools import product
 import pyarrow as pa
 
 from tests.helpers.cases import each_case
-from unmask.lab.compare_store import content_hash
+from unmask.lab.compare.store import content_hash
 from unmask.lab.store import Shard, fingerprint, table_hash
 
 BRANCHES = {"kind": "branches", "model": "m", "task": "t", "split": "validation", "block": 0, "depends": "d"}
