@@ -19,9 +19,8 @@ from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStu
 from unmask.lab import calibrate as lab
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
-from unmask.lab.run import driver
-from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.store import Store
+from unmask.lab.study import site
 from unmask.methods import candidates
 from unmask.stats import CalibrationSettings, fitted_half
 from unmask.stats.protocol import (
@@ -71,9 +70,9 @@ class TestCalibrations:
 
     def test_a_killed_one_goes_on(self, model, task, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "SHARD", 1)
-        monkeypatch.setattr(driver, "in_groups", lambda engine, jobs: [[job] for job in jobs])
+        monkeypatch.setattr(site, "in_groups", lambda engine, jobs: [[job] for job in jobs])
         whole = calibrate(model, task, "region", work=tmp_path / "whole", **QUICK)
-        real, ran = driver.run_together, []
+        real, ran = site.branch_group, []
 
         def dies(*given):
             if len(ran) == 2:
@@ -81,7 +80,7 @@ class TestCalibrations:
             ran.append(given)
             return real(*given)
 
-        monkeypatch.setattr(driver, "run_together", dies)
+        monkeypatch.setattr(site, "branch_group", dies)
         with pytest.raises(KeyboardInterrupt):
             calibrate(model, task, "region", work=tmp_path / "cut", **QUICK)
         assert len(Store.open(tmp_path / "cut").names()) == 2
@@ -223,13 +222,13 @@ class TestEndToEnd:
         assert (gate.end_to_end.fixed == gate.end_to_end.selective) == (not opens)
 
     def test_equal_policies_are_decoded_once(self, echo, gate_from, monkeypatch):
-        real, ran = DecodeCache._batch, []
+        real, ran = site.decode_group, []
 
-        def counted(self, policy, rows, slots):
-            ran.append((policy, len(rows)))
-            return real(self, policy, rows, slots)
+        def counted(model, seed, temperature, policy, group):
+            ran.append((policy, len(group.requests)))
+            return real(model, seed, temperature, policy, group)
 
-        monkeypatch.setattr(DecodeCache, "_batch", counted)
+        monkeypatch.setattr(site, "decode_group", counted)
         gate = gate_from(echo(one_step("schedule")))
         assert gate.arms.fixed == gate.arms.reference
         assert ran == [(gate.arms.reference, rows) for rows in (8, 8, 4)]

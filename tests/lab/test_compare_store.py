@@ -12,7 +12,7 @@ from unmask.lab import compare_store
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_store import PIECES, PLAN, ComparePieces
 from unmask.lab.compare_summary import summarise
-from unmask.lab.run import judging
+from unmask.lab.study import prompts
 from unmask.methods import fixed_action
 from unmask.report import compare as report
 from unmask.tasks import Extraction, Verdict
@@ -95,7 +95,7 @@ class TestGoingOn:
             return [Verdict(e.id, None, "not installed", Extraction(text, "", "", ""), ()) for text, e in pairs]
 
         with monkeypatch.context() as patched:
-            patched.setattr(judging, "score_all", absent)
+            patched.setattr(prompts, "score_all", absent)
             assert {row.reason for row in run(tmp_path).rows} == {"not installed"}
         model = oracle()
         assert written(run(tmp_path, model)) == never_stopped

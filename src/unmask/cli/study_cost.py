@@ -9,9 +9,9 @@ import typer
 from unmask.base.errors import require
 
 if TYPE_CHECKING:
-    from unmask.lab.run.cluster_cost import ClusterCost, Cut
-    from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.study import Study
+    from unmask.lab.study.cluster_cost import ClusterCost, Cut
+    from unmask.lab.study.forecast import CostEstimate
 
 LoadSeconds = Annotated[
     float | None,
@@ -43,7 +43,7 @@ class ClusterAsked:
         self, study: "Study", rows: "Sequence[CostEstimate]", cuts: "Mapping[str, Cut]", measured: float
     ) -> "ClusterCost":
         """`measured` is how long a model took to load here; 0 where none was."""
-        from unmask.lab.run.cluster_cost import cluster_cost
+        from unmask.lab.study.cluster_cost import cluster_cost
 
         return cluster_cost(
             study,
@@ -74,7 +74,7 @@ def cost_table(cost: "ClusterCost", span: Any) -> Any:
 
 def cost_remarks(cost: "ClusterCost", span: Any) -> list[str]:
     """What it comes to, and what more workers would change."""
-    from unmask.lab.run.cluster_cost import LOAD
+    from unmask.lab.study.cluster_cost import LOAD
 
     held = f"{cost.gpu_hours:,.1f} GPU hours" if cost.gpus else "no GPU"
     lines = [

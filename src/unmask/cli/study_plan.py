@@ -18,10 +18,10 @@ from unmask.report.console import loading, say
 
 if TYPE_CHECKING:
     from unmask.api import Model
-    from unmask.lab.run.cluster_cost import Cut
-    from unmask.lab.run.estimate import CostEstimate
-    from unmask.lab.run.jobs import Members
     from unmask.lab.study import Study
+    from unmask.lab.study.cluster_cost import Cut
+    from unmask.lab.study.forecast import CostEstimate
+    from unmask.lab.study.jobs import Members
     from unmask.lab.study_models import ModelSpec
 
 FILE = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/study.md describes it.")]
@@ -54,8 +54,8 @@ def plan(
       unmask study plan studies/paper.toml --rate 400
       unmask study plan studies/llada-8b.toml --rate 160 --on ray --workers 16 --load-seconds 60
     """
-    from unmask.lab.run.estimate import MERGED_FROM
     from unmask.lab.study import Study
+    from unmask.lab.study.forecast import MERGED_FROM
 
     cluster = ClusterAsked(on, workers, gpus_per_worker, load_seconds)
     cluster.check(timed=measure or rate is not None)
@@ -102,9 +102,9 @@ def _estimates(
 ) -> "tuple[list[CostEstimate], dict[str, str], dict[str, Cut], float]":
     """Lines of all models, tasks whose data is not here, how work is cut, and seconds of the slowest loading."""
     from unmask.api import text_side, text_side_of
-    from unmask.lab.run.cluster_cost import cut_of
-    from unmask.lab.run.estimate import ForwardTimer, estimate
-    from unmask.lab.run.jobs import prompts_of
+    from unmask.lab.study.cluster_cost import cut_of
+    from unmask.lab.study.forecast import ForwardTimer, estimate
+    from unmask.lab.study.jobs import load_examples
 
     models: dict[str, Model | None] = {}
     loading_took = 0.0
@@ -119,7 +119,7 @@ def _estimates(
     tasks: Members | None = None
     unavailable: dict[str, str] = {}
     if any(text is not None for text in texts.values()):
-        tasks, unavailable = prompts_of(study, data_dir)
+        tasks, unavailable = load_examples(study, data_dir)
     rows: list[CostEstimate] = []
     for spec in study.models:
         model = models[spec.name]
@@ -164,7 +164,7 @@ def _line(model: str, task: str, rows: "Sequence[CostEstimate]") -> list[str]:
 
 
 def _remarks(study: "Study", rows: "Sequence[CostEstimate]", unavailable: dict[str, str]) -> list[str]:
-    from unmask.lab.run.estimate import MERGED_FROM
+    from unmask.lab.study.forecast import MERGED_FROM
 
     lines = [f"no data here, counted all the same: {task}: {reason}" for task, reason in unavailable.items()]
     if on_top := dict.fromkeys(name for row in rows for name in row.on_top):

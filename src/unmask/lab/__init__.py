@@ -21,8 +21,8 @@ from unmask.lab.demo import (
 )
 
 if TYPE_CHECKING:
-    from unmask.lab.run.driver import RunOutcome as RunOutcome
-    from unmask.lab.run.driver import run_study as run_study
+    from unmask.lab.study.protocol import StudyOutcome as StudyOutcome
+    from unmask.lab.study.protocol import run_study as run_study
 
 __all__ = [
     "CONTENDERS",
@@ -33,7 +33,7 @@ __all__ = [
     "DemoRow",
     "Ray",
     "Reveal",
-    "RunOutcome",
+    "StudyOutcome",
     "problems",
     "run_demo",
     "run_study",
@@ -41,6 +41,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("RunOutcome", "run_study"):
-        return getattr(import_module("unmask.lab.run.driver"), name)
+    if name in ("StudyOutcome", "run_study"):
+        return getattr(import_module("unmask.lab.study.protocol"), name)
     raise AttributeError(f"module 'unmask.lab' has no attribute {name!r}")

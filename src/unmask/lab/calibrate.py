@@ -25,10 +25,10 @@ from unmask.core import Policy
 from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.progress import StudyProgress
 from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import PromptRange, Study
+from unmask.lab.study.progress import StudyProgress
+from unmask.lab.study.protocol import run_study
 from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
 from unmask.methods import candidates
@@ -150,7 +150,7 @@ def _measured(model: LoadedModel, study: Study, work: str | Path, cluster: Clust
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     if not outcome.complete:
         raise NotComplete(
-            f"the calibration is not complete: {outcome.stopped}; allowed: all of its prompts; correct what failed and "
+            f"the calibration is not complete: {outcome.reason}; allowed: all of its prompts; correct what failed and "
             f"remove {str(store.folder / 'failed')!r} to try again"
         )
     return store

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import pandas as pd
 import torch
 
 from unmask.api import STEPS_SHARE, LoadedModel, json_values, start_trajectory, steps_of
@@ -24,8 +25,7 @@ from unmask.lab.compare_matched import MatchedControl, sized, sizes
 from unmask.lab.compare_prompts import PreparedTask, PromptBatch, TaskRun, prepare
 from unmask.lab.compare_store import ComparePieces, hash_of_prompts
 from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
-from unmask.lab.prompts import FRESH
-from unmask.lab.run.judging import Judge, scores
+from unmask.lab.study.prompts import FRESH, Known, score_answers, score_texts
 from unmask.methods import BestOf, describe_policy, method_status
 from unmask.tasks import SPLITS, DataDir, Task, find_task
 
@@ -323,7 +323,8 @@ class LocalDecoder:
     def __init__(self, model: LoadedModel, plan: ComparePlan, jobs: int | None, warm_up: bool):
         self.model, self.plan, self.jobs, self.warm_up = model, plan, jobs, warm_up
         self.clock = BatchClock(model.denoiser.device)
-        self._judges: dict[str, Judge] = {}
+        self._known: dict[str, Known] = {}
+        """Scores by task: many policies agree."""
 
     def expect(self, calls: Sequence[BatchCall]) -> None:
         """Nothing is done before it is asked for."""
@@ -346,15 +347,15 @@ class LocalDecoder:
     def _rows(self, call: BatchCall, end: Trajectory) -> list[AnswerRow]:
         """Answers with their costs, judged."""
         width = end.state.tokens_BL.shape[1]
-        # One for all of a task: many policies agree.
-        judge = self._judges.setdefault(call.task, Judge(self.model, [], self.jobs))
         requests = call.batch.requests
-        judge.members |= {example.id: example for example in call.batch.members}
-        judge.requests |= {request.id: request for request in requests}
         # One copy to the host for all rows.
         table = torch.cat((end.state.tokens_BL, torch.stack(cost_columns(end), 1)), 1).cpu().numpy()
         answers = [row[slice(*request.answer)] for row, request in zip(table, requests, strict=True)]
-        judged = judge.judge([(r.id, answer.tolist()) for r, answer in zip(requests, answers, strict=True)])
+        tokens_of = [tuple(answer.tolist()) for answer in answers]
+        frame = pd.DataFrame({"prompt": [request.id for request in requests], "answer": tokens_of})
+        known = self._known.setdefault(call.task, {})
+        scored = score_answers(frame, call.batch.members, requests, self.model.codec, workers=self.jobs, known=known)
+        judged = zip(scored["text"], scored["utility"], scored["reason"], strict=True)
         costs = [dict(zip(AnswerCost._fields, row[width:].tolist(), strict=True)) for row in table]
         ends = self.model.denoiser.vocabulary.eos_ids
         written = [_before_end(answer.tolist(), ends) for answer in answers]
@@ -416,7 +417,7 @@ class _TaskWork:
         if entry["utility"] is not None:
             return entry
         example = next(example for example in batch.members if example.id == entry["prompt"])
-        ((utility, reason),) = scores([(entry["answer"], example)], self.jobs)
+        ((utility, reason),) = score_texts([(entry["answer"], example)], self.jobs)
         return entry | {"utility": utility, "reason": reason}
 
 

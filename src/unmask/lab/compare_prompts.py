@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from unmask.api import LoadedModel, Request
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Denoiser
-from unmask.lab.prompts import prompts_from
-from unmask.lab.run.jobs import request_of
+from unmask.lab.study.prompts import example_request, select_examples
 from unmask.tasks import SPLITS, DataDir, Example, Task
 
 MOST_ROWS = 256
@@ -70,14 +69,14 @@ def prepare(
     """The first `prompts` prompts of a split that fit into the model, `batch` of similar length at a time."""
     run = TaskRun(task.name, task.max_new_tokens, steps)
     try:
-        members = prompts_from(task, split, prompts=prompts, data_dir=data_dir)
+        members = select_examples(task, split, prompts=prompts, data_dir=data_dir)
     except (ConfigError, SchemaError) as error:
         return PreparedTask(replace(run, unavailable=str(error)))
     if not members:
-        there = [other for other in SPLITS if prompts_from(task, other, prompts=1, data_dir=data_dir)]
+        there = [other for other in SPLITS if select_examples(task, other, prompts=1, data_dir=data_dir)]
         lacking = f"it has no {split} prompts; allowed: {' or '.join(there)}; name it with --split"
         return PreparedTask(replace(run, unavailable=lacking))
-    encoded = [(request_of(model, task, run.steps, example), example) for example in members]
+    encoded = [(example_request(model, task, run.steps, example), example) for example in members]
     fits = [(r, e) for r, e in encoded if model.max_length is None or len(r.canvas) <= model.max_length]
     run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
     if not fits:

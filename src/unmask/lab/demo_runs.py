@@ -6,13 +6,14 @@ from math import isnan
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from unmask.api import LoadedModel, Request, start_trajectory
 from unmask.core import Policy, Trajectory
 from unmask.engine import decode
-from unmask.lab.run.jobs import Members, request_of
-from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.study import Study
+from unmask.lab.study.jobs import Members
+from unmask.lab.study.prompts import ScoredAnswer, example_request, score_answers
 from unmask.methods import make_policy
 from unmask.tasks import Example
 
@@ -51,7 +52,7 @@ class DemoRun:
     shown: ShownMethod
     trajectory: Trajectory
     """Of one row, with its steps."""
-    judged: JudgedAnswer
+    judged: ScoredAnswer
 
     @property
     def forwards(self) -> int:
@@ -83,15 +84,22 @@ def demo_runs(
 def _runs_of_task(
     model: LoadedModel, study: Study, task: str, members: Sequence[Example], methods: Sequence[ShownMethod]
 ) -> Iterator[DemoRun]:
-    requests = [request_of(model, study.task(task), study.steps[task], example) for example in members]
-    judge = Judge(model, members, scoring=study.scoring, requests=requests)
+    requests = [example_request(model, study.task(task), study.steps[task], example) for example in members]
+
+    def score(run: Trajectory, of: Sequence[Request]) -> list[ScoredAnswer]:
+        rows = zip(of, run.state.tokens_BL.tolist(), strict=True)
+        answers = [(request.id, tuple(tokens[slice(*request.answer)])) for request, tokens in rows]
+        frame = pd.DataFrame(answers, columns=["prompt", "answer"])
+        scored = score_answers(frame, members, of, model.codec, scoring=study.scoring)
+        return [ScoredAnswer(row.text, row.utility, row.reason) for row in scored.itertuples()]
+
     tried = [_decoded(model, method, requests, study.seed) for method in methods[:2]]
-    utility_MP = np.array([[one.utility for one in _judged(judge, requests, run)] for run in tried])
+    utility_MP = np.array([[one.utility for one in score(run, requests)] for run in tried])
     at = int(np.nan_to_num(utility_MP.max(0) - utility_MP.min(0)).argmax())
     for number, method in enumerate(methods):
         # One prompt is enough of the others: a row does not depend on its company.
         run = tried[number].row(at) if number < len(tried) else _decoded(model, method, [requests[at]], study.seed)
-        yield DemoRun(task, members[at], method, run, _judged(judge, [requests[at]], run)[0])
+        yield DemoRun(task, members[at], method, run, score(run, [requests[at]])[0])
 
 
 def _decoded(model: LoadedModel, method: ShownMethod, requests: Sequence[Request], seed: int) -> Trajectory:
@@ -99,8 +107,3 @@ def _decoded(model: LoadedModel, method: ShownMethod, requests: Sequence[Request
     return decode(
         model.denoiser, policy, start_trajectory(model.denoiser, requests, seed, extra_steps=policy.extra_steps)
     )
-
-
-def _judged(judge: Judge, requests: Sequence[Request], run: Trajectory) -> list[JudgedAnswer]:
-    rows = run.state.tokens_BL.tolist()
-    return judge.judge([(r.id, tokens[slice(*r.answer)]) for r, tokens in zip(requests, rows, strict=True)])

@@ -12,8 +12,8 @@ from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.lab import published
 from unmask.lab.asked import WHOLE, Asked, Turn, asked, shown_first, task_of
 from unmask.lab.compare import AnswerRow, ComparePlan, CompareProgress, Evaluation, run_comparison
-from unmask.lab.prompts import prompts_from
 from unmask.lab.published import PublishedModel, PublishedRun
+from unmask.lab.study.prompts import select_examples
 from unmask.stats import Estimate, wilson
 from unmask.tasks import DataDir, Example, Task
 
@@ -150,7 +150,7 @@ def prepare(
 def _prepared(model: LoadedModel, target: Target, name: str, prompts: int | None, data_dir: DataDir) -> PreparedRun:
     run = target.of.run(name)
     problems = asked(run.task, data_dir)
-    chosen = prompts_from(task_of(run, problems, 0), WHOLE, prompts=prompts)
+    chosen = select_examples(task_of(run, problems, 0), WHOLE, prompts=prompts)
     shots = _shots_that_fit(model, run, problems, chosen) if target.trial else run.shots
     return PreparedRun(
         run,

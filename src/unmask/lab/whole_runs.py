@@ -1,7 +1,7 @@
 """Validation prompts decoded from beginning to end, and judged: what a calibration knows of whole runs."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,12 +12,12 @@ from unmask.api import LoadedModel
 from unmask.core import Policy
 from unmask.lab.cluster.driver import on_cluster
 from unmask.lab.cluster.where import Ray
-from unmask.lab.run.driver import ThisProcess
-from unmask.lab.run.jobs import prompts_of
-from unmask.lab.run.progress import DecodeProgress, ProgressTracker, StudyProgress
-from unmask.lab.run.site import Site, StudyOrder
 from unmask.lab.store import Store
 from unmask.lab.study import Study
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.progress import DecodeProgress, ProgressTracker, StudyProgress
+from unmask.lab.study.prompts import Known
+from unmask.lab.study.site import Site, StudyOrder, ThisProcess
 from unmask.lab.study_models import ModelSpec
 from unmask.stats import Array
 from unmask.tasks import DataDir
@@ -50,7 +50,7 @@ class RunDecoder:
     ):
         """On a cluster its workers decode, and the model here only stands for theirs."""
         (spec,) = study.models
-        tasks, _ = prompts_of(study, data_dir)
+        tasks, _ = load_examples(study, data_dir)
         # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
         small = replace(study, engine=replace(study.engine, live=study.engine.rows))
         self._tracker = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
@@ -65,8 +65,10 @@ class RunDecoder:
         self.planned = 0
         """Policies that are expected, for those who wait."""
         self._name, self._each = f"{spec.name}/{study.tasks[0]}", sum(request.steps for request in requests)
-        members = [example for job in planned for example in job.members]
-        self._cache, self._judge = site.whole_runs(spec, {ROLE: requests}, members, self._heard)
+        self._examples = [example for job in planned for example in job.members]
+        self._site = site
+        self._known: Known = {}
+        self._decoder = site.decoder(spec, {ROLE: requests}, self._report)
 
     def __enter__(self) -> "RunDecoder":
         return self
@@ -77,14 +79,11 @@ class RunDecoder:
 
     def utilities(self, policy: Policy) -> Array:
         """Of every prompt, in the order of `prompts`; NaN where the answer could not be judged."""
-        rows = self._cache.decode(policy, ROLE)
-        judged = self._judge.judge([(row.prompt, row.answer) for row in rows])
-        by_prompt: Mapping[str, float] = {
-            row.prompt: verdict.utility for row, verdict in zip(rows, judged, strict=True)
-        }
-        return np.array([by_prompt[prompt] for prompt in self.prompts], dtype=np.float64)
+        frame = self._site.score(self._decoder.decode(policy, ROLE), self._examples, self._known)
+        return frame.set_index("prompt")["utility"].loc[list(self.prompts)].to_numpy(np.float64)
 
-    def _heard(self, decoded: int) -> None:
+    def _report(self) -> None:
+        decoded = self._decoder.policies
         total = max(self.planned, decoded + 1)
-        now = DecodeProgress(self._name, self._cache.forwards, self._each * (total - decoded), self._each * total)
+        now = DecodeProgress(self._name, self._decoder.forwards, self._each * (total - decoded), self._each * total)
         self._tracker.decoded(now)

@@ -10,7 +10,6 @@ from tests.helpers.tiny_studies import TEXT
 from unmask.base.errors import OtherStudy, StorageError
 from unmask.cli.app import main
 from unmask.lab.analysis.findings import findings
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedPiece, Store
 from unmask.lab.store.check import check_store
 from unmask.lab.store.failures import Failures
@@ -18,6 +17,7 @@ from unmask.lab.store.lease import Lease, LeaseLost, _who
 from unmask.lab.store.pieces import TABLES, read_table
 from unmask.lab.store.remote import Remote
 from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.study.protocol import run_study
 
 PUTS = 15
 """Of the store below: two of the lease, manifest, task, model, two shards of four files, a unit of two."""

@@ -12,12 +12,12 @@ from tests.helpers import made_studies as made
 from unmask.base import environment as code
 from unmask.base.errors import OtherStudy, SchemaError, UnmaskError
 from unmask.cli.app import main
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedManifest, DamagedPiece, OldFormat, Store
 from unmask.lab.store import store as store_module
 from unmask.lab.store.check import check_store
 from unmask.lab.store.manifest import write_manifest
 from unmask.lab.store.shards import Shard
+from unmask.lab.study.protocol import run_study
 
 
 def files_of(folder):

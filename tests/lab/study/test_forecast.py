@@ -8,17 +8,16 @@ import pytest
 from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import by_hash, table
 from unmask.api.request import text_side
-from unmask.lab.run import judging
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.estimate import MERGED, ForwardTimer, decodes_of, estimate
-from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import Study, prompts
+from unmask.lab.study.forecast import MERGED, ForwardTimer, decodes_of, estimate
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.protocol import run_study
 
 
 def planned(study, loaded):
     (spec,), model = study.models, loaded(study.models[0])
-    (row,) = estimate(study, spec, prompts_of(study)[0], text=text_side(model), timer=ForwardTimer(model, study))
+    (row,) = estimate(study, spec, load_examples(study)[0], text=text_side(model), timer=ForwardTimer(model, study))
     return row
 
 
@@ -52,7 +51,7 @@ class TestEndToEnd:
 
     def test_is_what_a_run_takes_about(self, study, tiny_load, tmp_path, monkeypatch):
         """A network with random weights, whose branches seldom agree and whose utilities are made."""
-        monkeypatch.setattr(judging, "scores", by_hash)
+        monkeypatch.setattr(prompts, "score_texts", by_hash)
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
         (unit,) = store.decode_infos()
@@ -88,7 +87,7 @@ class TestWithoutAModel:
 
     def test_a_tokenizer_gives_buckets_without_a_time(self, study, tiny_load):
         text = text_side(tiny_load(study.models[0]))
-        (row,) = estimate(study, study.models[0], prompts_of(study)[0], text=text)
+        (row,) = estimate(study, study.models[0], load_examples(study)[0], text=text)
         assert row == planned(study, tiny_load)._replace(seconds=None)
 
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, BranchFrames, BranchProgress, spaced
 from unmask.lab.cluster.progress import ClusterNow
-from unmask.lab.run.estimate import decodes_of
-from unmask.lab.run.jobs import Members
 from unmask.lab.store import Store
 from unmask.lab.store.failures import Failure
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import Study
+from unmask.lab.study.forecast import decodes_of
+from unmask.lab.study.jobs import Members
 
 ENOUGH = 8
 """Forwards, full of rows, that a pace is measured by: the first ones take longer."""

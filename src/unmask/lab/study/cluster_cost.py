@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from unmask.api import TextSide
 from unmask.base.errors import require
-from unmask.lab.run.estimate import CostEstimate, bucket_sizes, decodes_of
-from unmask.lab.run.jobs import Members, grouped
-from unmask.lab.run.naive import prompts_asked
 from unmask.lab.study import Study
+from unmask.lab.study.forecast import CostEstimate, bucket_sizes, decodes_of
+from unmask.lab.study.jobs import Members, grouped
+from unmask.lab.study.naive import prompts_asked
 from unmask.lab.study_models import ModelSpec
 
 HOUR = 3600.0

@@ -17,9 +17,9 @@ from unmask.core import ModelInput, Needs, Policy
 from unmask.lab.branching import spaced
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.gates import FURTHER_DRAWS
-from unmask.lab.run.jobs import Members
-from unmask.lab.run.naive import NaiveCount, naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study import Study
+from unmask.lab.study.jobs import Members
+from unmask.lab.study.naive import NaiveCount, naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study_models import ModelSpec
 from unmask.methods import CandidateSets, has_own_input, reference_of
 

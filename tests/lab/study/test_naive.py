@@ -7,8 +7,8 @@ from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.api.request import Request
 from unmask.lab.branching import BatchSettings, branch
-from unmask.lab.run.naive import naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study import Study
+from unmask.lab.study.naive import naive_forwards, prompts_asked, proposal_forwards
 from unmask.models import ExactDenoiser, JointDistribution
 
 MODEL = ExactDenoiser(JointDistribution.random(9, 2, dependence=2.0, seed=0))

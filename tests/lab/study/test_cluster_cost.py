@@ -10,10 +10,10 @@ from tests.helpers.tiny_studies import table
 from unmask.api.request import text_side
 from unmask.base.errors import ConfigError
 from unmask.lab.branching import BatchSettings
-from unmask.lab.run.cluster_cost import Cut, Phase, ShardSize, cluster_cost, cut_of, makespan, together
-from unmask.lab.run.estimate import decodes_of, estimate
-from unmask.lab.run.jobs import in_groups, jobs_of, prompts_of
 from unmask.lab.study import Study
+from unmask.lab.study.cluster_cost import Cut, Phase, ShardSize, cluster_cost, cut_of, makespan, together
+from unmask.lab.study.forecast import decodes_of, estimate
+from unmask.lab.study.jobs import in_groups, jobs_of, load_examples
 
 
 @pytest.fixture(name="study")
@@ -98,7 +98,7 @@ def test_several_models_are_loaded_one_after_the_other(study):
 def test_pieces_are_those_of_the_run(tiny_folder, tiny_load, rows, workers):
     study = Study.parse(table(models__0__model=str(tiny_folder)))
     (spec,), model = study.models, tiny_load(study.models[0])
-    tasks, _ = prompts_of(study)
+    tasks, _ = load_examples(study)
     planned = jobs_of(study, spec, model, tasks)
     cut = cut_of(study, spec, tasks, text_side(model))
     assert [shard.prompts for shard in cut.shards] == [len(job.requests) for job in planned]
