@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.helpers.branch_frames import branches_of, readings_of, states_of, work_by_axis
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
-from unmask.adapt.gated import needs_of
+from unmask.adapt import needs_of
 from unmask.api.load import load
 from unmask.api.request import Request, start_trajectory
 from unmask.axes import ReMDM

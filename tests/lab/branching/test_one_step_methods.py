@@ -10,7 +10,7 @@ import torch
 from tests.helpers.branch_frames import branches_of, states_of, work_by_axis
 from tests.helpers.method_branches import MODEL, SEED, STARTS, by_hand
 from tests.helpers.method_branches import plan as branched
-from unmask.adapt.gated import choose
+from unmask.adapt.adaptive import combine_actions
 from unmask.api.load import load
 from unmask.api.request import Request, start_trajectory
 from unmask.axes import POLICY, ReMDM
@@ -64,7 +64,7 @@ class TakesTurns(Composed):
             fixed_action(region="window:1").act(traj, look_ahead),
             fixed_action(cardinality="count:2").act(traj, look_ahead),
         )
-        return replace(choose(turn_B % 2 == 1, left, sure), notes={"turn_B": turn_B})
+        return replace(combine_actions(turn_B % 2 == 1, left, sure), notes={"turn_B": turn_B})
 
 
 GUESTS = {

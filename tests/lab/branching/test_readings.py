@@ -38,7 +38,7 @@ STARTS = [start(0, 0), start(1, 2), start(2, 1)]
 
 def plan(axes=AXES, reference="llada", **options):
     sets = Study.parse(TABLE | {"axes": list(AXES)}).sets(reference)
-    chosen = {axis: DIAGNOSTICS[axis]() for axis in axes}
+    chosen = {axis: DIAGNOSTICS[axis] for axis in axes}
     asked = {"operator": ReMDM("conf"), "rollouts": 2, "states": 5, "seed": 0, "diagnostics": chosen} | options
     return BranchPlan(reference=next(iter(sets["score"].values())), candidates=sets, **asked)
 

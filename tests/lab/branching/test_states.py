@@ -27,7 +27,7 @@ def test_a_state_is_stored_as_if_it_were_alone():
         Request(f"p{at}", (at, *(model.mask_id,) * 7), (True, *(False,) * 7), steps, (1, 8))
         for at, steps in enumerate((3, 5, 5))
     ]
-    diagnostics = {"commitment": DIAGNOSTICS["commitment"]()}
+    diagnostics = {"commitment": DIAGNOSTICS["commitment"]}
     plan = BranchPlan(fixed_action(), candidates(), ReMDM("conf"), 1, 3, seed=0, diagnostics=diagnostics)
     stepper = Stepper(model, SamplingParams(temperature=0.0), 2, 2)
     with torch.inference_mode():

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.branch_frames import branches_of, states_of, work_by_axis
 from tests.helpers.cases import each_case
 from tests.helpers.method_branches import MODEL, STARTS, by_hand, noise_of, plan
-from unmask.adapt.gated import choose
+from unmask.adapt.adaptive import combine_actions
 from unmask.api.load import load
 from unmask.api.request import Request
 from unmask.axes import POLICY, ReMDM
@@ -46,7 +46,7 @@ class Rereads(Composed):
         one, two = (fixed_action(cardinality=f"count:{n}").act(traj, look_ahead) for n in (1, 2))
         if traj.last is None:
             return one
-        return choose((traj.last.prediction.wanted_BN & ~traj.last.state.masked_BL).any(-1), two, one)
+        return combine_actions((traj.last.prediction.wanted_BN & ~traj.last.state.masked_BL).any(-1), two, one)
 
 
 GUESTS = {

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 
 from tests.helpers.branch_frames import branches_of, states_of
+from unmask.adapt import needs_of
 from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.adapt.gated import needs_of
 from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, SamplingParams, row_key
@@ -20,7 +20,7 @@ N, V, PROMPT = 9, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))
 OPERATOR = ReMDM("rescale", eta=0.9)
 REVISES = with_remasking(fixed_action(commitment="none"), ReMDM("cap", eta=0.5))
-DIAGNOSED = {name: DIAGNOSTICS[name]() for name in ("score", "region", "cardinality", "commitment")}
+DIAGNOSED = {name: DIAGNOSTICS[name] for name in ("score", "region", "cardinality", "commitment")}
 
 
 def start(a, b, length):

@@ -10,7 +10,7 @@ from math import isfinite, nan
 
 import numpy as np
 
-from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.adapt import DIAGNOSTICS
 from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, gate_coverage
 from unmask.lab.choose import choose_axis, is_extension, promised_lift
 from unmask.lab.gates import AXIS_BY, LIFT, random_arm, selective_arm

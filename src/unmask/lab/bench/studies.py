@@ -1,6 +1,6 @@
 """The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
 
-from unmask.adapt.diagnostics import PAPER_DIAGNOSTICS
+from unmask.adapt import PAPER_DIAGNOSTICS
 from unmask.api import Request, start_trajectory
 from unmask.axes import ReMDM
 from unmask.core import ModelInput, Needs
@@ -44,7 +44,6 @@ def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick
 def plan_of(quick: bool) -> BranchPlan:
     """All axes and diagnostics around LLaDA's decoder."""
     sets = candidates("llada")
-    diagnostics = {kind.name: kind() for kind in PAPER_DIAGNOSTICS}
     return BranchPlan(
         reference=reference_of(sets),
         candidates=sets,
@@ -52,7 +51,7 @@ def plan_of(quick: bool) -> BranchPlan:
         rollouts=1,
         states=2 if quick else 4,
         seed=0,
-        diagnostics={one.name: one for one in diagnostics.values()},
+        diagnostics={one.name: one for one in PAPER_DIAGNOSTICS},
     )
 
 

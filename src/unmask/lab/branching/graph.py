@@ -33,8 +33,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from unmask.adapt.gated import needs_of
-from unmask.adapt.notes import without_record
+from unmask.adapt import needs_of, without_deviation_notes
 from unmask.api import Request
 from unmask.base.errors import ContractError, require
 from unmask.core import (
@@ -791,7 +790,7 @@ def plain_action(action: Action, change: Transition) -> Action:
         action.commit_BL & change.revealed_BL,
         remask_BL=change.remasked_BL,
         # Without the record of a gate, which no continuation reads.
-        notes=without_record(action.notes),
+        notes=without_deviation_notes(action.notes),
     )
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from unmask.adapt import Proposed
-from unmask.adapt.diagnostics import Diagnostic
+from unmask.adapt import Adaptive, AlwaysRule, Diagnostic
 from unmask.axes import POLICY, ReMDM, revises
 from unmask.base.errors import require
 from unmask.core import Policy
@@ -132,10 +131,10 @@ class BranchPlan:
         return tuple(alternatives)
 
     @cached_property
-    def proposals(self) -> Mapping[str, Proposed]:
+    def proposals(self) -> Mapping[str, Adaptive]:
         """By the diagnostic's name, axis by axis: its action, and the reference's where it has none."""
         return {
-            name: Proposed(self.reference, diagnostic)
+            name: Adaptive(self.reference, [(diagnostic, AlwaysRule())])
             for axis in self.candidates
             for name, diagnostic in self.diagnostics.items()
             if diagnostic.axis == axis

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from unmask.adapt.gated import read_together
-from unmask.adapt.snapped import nearest
+from unmask.adapt import nearest_candidate, read_together
 from unmask.core import State, Trajectory
 from unmask.engine import apply, hide_noise, raise_faults
 from unmask.lab.branching.plan import BranchPlan
@@ -35,7 +34,7 @@ def read_diagnostics(plan: BranchPlan, seen: Trajectory, steps: Sequence[Candida
         candidates = {one.candidate: step for one, step in pairs if one.axis == axis and not one.diagnostic}
         names = np.array(list(candidates), object)
         actions = [step.action for step in candidates.values()]
-        nearest_B = nearest(axis, seen.state, reading.action, change.revealed_BL, actions)
+        nearest_B = nearest_candidate(axis, seen.state, reading.action, change.revealed_BL, actions)
         same_AB = torch.stack([_same_next_state(change.state, step.change.state) for step in candidates.values()])
         columns = {
             "row": range(seen.state.batch),

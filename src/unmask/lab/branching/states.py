@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from unmask.adapt.gated import needs_of
+from unmask.adapt import needs_of
 from unmask.api import Request, start_trajectory
 from unmask.base.errors import require
 from unmask.core import Needs, State, Trajectory, concat, map_tensors
@@ -86,7 +86,7 @@ def sample_states(
         policy.check(start.state)
     if not plan.whole_methods:
         check_plain_step(reference, start)
-    needs = needs_of([reference], diagnostics)
+    needs = needs_of([reference, *diagnostics])
     keep = most_past_steps([reference, *one_step], max([1, *(one.past_steps for one in diagnostics)]))
     runs: list[ReferenceRun] = []
     parts: dict[tuple[int, ...], list[SampledStates]] = {}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from unmask.adapt import Arms, JointPolicy, joint_arm
+from unmask.adapt import Adaptive, Arms, joint_arm
 from unmask.api import LoadedModel, Request
 from unmask.axes import AXES
 from unmask.core import Policy, SamplingParams, Search
@@ -237,7 +237,7 @@ def _known_policies(
     """Every policy of evaluation prompts that waits for nothing that is decoded."""
     for name, one in arms.items():
         yield from (one.reference, one.fixed, *([one.stage] if is_staged(one.calibration) else []), one.always)
-        gates = [one.under(gate, list(candidates[one.axis])) for gate in chosen[name].gates.values()]
+        gates = [one.with_calibration(gate, list(candidates[one.axis])) for gate in chosen[name].gates.values()]
         yield from (under.selective for under in (one, *gates) if under.calibration.tau.value is not None)
     yield from with_controls(searches)[0].values()
 
@@ -281,7 +281,7 @@ def _evaluated_arms(
         for arm in (*DECODED_ARMS, *CONTROLS)
     ]
     for gate, calibration in choice.gates.items():
-        under = arms.under(calibration, list(candidates))
+        under = arms.with_calibration(calibration, list(candidates))
         selective, random = _gate_and_control(name, under, FURTHER_DRAWS, decoder)
         frames += [selective.assign(arm=selective_arm(gate)), random.assign(arm=random_arm(gate))]
     return frames
@@ -328,7 +328,7 @@ def _joint_policies(joined: Sequence[Arms]) -> list[Policy]:
         return []
     policy = joint_arm(joined)
     inner = policy.base if isinstance(policy, Composed) else policy
-    assert isinstance(inner, JointPolicy)
+    assert isinstance(inner, Adaptive)
     # The operator stays only where something is left revisable.
     revises = any(
         AXES[one.axis].revises and one.calibration.fixed.action != one.calibration.reference for one in joined

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.adapt import DIAGNOSTICS
 from unmask.api import steps_of
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
 from unmask.base.errors import ConfigError, require
@@ -178,7 +178,7 @@ class Study:
             spec.reference: {axis: list(named) for axis, named in self.sets(spec.reference).items()}
             for spec in self.models
         }
-        whole["diagnostics"] = {name: vars(DIAGNOSTICS[name]()) for name in self.diagnostics}
+        whole["diagnostics"] = {name: DIAGNOSTICS[name].settings for name in self.diagnostics}
         # A shard is a block of so many prompts: another number would cut other shards.
         whole["shard"] = self.shard
         del whole["own"], whole["methods"]
@@ -238,7 +238,7 @@ class Study:
             states=self.states,
             seed=self.seed,
             temperature=self.temperature,
-            diagnostics={name: DIAGNOSTICS[name]() for name in self.diagnostics},
+            diagnostics={name: DIAGNOSTICS[name] for name in self.diagnostics},
             summaries=self.learned,
         )
 

@@ -10,11 +10,36 @@ import torch
 import unmask
 from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Probability, Search, State, row_key
 from unmask.engine import join_rows
-from unmask.methods import METHODS, LLaDA, fixed_action, make_policy, with_remasking
+from unmask.methods import (
+    DCD,
+    DOS,
+    DSB,
+    DUS,
+    KLASS,
+    METHODS,
+    P2,
+    VSB,
+    BestOf,
+    Composed,
+    Dream,
+    EBSampler,
+    FastDLLM,
+    FastDLLMDream,
+    LLaDA,
+    ReMDMLLaDA,
+    ReMDMSampler,
+    Swordsman,
+    candidates,
+    compose,
+    fixed_action,
+    make_policy,
+    register_reference,
+    with_remasking,
+)
 from unmask.methods.check import Problem, check_policy, check_search
 from unmask.models import GuidedDenoiser
 
@@ -43,14 +68,9 @@ VARIANTS = {
     "lookum": [{}, {"variant": "smc", "verifier": "confidence"}],
     "order-token-search": [{"block_length": 2, "beams": 2}],
 }
-# Its quota needs steps that divide the answer: tests/methods/test_fast_dllm.py checks it on such rows.
+# Its quota needs steps that divide the answer: it is tried on such rows below.
 OTHER_ROWS = {"fast-dllm-dream"}
 CASES = [(name, options) for name in METHODS if name not in OTHER_ROWS for options in VARIANTS.get(name, [{}])]
-
-
-@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
-def test_every_registered_method_keeps_the_contract(name, options):
-    assert kept(make_policy(name, **options), Problem.default(device=DEVICE)) is None
 
 
 def kept(method, problem=None):
@@ -58,11 +78,82 @@ def kept(method, problem=None):
     return (check_policy if isinstance(method, Policy) else check_search)(method, problem)
 
 
-@each_case("name", [name for name in METHODS if name not in OTHER_ROWS])
-def test_every_policy_keeps_the_contract_on_longer_answers_and_at_both_ends_of_its_settings(name):
-    method = make_policy(name, **VARIANTS.get(name, [{}])[0])
-    if isinstance(method, Policy):
-        check_policy(method)
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
+def test_every_registered_method_keeps_the_contract(name, options):
+    """Once per method also on longer answers and at both ends of its settings: where no problem is given."""
+    first = options == VARIANTS.get(name, [{}])[0]
+    problem = None if first and DEVICE.type == "cpu" else Problem.default(device=DEVICE)
+    assert kept(make_policy(name, **options), problem) is None
+
+
+def test_the_dream_loop_of_fast_dllm_keeps_the_contract_where_steps_divide_the_answer():
+    problem = Problem.default()
+    even = problem.state.select(torch.tensor([0, 1]))
+    check_policy(FastDLLMDream(0.5), Problem(problem.denoiser, even, Noise(problem.noise.key_B[:2])))
+
+
+MORE = [
+    KLASS(),
+    KLASS(0.4, 1.0, block_length=3),
+    KLASS(0.4, 0.5, variant="dream"),
+    KLASS(0.1, 5.0, strategy="random"),
+    KLASS(0.1, 5.0, window=3, strategy="min_kl"),
+    FastDLLM(block_length=2),
+    FastDLLM("factor", block_length=None),
+    FastDLLM(threshold=0.3, spacing=2),
+    EBSampler(1.0, "margin", 3),
+    EBSampler(2.0, spacing=2),
+    DSB(FastDLLM(threshold=0.5), 2, 2),
+    DSB(FastDLLM("factor"), 2, None),
+    DUS(4),
+    DUS(4, skip=0.6),
+    DUS(3, 3, skip=0.9),
+    DCD(0.5, 2, 3),
+    DCD(-0.5, 3, score="entropy"),
+    DCD(0.2, score="margin"),
+    DCD(per_step=2),
+    DOS("eb", gamma=1.0),
+    DOS(drop_self=True, sinks=0.3),
+    Swordsman(0.5, 0.05, "masked"),
+    Swordsman(0.7, 10.0),
+    VSB(window=3, least=1),
+    VSB(window=4, least=2, delta=0.0, aggregate="max"),
+    P2(2.0),
+    P2(0.0, "sine"),
+    P2(1.3, form="probability", exact=True),
+    P2(noisy=True),
+    ReMDMSampler(ReMDM("conf")),
+    ReMDMSampler(ReMDM("loop")),
+    ReMDMSampler(ReMDM("rescale")),
+    ReMDMLLaDA(None, 2),
+    BestOf(EBSampler(), n=3),
+    BestOf(FastDLLM(block_length=2), n=3),
+    with_remasking(fixed_action(score="uniform", commitment="margin:0.5"), ReMDM("rescale", eta=0.7)),
+    with_remasking(LLaDA(), ReMDM("cap", eta=1.0)),
+    with_remasking(Composed(Dream(), commitment="margin:0.5")),
+    Composed(Dream(), score="uniform"),
+    Composed(Dream(), score="certainty", region="block:2"),
+    Composed(LLaDA(), cardinality="count:2"),
+    compose("margin", "block:3", "eb:0.5", "remdm-conf"),
+    compose("random", "masks:2", "factor:1"),
+    compose("stability+confidence", "sliding:2:3", "above:0.6", "confidence:0.5+remdm-cap:0.3"),
+    compose("entropy", "groups:4", "all"),
+    compose("uniform", "last-block:3", 0.5, "remdm-loop:0.1"),
+]
+"""Settings that take other ways through the rules; each in the nightly run."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", MORE, ids=lambda method: method.name)
+def test_other_settings_keep_the_contract(method):
+    kept(method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", list(AXES))
+def test_candidates_around_a_policy_keep_the_contract(axis):
+    for policy in candidates(register_reference(FastDLLM(block_length=2)))[axis].values():
+        check_policy(policy)
 
 
 ROWS = ([5, 9, -1, -1, -1, -1], [17, 23, 42, -1, -1, -1, -1, 11])
@@ -130,28 +221,38 @@ def surest(state, k):
 
 
 def policy_of(act, **traits):
-    """A policy without settings that acts by a function of the trajectory and declares these traits."""
-    body = {"name": "broken", "act": lambda self, traj, look_ahead: act(traj), "__annotations__": {}, **traits}
-    return dataclass(frozen=True)(type("Broken", (Policy,), body))()
+    """A policy without settings that acts by a function of trajectory and look-ahead, and declares these traits."""
+    body = {"name": "broken", "act": lambda self, traj, look_ahead: act(traj, look_ahead), "__annotations__": {}}
+    return dataclass(frozen=True)(type("Broken", (Policy,), {**body, **traits}))()
 
 
 CALLS = []
 
 
-def counts_calls(traj):
+def counts_calls(traj, _):
     CALLS.append(1)
     return surest(traj.state, 1 + len(CALLS) % 3)
 
 
-def writes_input(traj):
+def writes_input(traj, _):
     traj.state.tokens_BL[:, -1] += 1
     return _everything(traj.state)
 
 
-def takes_back(traj):
+def takes_back(traj, _):
     again_BL = traj.state.revealed_BL & (traj.state.step_B == 1)[:, None]
     action = surest(traj.state, 2)
     return replace(action, commit_BL=torch.zeros_like(action.commit_BL), remask_BL=again_BL)
+
+
+def draws(traj, _):
+    traj.uniform("order")
+    return _everything(traj.state)
+
+
+def looks(traj, look_ahead):
+    look_ahead.predict(traj.state, torch.arange(traj.state.batch))
+    return _everything(traj.state)
 
 
 def past(traj, most):
@@ -161,33 +262,35 @@ def past(traj, most):
 ANY_STEPS = {"steps": "ignore"}
 BROKEN = {
     "neighbours|ignore their order": (
-        lambda t: surest(t.state, (t.state.masked_BL.sum(-1)[0] // 2).expand_as(t.state.step_B)),
+        lambda t, _: surest(t.state, (t.state.masked_BL.sum(-1)[0] // 2).expand_as(t.state.step_B)),
         ANY_STEPS,
     ),
-    "padding": (lambda t: surest(t.state, t.state.tokens_BL.shape[1] - 6), ANY_STEPS),
-    "padding|padded by 24": (lambda t: surest(t.state, 1 + t.state.tokens_BL.shape[1] // 16), ANY_STEPS),
+    "padding": (lambda t, _: surest(t.state, t.state.tokens_BL.shape[1] - 6), ANY_STEPS),
+    "padding|padded by 24": (lambda t, _: surest(t.state, 1 + t.state.tokens_BL.shape[1] // 16), ANY_STEPS),
     "same bytes|neighbours": (counts_calls, ANY_STEPS),
     "inputs alone": (writes_input, ANY_STEPS),
-    "memory 0 reads no past": (lambda t: surest(t.state, 1 + past(t, 1)), ANY_STEPS),
+    "memory 0 reads no past": (lambda t, _: surest(t.state, 1 + past(t, 1)), ANY_STEPS),
     "memory 1 reads no more|resumes from any": (
-        lambda t: surest(t.state, 1 + past(t, 2)),
+        lambda t, _: surest(t.state, 1 + past(t, 2)),
         {"past_steps": 1, **ANY_STEPS},
     ),
-    "had not finished": (lambda t: replace(_everything(t.state), kappa_B=0 * t.state.step_B.double()), {}),
-    "steps = 'end'": (lambda t: surest(t.state, 1), {}),
-    "steps = 'ignore'": (lambda t: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_B), ANY_STEPS),
+    "had not finished": (lambda t, _: replace(_everything(t.state), kappa_B=0 * t.state.step_B.double()), {}),
+    "steps = 'end'": (lambda t, _: surest(t.state, 1), {}),
+    "steps = 'ignore'": (lambda t, _: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_B), ANY_STEPS),
     "remasks = False": (takes_back, ANY_STEPS),
-    "block_cache = True": (lambda t: surest(t.state, 3), {"block_cache": True, "block_length": 2, **ANY_STEPS}),
-    "cuda_graph = True.*__int__": (lambda t: surest(t.state, int(t.state.step_B.max()) + 1), {"cuda_graph": True}),
+    "block_cache = True": (lambda t, _: surest(t.state, 3), {"block_cache": True, "block_length": 2, **ANY_STEPS}),
+    "cuda_graph = True.*__int__": (lambda t, _: surest(t.state, int(t.state.step_B.max()) + 1), {"cuda_graph": True}),
     "cuda_graph = True.*nonzero": (
-        lambda t: (t.state.masked_BL.nonzero(), _everything(t.state))[1],
+        lambda t, _: (t.state.masked_BL.nonzero(), _everything(t.state))[1],
         {"cuda_graph": True},
     ),
     "cuda_graph = True.*__getitem__": (
-        lambda t: (t.state.tokens_BL[t.state.masked_BL], _everything(t.state))[1],
+        lambda t, _: (t.state.tokens_BL[t.state.masked_BL], _everything(t.state))[1],
         {"cuda_graph": True},
     ),
-    "returned None; allowed: an Action": (lambda t: None, {}),
+    "`random` is True for policies that draw": (draws, {}),
+    "`looks_ahead` is True for policies that do": (looks, {}),
+    "returned None; allowed: an Action": (lambda t, _: None, {}),
 }
 
 
@@ -330,11 +433,3 @@ def test_the_contract_holds_under_guidance(method):
     """Rows that reach one canvas with different given tokens must not share logits."""
     plain = Problem.default()
     assert check_policy(method, Problem(GuidedDenoiser(plain.denoiser, 2.0), plain.state, plain.noise)) is None
-
-
-def test_revised_wraps_any_policy():
-    assert (
-        check_policy(with_remasking(fixed_action(score="uniform", commitment="margin:0.5"), ReMDM("rescale", eta=0.7)))
-        is None
-    )
-    assert check_policy(with_remasking(LLaDA(), ReMDM("cap", eta=1.0))) is None
