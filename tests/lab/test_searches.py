@@ -9,14 +9,12 @@ from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from tests.lab.study.test_arms import RAW
 from unmask.api.load import load
-from unmask.api.request import text_side
 from unmask.base.errors import ConfigError, OtherStudy
 from unmask.lab.analysis.findings import findings
 from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
-from unmask.lab.study.forecast import estimate
-from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.forecast import uncounted
 from unmask.lab.study.protocol import run_study
 from unmask.methods import LookUM
 from unmask.report.study import study_report
@@ -71,8 +69,7 @@ def done(scaled, tmp_path_factory):
         model = load(str(network), dtype="fp32", device="cpu")
         study = Study.parse(SMALLER)
         store = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
-        (told,) = estimate(study, study.models[0], load_examples(study)[0], text=text_side(model))
-        assert told.on_top == ("lookum:paths=4,tau=1", "soar")
+        assert uncounted(study) == ["lookum:paths=4,tau=1", "soar"]
         assert run_study(study, store, lambda spec: model).complete
         with pytest.raises(OtherStudy, match="with other calibrations or searches than the study gives now"):
             run_study(Study.parse({**SMALLER, "searches": ["soar"]}), store, lambda spec: model)

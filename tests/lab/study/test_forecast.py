@@ -1,24 +1,17 @@
-"""What a study will take, beside what it took."""
+"""What a study will take, at most, beside what it took."""
 
-import csv
 from dataclasses import replace
 
 import pytest
 
-from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import by_hash, table
 from unmask.api.request import text_side
+from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
-from unmask.lab.study.forecast import MERGED, ForwardTimer, decodes_of, estimate
-from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.forecast import decodes_at_most, forecast, measured_rate, prompts_by_role
+from unmask.lab.study.jobs import jobs_of, load_examples
 from unmask.lab.study.protocol import run_study
-
-
-def planned(study, loaded):
-    (spec,), model = study.models, loaded(study.models[0])
-    (row,) = estimate(study, spec, load_examples(study)[0], text=text_side(model), timer=ForwardTimer(model, study))
-    return row
 
 
 @pytest.fixture(name="study")
@@ -26,89 +19,67 @@ def _study(tiny_folder):
     return Study.parse(table(models__0__model=str(tiny_folder), end_to_end=True))
 
 
-class TestEndToEnd:
-    def test_is_part_of_the_plan(self, study, tiny_study, tiny_load):
-        whole, branches = planned(study, tiny_load), planned(tiny_study, tiny_load)
-        assert (branches.end_to_end, branches.end_to_end_most) == (0, 0)
-        assert (whole.expected, whole.naive) == (branches.expected, branches.naive)
+class TestWholeRuns:
+    def test_are_counted_as_if_no_two_arms_were_the_same(self, study, tiny_study):
+        (whole,), (branches,) = (forecast(one).to_dict("records") for one in (study, tiny_study))
         # Candidates on 3 validation prompts, the reference once; 2 evaluation prompts; 4 steps.
-        assert whole.end_to_end_most == 4 * (3 * (1 + 2 + 3) + 2 * (1 + 2 * 9 + 2))
-        assert 0 < whole.end_to_end < whole.end_to_end_most
-        assert whole.seconds > 0
+        assert whole["whole_runs"] == 4 * (3 * (1 + 2 + 3) + 2 * (1 + 2 * 9 + 2))
+        assert branches["whole_runs"] == 0
+        assert whole["forwards"] == branches["forwards"]
 
     def test_a_dream_type_reference_has_no_joint_arm_of_one_axis(self, study):
         both = replace(study, candidates={})
-        llada, dream = (decodes_of(both, reference, most=True).evaluation for reference in ("llada", "dream"))
+        llada, dream = (decodes_at_most(both, reference).evaluation for reference in ("llada", "dream"))
         assert llada - dream == 2
 
     def test_further_gates_are_counted(self, study):
-        more = replace(study, gates=("mean", "lift-together"))
-        for most in (False, True):
-            one, other = (decodes_of(s, "llada", most=most) for s in (study, more))
-            assert other.validation == one.validation
-            assert other.evaluation > one.evaluation
-        assert other.evaluation - one.evaluation == len(study.diagnostics) * 2 * 2
+        one, more = (decodes_at_most(s, "llada") for s in (study, replace(study, gates=("mean", "lift-together"))))
+        assert more.validation == one.validation
+        assert more.evaluation - one.evaluation == len(study.diagnostics) * 2 * 2
 
-    def test_is_what_a_run_takes_about(self, study, tiny_load, tmp_path, monkeypatch):
+    def test_bound_a_run(self, study, tiny_load, tmp_path, monkeypatch):
         """A network with random weights, whose branches seldom agree and whose utilities are made."""
         monkeypatch.setattr(prompts, "score_texts", by_hash)
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
         (unit,) = store.decode_infos()
-        row = planned(study, tiny_load)
-        assert row.end_to_end / 2 < unit["forwards"] <= row.end_to_end_most
-        done = sum(info["forwards"]["done"] + info["forwards"]["trajectory"] for info in store.infos())
-        assert row.expected / 2 < done < 3 * row.expected
+        (row,) = forecast(study).to_dict("records")
+        assert 0 < unit["forwards"] <= row["whole_runs"]
+        counted = [info["forwards"] for info in store.infos()]
+        done = sum(work["done"] + work["trajectory"] + work["recalled"] for work in counted)
+        assert 0 < done <= row["forwards"]
 
 
-def test_proposals_of_diagnostics_are_counted(tiny_folder, tiny_load):
-    with_them, without = (
-        planned(Study.parse(table(models__0__model=str(tiny_folder), diagnostics=names)), tiny_load)
-        for names in (["score", "commitment"], [])
-    )
-    assert with_them.expected > without.expected
-    assert with_them.branches == without.branches
-    assert with_them.proposals == with_them.states * 2 * 2
-    assert without.proposals == without.naive_proposals == 0
+@pytest.mark.parametrize("reference", ["llada", "dream"])
+def test_branches_that_share_nothing_stay_within_the_bound(reference, tiny_folder, tiny_model):
+    study = Study.parse(table(models__0__model=str(tiny_folder), models__0__reference=reference))
+    tasks, _ = load_examples(study)
+    (row,) = forecast(study, tasks).to_dict("records")
+    requests = [r for job in jobs_of(study, study.models[0], tiny_model, tasks) for r in job.requests]
+    settings = BatchSettings(study.engine.rows, bucket=study.engine.bucket, merge=False)
+    frames = branch(tiny_model.denoiser, study.plan(reference), requests, settings)
+    assert row["branches"] + row["proposals"] == len(frames.branches)
+    assert row["states"] == len(frames.states)
+    assert 0.8 * row["forwards"] < frames.costs["done"].sum() <= row["forwards"]
 
 
 class TestWithoutAModel:
-    def test_counts_are_the_same_and_nothing_is_guessed(self, study, tiny_load):
+    def test_what_is_not_known_is_missing(self, study, tiny_load):
         """All prompts of the study fit into the tiny model."""
-        here = planned(study, tiny_load)
-        (bare,) = estimate(study, study.models[0])
-        assert (bare.slots, bare.memory, bare.seconds) == (None, None, None)
-        assert (here.slots, here.seconds > 0, here.memory > 0) == (352, True, True)
-        assert bare == here._replace(slots=None, memory=None, seconds=None)
+        name, text = study.models[0].name, text_side(tiny_load(study.models[0]))
+        tasks, _ = load_examples(study)
+        bare, here = forecast(study), forecast(study, tasks, {name: text}, {name: 50.0})
+        assert bare[["width", "seconds"]].isna().all(axis=None)
+        assert here["width"].tolist() == [352]
+        assert here["seconds"].tolist() == [(bare["forwards"] + bare["whole_runs"]).item() / 50]
+        known = ["prompts", "states", "branches", "proposals", "forwards", "whole_runs"]
+        assert bare[known].equals(here[known])
 
-    def test_a_rate_gives_the_time_and_nothing_else(self, study):
-        (bare,), (timed,) = (estimate(study, study.models[0], rate=rate) for rate in (None, 50.0))
-        assert timed == bare._replace(seconds=(bare.expected + bare.end_to_end) / 50)
-
-    def test_a_tokenizer_gives_buckets_without_a_time(self, study, tiny_load):
-        text = text_side(tiny_load(study.models[0]))
-        (row,) = estimate(study, study.models[0], load_examples(study)[0], text=text)
-        assert row == planned(study, tiny_load)._replace(seconds=None)
+    def test_prompts_are_those_that_the_task_has(self):
+        fresh = {"from": "fresh", "start": 10**6, "prompts": 7}
+        asked = prompts_by_role(Study.parse(table(splits__evaluation=fresh)), "csv-missing-cells")
+        assert asked == {"validation": 3, "evaluation": 7}
 
 
-class TestMerged:
-    def test_is_the_range_of_the_run_that_is_named(self):
-        with (RESULTS / "mini" / "cost.csv").open(encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["axis"] != "all"]
-        for axis, (low, high) in MERGED.items():
-            shares = [int(row["done"]) / int(row["naive"]) for row in rows if row["axis"] == axis]
-            assert len(shares) == 2
-            assert (low, high) == pytest.approx((min(shares), max(shares)), abs=1e-4)
-
-    def test_holds_what_that_run_took(self):
-        study = Study.read(STUDIES / "mini.toml")
-        for spec in study.models:
-            rows = list(estimate(study, spec))
-            low, high = (sum(row.merged[end] for row in rows) for end in (0, 1))
-            # Forwards that were done, and the references' own runs, which both models have.
-            took = {"mini": 1_999_405, "mini-dream": 2_102_589}[spec.name] + 84_096
-            assert low * 0.99 <= took <= high * 1.01
-
-    def test_drawn_tokens_have_none(self, study):
-        (row,) = estimate(replace(study, temperature=0.7), study.models[0])
-        assert row.merged is None
+def test_a_rate_is_measured(study, tiny_load):
+    assert measured_rate(tiny_load(study.models[0]), study, 352) > 0
