@@ -152,7 +152,7 @@ class TestFailing:
         run_study(failing, place, loaded)
         heard = []
         again = run_study(failing, place, lambda spec: pytest.fail("nothing is left to do"), on_failure=heard.append)
-        assert (len(again.failed), heard) == (1, [])
+        assert (len(again.failures), heard) == (1, [])
         (tmp_path / "bad.txt").write_text("")
         assert run_study(failing, place, loaded, retry_failed=True).complete
         assert Failures(place.folder).all() == []
@@ -173,7 +173,7 @@ class TestFailing:
             with pytest.raises(KeyboardInterrupt):
                 run_study(failing, place, loaded, on_failure=stop)
             assert Failures(place.folder).all()[0].attempts == attempt
-        assert len(run_study(failing, place, loaded).failed) == 1
+        assert len(run_study(failing, place, loaded).failures) == 1
 
     def test_two_processes_count_together(self, failing, loaded, tmp_path):
         children = [spawn(failing, loaded, tmp_path / "out") for _ in range(2)]
