@@ -28,7 +28,7 @@ PRELOADED = (
     "unmask.api.load",
     "unmask.cli",
     "unmask.lab.calibrate",
-    "unmask.lab.compare_summary",
+    "unmask.lab.compare.summary",
     "unmask.lab.analysis.findings",
     "unmask.lab.study.protocol",
     "unmask.report.compare",

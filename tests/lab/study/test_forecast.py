@@ -52,7 +52,7 @@ class TestWholeRuns:
 
 @pytest.mark.parametrize("reference", ["llada", "dream"])
 def test_branches_that_share_nothing_stay_within_the_bound(reference, tiny_folder, tiny_model):
-    study = Study.parse(table(models__0__model=str(tiny_folder), models__0__reference=reference))
+    study = Study.parse(table(models__0__model=str(tiny_folder), models__0__reference=reference, candidates=...))
     tasks, _ = load_examples(study)
     (row,) = forecast(study, tasks).to_dict("records")
     requests = [r for job in jobs_of(study, study.models[0], tiny_model, tasks) for r in job.requests]

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from tests.helpers.compared import compare, rows
 from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.lab.compare import evaluate
-from unmask.lab.compare_summary import summarise
+from unmask.lab.compare.summary import summarise
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
 from unmask.lab.study.prompts import score_answers
@@ -140,7 +140,7 @@ def raising(tiny_model, shared):
 @pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n", "x\0y"])
 def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
     policies = {"reference": fixed_action(), "in order": fixed_action(region="window:1", cardinality="count:1")}
-    evaluation = evaluate(
+    evaluation = compare(
         raising(text),
         ["humaneval"],
         split="development",
@@ -149,7 +149,7 @@ def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
         steps=2,
         data_dir=shared / "data",
     )
-    assert [row.utility for row in evaluation.rows] == [0.0] * 4
+    assert [row.utility for row in rows(evaluation)] == [0.0] * 4
     for path in report.write(evaluation, summarise(evaluation), tmp_path / "out"):
         path.read_text(encoding="utf-8")
 

@@ -30,7 +30,7 @@ from unmask.lab.choose import (
     choose_axis,
     is_extension,
 )
-from unmask.lab.compare_matched import with_controls
+from unmask.lab.controls import with_controls
 from unmask.lab.gates import FURTHER_DRAWS, random_arm, selective_arm
 from unmask.lab.searches import SEARCH
 from unmask.lab.study.config import Study
@@ -376,11 +376,11 @@ def _decode_searches(
         spent[arm] = float(np.mean(frame["forwards"]))
         frames.append(label(frame, SEARCH, arm, EVALUATION, SEARCH))
     for arm, control in controls.items():
-        n = control.size(spent)
+        n = control.affordable_n(spent)
         frame = decoder.decode(replace(control.policy, n=n), EVALUATION)
         cost = {**spent, arm: float(np.mean(frame["forwards"]))}
-        forwards = {name: cost[name] for name in ("reference", control.of, control.base, arm)}
-        about[control.of] = {"base": control.base, "control": arm, "n": n, "forwards": forwards}
+        forwards = {name: cost[name] for name in ("reference", control.search, control.base, arm)}
+        about[control.search] = {"base": control.base, "control": arm, "n": n, "forwards": forwards}
         frames.append(label(frame, SEARCH, arm, EVALUATION, SEARCH))
     return frames, about
 

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,10 +35,7 @@ from unmask.lab.cluster.driver import on_cluster
 from unmask.lab.cluster.where import Ray
 from unmask.lab.gates import FURTHER_DRAWS
 from unmask.lab.searches import described
-from unmask.lab.store import Store
-from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
-from unmask.lab.store.hashes import fingerprint
-from unmask.lab.store.shards import Unit
+from unmask.lab.store import ATTEMPTS, Failure, Failures, Shard, Store, fingerprint
 from unmask.lab.study.arms import decode_arms, is_staged
 from unmask.lab.study.config import ROLES, Study
 from unmask.lab.study.forecast import Decodes
@@ -77,29 +74,31 @@ def run_study(
     retry_failed: bool = False,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     on_failure: Callable[[Failure], None] = lambda failure: None,
+    on_wait: Callable[[str], None] = lambda text: None,
 ) -> StudyOutcome:
     """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
 
     `study` may be the path of a study file. `store` is one that the caller closes, or a folder or address; by default
     `out/` and the study's name. On a `cluster` workers compute, and this process plans and stores. `jobs` programs run
-    side by side to score code. `retry_failed` forgets what failed before. `on_failure` gets every attempt that fails.
+    side by side to score code. `retry_failed` forgets what failed before. `on_failure` gets every attempt that fails,
+    `on_wait` for whose shards this process waits.
     """
     began = time.monotonic()
     study = study if isinstance(study, Study) else Study.read(Path(study))
     with ExitStack() as stack:
         if not isinstance(store, Store):
             store = stack.enter_context(Store.create(f"out/{study.name}" if store is None else store, study.config))
-        failures = Failures(store.folder)
+        failures = store.failures
         if retry_failed:
             failures.forget_all()
 
         # Prompts: disjoint roles, and every data file is read before the first forward.
         examples, unavailable = load_examples(study, data_dir)
         for task, roles in examples.items():
-            store.note("tasks", task, about_task(study, task, roles))
+            store.set_metadata("tasks", task, about_task(study, task, roles))
         for task, reason in unavailable.items():
             warn_once(f"the study leaves {task} out: {reason}")
-            store.note("tasks", task, {"unavailable": reason})
+            store.set_metadata("tasks", task, {"unavailable": reason})
 
         tracker = ProgressTracker(study, examples, store, began, on_progress)
 
@@ -109,7 +108,7 @@ def run_study(
 
         settings = replace(study.engine, merge=not naive)
         stop = _budget(study, began)
-        order = StudyOrder(study, store, examples, settings, jobs, tracker, stop, on_failed_attempt)
+        order = StudyOrder(study, store, examples, settings, jobs, tracker, stop, on_failed_attempt, on_wait)
         with _site(cluster, order, load) as site:
             # States, branches and utilities of all prompts.
             stopped = branch_prompts(order, site, failures)
@@ -121,7 +120,7 @@ def run_study(
         tracker.refresh()
         failed = tuple(failures.set_aside())
         reason = stopped or _in_words(failed, unavailable)
-        return StudyOutcome(not reason, reason, {} if reason else store.content_hash(), unavailable, failed)
+        return StudyOutcome(not reason, reason, {} if reason else store.finish(), unavailable, failed)
 
 
 def _site(cluster: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:
@@ -159,10 +158,10 @@ def branch_prompts(order: StudyOrder, site: Site, failures: Failures) -> str:
         if _nothing_to_do(store, spec, failures):
             continue
         work = site.planned(spec)
-        store.note("models", spec.name, work.provenance)
+        store.set_metadata("models", spec.name, work.provenance)
         tracker.planned[spec.name] = len(work.jobs)
         tracker.start()
-        if reason := site.branch(spec, [job for job in work.jobs if not store.finished(job.shard)]):
+        if reason := site.branch(spec, [job for job in work.jobs if not store.is_finished(job.shard)]):
             return reason
     return ""
 
@@ -177,9 +176,9 @@ def _nothing_to_do(store: Store, spec: ModelSpec, failures: Failures) -> bool:
 def _check_scorers(study: Study, store: Store) -> None:
     """Stop where a scoring function of the user's has raised for every answer: that is no measurement."""
     for task in study.own:
-        infos = [info for info in store.infos() if info["shard"]["task"] == task]
+        infos = [info for shard, info in store.infos().items() if shard.task == task]
         if infos and not any(info["judged"] for info in infos):
-            table = store.table("branches", ("task", "reason"))
+            table = store.read_arrow("branches", ("task", "reason"))
             reason = table.filter(pc.equal(table["task"], task))["reason"][0].as_py()
             raise ContractError(
                 f"no answer to {task} could be scored ({reason}); allowed: a function that raises for some answers at "
@@ -198,7 +197,7 @@ class DecodeJob:
     calibrations, so that it is never taken for another.
     """
 
-    unit: Unit
+    unit: Shard
     chosen: Mapping[str, Choice]
     """By diagnostic."""
     missing: Mapping[str, Missing]
@@ -214,7 +213,7 @@ def decode_tasks(
     is decoded, or a later run that completes it would choose something else.
     """
     chosen = choices(store, study.gates)
-    incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
+    incomplete = {(failure.model, failure.task) for failure in store.failures.set_aside()}
     works = {
         spec.name: [
             work
@@ -225,12 +224,12 @@ def decode_tasks(
     }
     ahead = _WorkAhead(study, store, works, on_progress)
     for spec in study.models:
-        pending = [work for work in works[spec.name] if not store.finished(work.unit)]
+        pending = [work for work in works[spec.name] if not store.is_finished(work.unit)]
         if not pending:
             continue
         planned = site.planned(spec)
         # Refused if this is not the model that the branches came from.
-        store.note("models", spec.name, planned.provenance)
+        store.set_metadata("models", spec.name, planned.provenance)
         do = partial(_decode_task, study, spec, site, planned.jobs, store, ahead)
         if reason := site.each(pending, lambda work: work.unit, do):
             return reason
@@ -245,7 +244,7 @@ def plan_decodes(
 ) -> Iterator[DecodeJob]:
     """The whole runs of a model, known without loading it; refused where others were decoded in their place."""
     shards = store.manifest["models"][spec.name]["shards"]
-    there = {(unit.model, unit.task): unit for unit in (Unit(**info["unit"]) for info in store.decode_infos())}
+    there = {(shard.model, shard.task): shard for shard in store.infos("decodes")}
     for task in dict.fromkeys(task for model, task, _ in chosen if model == spec.name):
         of_task = {name: one for (model, other, name), one in chosen.items() if (model, other) == (spec.name, task)}
         usable = {name: one for name, one in of_task.items() if isinstance(one, Choice)}
@@ -256,12 +255,12 @@ def plan_decodes(
         further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
         made_of = [names, calibrations, reasons, DRAWS, *([further, FURTHER_DRAWS] if further else [])]
         made_of += [described(searches)] if searches else []
-        unit = Unit(spec.name, task, fingerprint(made_of))
+        unit = Shard(kind="decodes", model=spec.name, task=task, depends=fingerprint(made_of))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
                 f"{spec.name}, {task} was decoded end to end with other calibrations or searches than the study gives "
-                f"now; allowed: the same ones; remove {there[spec.name, task].name!r} from {str(store.decodes)!r} to "
-                "decode it again"
+                f"now; allowed: the same ones; remove {there[spec.name, task].name!r} from "
+                f"{f'{store.folder}/decodes'!r} to decode it again"
             )
         yield DecodeJob(unit, usable, missing)
 
@@ -283,7 +282,6 @@ def _decode_task(
     decoder = site.decoder(spec, requests, lambda: ahead.update(work.unit, decoder.forwards))
     arms = decode_arms(study, spec, work.chosen, decoder, partial(site.score, examples=examples))
     info = {
-        "unit": asdict(work.unit),
         "reference": spec.reference,
         "axes": arms.axes,
         "missing": {name: lost.reason for name, lost in work.missing.items()} | arms.missing,
@@ -295,7 +293,7 @@ def _decode_task(
         "seconds": time.monotonic() - began,
         "versions": versions(),
     }
-    store.write_decodes(work.unit, decodes_table(work.unit, arms.frame, named=study.renamed), info)
+    store.write(work.unit, {"decodes": decodes_table(work.unit, arms.frame, named=study.renamed)}, info)
     with ahead.lock:
         ahead.done[work.unit] = decoder.forwards
 
@@ -321,16 +319,16 @@ class _WorkAhead:
             for work in works[spec.name]
         }
         """At most: some of its policies may turn out to be equal."""
-        self.done: Counter[Unit] = Counter()
+        self.done: Counter[Shard] = Counter()
         """Row-forwards of this process."""
         self.lock = threading.Lock()
         """Several units may be under way."""
 
-    def update(self, unit: Unit, done: int) -> None:
+    def update(self, unit: Shard, done: int) -> None:
         """Report that so many row-forwards of a unit are done."""
         with self.lock:
             self.done[unit] = done
-            open_units = [one for one in self.units if not self.store.finished(one)]
+            open_units = [one for one in self.units if not self.store.is_finished(one)]
             left = sum(max(0, self.expected[one] - self.done[one]) for one in open_units)
             total = sum(self.expected.values())
             self.on_progress(DecodeProgress(f"{unit.model}/{unit.task}", self.done.total(), left, total))
@@ -339,10 +337,9 @@ class _WorkAhead:
 def _prompts_by_role(store: Store) -> dict[tuple[str, str], Counter[str]]:
     """How many prompts of a model and task have branches."""
     prompts: dict[tuple[str, str], Counter[str]] = {}
-    for info in store.infos():
-        shard = info["shard"]
-        of_task = prompts.setdefault((shard["model"], shard["task"]), Counter())
-        of_task[shard["split"]] += len(info["prompts"])
+    for shard, info in store.infos().items():
+        of_task = prompts.setdefault((shard.model, shard.task), Counter())
+        of_task[shard.split] += len(info["prompts"])
     return prompts
 
 

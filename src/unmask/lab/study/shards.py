@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +20,7 @@ from unmask.lab.branching import (
     BranchProgress,
     branch,
 )
-from unmask.lab.store import Store
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Shard, Store
 from unmask.lab.study.config import Study
 from unmask.lab.study.jobs import Job
 from unmask.lab.study.prompts import AnswerCodec, score_answers
@@ -51,8 +50,7 @@ class FinishedShard:
 
     def store(self, store: Store) -> None:
         """Write it whole or not at all."""
-        tables = self.tables
-        store.write(self.shard, tables["states"], tables["branches"], self.info, tables["readings"])
+        store.write(self.shard, self.tables, self.info)
 
 
 def branch_group(
@@ -85,7 +83,6 @@ def score_shard(
     tables = shard_tables(job.shard, frames._replace(branches=branches), branched.references)
     utilities = branches.loc[branches["candidate"] != PROPOSAL, "utility"]
     info = {
-        "shard": asdict(job.shard),
         "prompts": [request.id for request in job.requests],
         "states": len(frames.states),
         "branches": len(utilities),

@@ -11,9 +11,7 @@ import pandas as pd
 from unmask.api import LoadedModel, Request
 from unmask.core import Policy, Search
 from unmask.lab.branching import BatchSettings
-from unmask.lab.store import Store
-from unmask.lab.store.failures import Failure
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import Failure, Shard, Store
 from unmask.lab.study.arms import PromptDecoder, PromptGroup, decode_group
 from unmask.lab.study.attempts import Finish, Piece, work_in_groups, work_through
 from unmask.lab.study.config import Study
@@ -56,6 +54,8 @@ class StudyOrder:
     """Says why to stop, empty for no reason."""
     lost: Callable[[Failure], None]
     """Hears of every attempt that fails."""
+    on_wait: Callable[[str], None] = lambda text: None
+    """Is told for whose shards this process waits."""
 
 
 class Site(Protocol):
@@ -79,9 +79,7 @@ class Site(Protocol):
         """Add utility and reason to a frame with texts of answers; `known` keeps scores from call to call."""
         ...
 
-    def each(
-        self, pending: Sequence[Piece], place: Callable[[Piece], Shard | Unit], do: Callable[[Piece], None]
-    ) -> str:
+    def each(self, pending: Sequence[Piece], place: Callable[[Piece], Shard], do: Callable[[Piece], None]) -> str:
         """Do every piece. Returns why it stopped early, empty if it did not."""
         ...
 
@@ -129,6 +127,7 @@ class ThisProcess:
             tracker.refresh,
             order.lost,
             lambda job: tracker.finished(job.shard.name),
+            order.on_wait,
         )
 
     def decoder(
@@ -146,7 +145,5 @@ class ThisProcess:
     def score(self, frame: pd.DataFrame, examples: Sequence[Example], known: Known | None = None) -> pd.DataFrame:
         return score_answers(frame, examples, workers=self.order.jobs, scoring=self.order.study.scoring, known=known)
 
-    def each(
-        self, pending: Sequence[Piece], place: Callable[[Piece], Shard | Unit], do: Callable[[Piece], None]
-    ) -> str:
+    def each(self, pending: Sequence[Piece], place: Callable[[Piece], Shard], do: Callable[[Piece], None]) -> str:
         return work_through(self.order.store, pending, place, do, self.order.stop, lost=self.order.lost)

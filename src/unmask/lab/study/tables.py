@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from unmask.axes import POLICY
 from unmask.lab.branching import PROPOSAL, BranchFrames
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, OWN_COST, SUMMARY, loose
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import Shard, plain_schema
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, OWN_COST, SUMMARY
 
 
 def shard_tables(shard: Shard, frames: BranchFrames, references: Mapping[str, str]) -> dict[str, pa.Table]:
@@ -27,7 +27,7 @@ def shard_tables(shard: Shard, frames: BranchFrames, references: Mapping[str, st
     # learned detector is to read it.
     optional = {"branches": [name for name, _ in OWN_COST] if POLICY in references else [], "readings": [*readings]}
     return {
-        name: _to_arrow(frame.assign(**of_shard), loose(name, optional.get(name, ())))
+        name: _to_arrow(frame.assign(**of_shard), plain_schema(name, optional.get(name, ())))
         for name, frame in (("states", frames.states), ("branches", branches), ("readings", readings))
     }
 
@@ -60,7 +60,7 @@ def _to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     return pa.table(list(columns), schema)
 
 
-def decodes_table(unit: Unit, frame: pd.DataFrame, *, named: bool = False) -> pa.Table:
+def decodes_table(unit: Shard, frame: pd.DataFrame, *, named: bool = False) -> pa.Table:
     """Every answer of every arm; `named` with the diagnostics, where some is not called as its axis."""
-    schema = loose("decodes", [DIAGNOSTIC[0]] if named else [])
+    schema = plain_schema("decodes", [DIAGNOSTIC[0]] if named else [])
     return _to_arrow(frame.assign(model=unit.model, task=unit.task, answer=frame["text"]), schema)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings
 from unmask.report.demo.themed import AXIS_COLOURS, FAINT, INK, PAPER, plain_axes, themed_svg
-from unmask.report.figures.trade_off import drawable
+from unmask.report.trade_off import drawable
 
 _LONGEST = 60
 """Characters of a task's name that fit."""
