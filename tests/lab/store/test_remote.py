@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from unmask.lab.run.driver import run_study
-from unmask.lab.store.objects import Objects
 
 from tests.helpers import made_studies as made
 from tests.helpers.tiny_studies import TEXT
@@ -17,7 +15,9 @@ from unmask.cli.app import main
 from unmask.lab.analysis.findings import findings
 from unmask.lab.store import DamagedShard, Shard, Store, objects, remote, scheme_of
 from unmask.lab.store.lease import Lease, driver_name
+from unmask.lab.store.objects import Objects
 from unmask.lab.store.remote import LocalFiles, RemoteFiles, open_files
+from unmask.lab.study.protocol import run_study
 
 PUTS = 13
 """Puts of the store below: manifest, task, model, two shards of four files, a unit of two; `finish` is not called."""

@@ -26,8 +26,7 @@ from unmask.lab.cluster.study_work import (
 )
 from unmask.lab.cluster.where import Ray
 from unmask.lab.cluster.workers import Setup
-from unmask.lab.store.failures import ATTEMPTS
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import ATTEMPTS, Shard
 from unmask.lab.study.arms import PromptDecoder, PromptGroup
 from unmask.lab.study.attempts import Claims, Piece
 from unmask.lab.study.jobs import Job, in_groups
@@ -166,9 +165,7 @@ class ClusterSite:
             frame, examples, workers=self.order.jobs or 1, scoring=study.scoring, known=known, score=beside
         )
 
-    def each(
-        self, pending: Sequence[Piece], place: Callable[[Piece], Shard | Unit], do: Callable[[Piece], None]
-    ) -> str:
+    def each(self, pending: Sequence[Piece], place: Callable[[Piece], Shard], do: Callable[[Piece], None]) -> str:
         order = self.order
 
         def alone(pieces: Sequence[Piece]) -> Errors:

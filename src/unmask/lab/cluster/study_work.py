@@ -12,7 +12,7 @@ from unmask.core import Policy, Search
 from unmask.lab.branching import BatchSettings
 from unmask.lab.cluster.connect import ray_module
 from unmask.lab.cluster.workers import WorkerContext
-from unmask.lab.store.hashes import fingerprint
+from unmask.lab.store import fingerprint
 from unmask.lab.study.arms import PromptGroup, decode_group
 from unmask.lab.study.config import Study
 from unmask.lab.study.jobs import Job, Members, provenance
