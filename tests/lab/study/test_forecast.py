@@ -42,10 +42,10 @@ class TestWholeRuns:
         monkeypatch.setattr(prompts, "score_texts", by_hash)
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
-        (unit,) = store.decode_infos()
+        (unit,) = store.infos("decodes").values()
         (row,) = forecast(study).to_dict("records")
         assert 0 < unit["forwards"] <= row["whole_runs"]
-        counted = [info["forwards"] for info in store.infos()]
+        counted = [info["forwards"] for info in store.infos().values()]
         done = sum(work["done"] + work["trajectory"] + work["recalled"] for work in counted)
         assert 0 < done <= row["forwards"]
 

@@ -178,8 +178,8 @@ def test_commands(tiny_run, tiny_folder, tmp_path, capsys):
     (estimate,) = plan["estimates"]
     assert estimate["states"] == 15
     assert estimate["branches"] == 15 * 2 * 7
-    assert estimate["naive"] == 5 * (4 + 3 + 2) * 2 * 7
-    assert 0 < estimate["expected"] < estimate["naive"]
+    # Seven candidates and two proposals at three states, two rollouts each; the reference's run; a step computed again.
+    assert estimate["forwards"] == 5 * (2 * (7 + 2) * (4 + 3 + 2) + 4 + 3)
     assert estimate["seconds"] is None, "nothing was measured"
     out = tmp_path / "out"
     assert main(["study", "run", str(file), "--out", str(out)]) == 0

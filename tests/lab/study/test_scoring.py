@@ -150,7 +150,7 @@ def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
         data_dir=shared / "data",
     )
     assert [row.utility for row in rows(evaluation)] == [0.0] * 4
-    for path in report.write(evaluation, summarise(evaluation), tmp_path / "out"):
+    for path in report.write_comparison(evaluation, summarise(evaluation), tmp_path / "out"):
         path.read_text(encoding="utf-8")
 
 
