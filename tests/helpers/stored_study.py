@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from unmask.lab.store import Store
+from unmask.lab.store import Shard, Store
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "study-0.7.0"
 
@@ -31,14 +31,12 @@ class StoredStudy(Store):
     def manifest(self):
         return self._about["manifest"]
 
-    def infos(self):
-        return self._about["shards"]
-
-    def decode_infos(self):
-        return self._about["decodes"]
+    def infos(self, kind="branches"):
+        part, key = {"branches": ("shards", "shard"), "decodes": ("decodes", "unit")}[kind]
+        return {Shard(kind=kind, **info[key]): info for info in self._about[part]}
 
     @cache  # noqa: B019
-    def table(self, name, columns=None):
+    def read_arrow(self, name, columns=None, *, shards=None):
         return pq.read_table(FOLDER / f"{name}.parquet")
 
     def content_hash(self):

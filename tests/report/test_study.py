@@ -180,7 +180,7 @@ class TestCommand:
     def test_a_damaged_shard_is_named_and_nothing_is_written(self, tmp_path, run):
         store = made.store(tmp_path / "s", made.known())
         name = store.names()[1]
-        table = store.shards / name / "branches.parquet"
+        table = (store.folder / "shards") / name / "branches.parquet"
         table.write_bytes(table.read_bytes()[:-7])
         code, _, said = run("study", "report", store.folder, "--out", tmp_path / "r")
         assert code == 2

@@ -188,7 +188,7 @@ class TestScore:
         assert stored.raw.measures["auroc"].value < 0.8
 
     def test_by_hand(self, place):
-        rows = [row for row in place.table("readings").to_pylist() if row["split"] == "evaluation"]
+        rows = [row for row in place.read_arrow("readings").to_pylist() if row["split"] == "evaluation"]
         wanted = {(f"evaluation-0-{p}", s): float(x) for (p, s), x in np.ndenumerate(self.finds_PS)}
         fixed_S, reference_S = (score_signal(rows, mixture_of("llada", name)) for name in self.NAMES)
         np.testing.assert_allclose(fixed_S, [wanted[row["prompt"], row["state"]] for row in rows], atol=1e-12)
@@ -350,7 +350,7 @@ def test_a_real_study(tiny_run):
     findings = found_in(place)
     assert [c.axis for c in findings.cells] == ["score", "commitment"]
     assert findings.missing == ()
-    rows = [row for row in place.table("readings").to_pylist() if row["axis"] == "score"]
+    rows = [row for row in place.read_arrow("readings").to_pylist() if row["axis"] == "score"]
     assert not all(row["abstained"] for row in rows)
     # Over the reference's own mixture the recomputed signal is the stored one.
     np.testing.assert_allclose(score_signal(rows, mixture_of("llada", "confidence")), stored_signal(rows), rtol=1e-12)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from unmask.lab.analysis.features import feature_frame, feature_names, read_states, reading_terms
+from unmask.lab.store import Utilities
 from unmask.lab.store.schemas import SUMMARY
-from unmask.lab.store.utilities import Utilities
 
 NAN = float("nan")
 

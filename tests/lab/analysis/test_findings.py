@@ -32,9 +32,9 @@ def test_the_same_as_its_parts(place):
 def test_no_table_is_read_twice(place, monkeypatch):
     read, asked = storage.read_table, Counter()
 
-    def counting(folder, name, info):
-        asked[name, folder] += 1
-        return read(folder, name, info)
+    def counting(files, shard, name, info):
+        asked[name, shard] += 1
+        return read(files, shard, name, info)
 
     monkeypatch.setattr(storage, "read_table", counting)
     findings(place, resamples=20, draws=5)

@@ -159,7 +159,7 @@ def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
     findings = measure(place)
     assert [(c.task, c.axis) for c in findings.cells] == [("csv-missing-cells", axis) for axis in study.axes]
     assert findings.hashes == place.content_hash()
-    length = {row["prompt"]: row["fixed"].count(False) for row in place.table("states").to_pylist()}
+    length = {row["prompt"]: row["fixed"].count(False) for row in place.read_arrow("states").to_pylist()}
     for one in findings.cells:
         tables = {role: place.utilities("tiny", one.task, role, one.axis) for role in study.splits}
         held_out = tables["evaluation"]

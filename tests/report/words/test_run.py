@@ -5,8 +5,7 @@ import pytest
 from tests.helpers import made_studies as made
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.analysis.opportunity import measure
-from unmask.lab.store.failures import ATTEMPTS, Failures
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import ATTEMPTS, Shard
 from unmask.report.study import study_report
 from unmask.report.words.run import command
 
@@ -49,9 +48,9 @@ def test_half_a_study_has_a_report_of_what_is_missing(tmp_path, split):
 
 def test_what_failed_is_named(known, known_store, tmp_path):
     store = made.store(tmp_path / "s", made.known())
-    shard = Shard("small", "fill", "validation", 7, "0" * 16)
+    shard = Shard(kind="branches", model="small", task="fill", split="validation", block=7, depends="0" * 16)
     for _ in range(ATTEMPTS):
-        Failures(store.folder).add(shard, ValueError("no <luck>"))
+        store.failures.add(shard, ValueError("no <luck>"))
     (text,) = study_report(known, store).warnings
     assert text.startswith(f"Set aside after 3 attempts: {shard.name}: ")
     assert "no <luck>" in text

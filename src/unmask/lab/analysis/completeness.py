@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from unmask.base.errors import SchemaError
 from unmask.lab.choose import why_not_cross_fitted
-from unmask.lab.store import Store
-from unmask.lab.store.schemas import FORMAT
+from unmask.lab.store import FORMAT, Store
 from unmask.lab.study import ROLES
 
 

@@ -13,10 +13,8 @@ import pyarrow.compute as pc
 from unmask.base.errors import SchemaError
 from unmask.base.json_files import HashMismatch
 from unmask.lab.choose import promised_lift
-from unmask.lab.store import Store
+from unmask.lab.store import Store, parts
 from unmask.lab.store.schemas import DIAGNOSTIC
-from unmask.lab.store.shards import Unit
-from unmask.lab.store.utilities import parts
 from unmask.stats import Array, Bools, Calibration
 
 
@@ -84,15 +82,16 @@ class DecodedUnit(NamedTuple):
 def unit_infos(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
     """What each unit says of itself, by model and task; refused where two are of one."""
     infos: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for info in store.decode_infos():
-        key = (str(info["unit"]["model"]), str(info["unit"]["task"]))
+    names: dict[tuple[str, str], str] = {}
+    for shard, info in store.infos("decodes").items():
+        key = (shard.model, shard.task)
         if key in infos:
             raise SchemaError(
-                f"{key[0]}, {key[1]} was decoded end to end twice, in {Unit(**infos[key]['unit']).name!r} and "
-                f"{Unit(**info['unit']).name!r}; allowed: once; remove the one of an older run from "
-                f"{str(store.decodes)!r}"
+                f"{key[0]}, {key[1]} was decoded end to end twice, in {names[key]!r} and "
+                f"{shard.name!r}; allowed: once; remove the one of an older run from "
+                f"{f'{store.folder}/decodes'!r}"
             )
-        infos[key] = info
+        infos[key], names[key] = info, shard.name
     return infos
 
 
@@ -113,7 +112,7 @@ def stored_choices(
         if not calibration.agrees(calibrations.get((model, task, name), calibration)):
             raise SchemaError(
                 f"{model}, {task}, {name} was decoded with another calibration than the study's tables give; allowed: "
-                f"the same; remove its folder from {str(store.decodes)!r} and run the study"
+                f"the same; remove its folder from {f'{store.folder}/decodes'!r} and run the study"
             )
         opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
         axis = entry.get("axis", name)
@@ -123,7 +122,7 @@ def stored_choices(
 
 def evaluation_grids(store: Store) -> dict[tuple[str, str], dict[str, ArmGrid]]:
     """By model and task, then by diagnostic: the axis, where all are called as theirs."""
-    table = store.table("decodes", ("utility", "evaluated", "deviated"))
+    table = store.read_arrow("decodes", ("utility", "evaluated", "deviated"))
     table = table.filter(pc.equal(table["split"], "evaluation"))
     grids: dict[tuple[str, str], dict[str, ArmGrid]] = {}
     whose = DIAGNOSTIC[0] if DIAGNOSTIC[0] in table.column_names else "axis"

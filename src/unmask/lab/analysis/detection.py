@@ -25,8 +25,7 @@ from unmask.lab.choose import (
     rows_by_state,
     settings_of,
 )
-from unmask.lab.store import Store
-from unmask.lab.store.utilities import Utilities, parts, utilities_of
+from unmask.lab.store import Store, Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import Calibration, CalibrationSettings, Estimate, NotEnough
 from unmask.stats.measures import (
@@ -139,12 +138,12 @@ class DetectionFindings:
 
 def detect(store: Store, e1: OpportunityFindings, *, draws: int = DRAWS) -> DetectionFindings | None:
     """What a study's readings say; None where it has none. `e1` is what its branches say."""
-    table = store.table("readings")
+    table = store.read_arrow("readings")
     if not len(table):
         return None
     study, keys = e1.manifest["study"], ("model", "task", "axis", "split")
     readings = {key: rows_by_state(key[2], part) for key, part in parts(table, (*keys, "diagnostic"))}
-    branches = dict(parts(store.table("branches", ("step", "masked", "is_reference", "utility")), keys))
+    branches = dict(parts(store.read_arrow("branches", ("step", "masked", "is_reference", "utility")), keys))
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
     names = diagnostic_names(study)
     axes = [axis for axis in study["axes"] if any(key[2] == axis for key in readings)]

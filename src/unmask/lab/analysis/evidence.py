@@ -132,7 +132,7 @@ def evidence(
 ) -> Evidence:
     """The states with the largest gains and losses, and those that `keys` name; `codecs` by name of the model."""
     manifest, codecs = checked_manifest(store), codecs or {}
-    table = store.table("branches")
+    table = store.read_arrow("branches")
     if not len(table):
         raise SchemaError(
             f"study {manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: 1 or more; "
@@ -142,7 +142,7 @@ def evidence(
     asked = [_found(table, key) for key in dict.fromkeys(keys)]
     chosen = dict.fromkeys([*asked, *(_columns(one) for one in (*gains, *losses))])
     branches, readings, states = (
-        _of_prompts(one, chosen) for one in (table, store.table("readings"), store.table("states"))
+        _of_prompts(one, chosen) for one in (table, store.read_arrow("readings"), store.read_arrow("states"))
     )
     return Evidence(
         study=str(manifest["study"]["name"]),
@@ -345,7 +345,7 @@ def _spelling(codec: Codec | None) -> Callable[[int], str]:
 
 def _missing(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
     """What a reader must know that the lists could not see."""
-    extents = list(extents_of(manifest, store.infos()))
+    extents = list(extents_of(manifest, list(store.infos().values())))
     for task, about in manifest["tasks"].items():
         if about.get("unavailable"):
             yield f"{task} is left out: {about['unavailable']}"

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from unmask.lab.choose import Row, StateKey
+from unmask.lab.store import Utilities
 from unmask.lab.store.schemas import SUMMARY
-from unmask.lab.store.utilities import Utilities
 from unmask.stats import Array
 
 Terms = Mapping[str, float]

@@ -1,7 +1,8 @@
 """All that a study's tables say, worked out once: opportunity, detection, and whole answers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +13,7 @@ from unmask.lab.analysis.end_to_end import EndToEndFindings, end_to_end
 from unmask.lab.analysis.learned import LearnedFindings, learn
 from unmask.lab.analysis.methods import MethodsFindings, methods
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
-from unmask.lab.store import Store
-from unmask.lab.store.places import Place
+from unmask.lab.store import Shard, Store
 from unmask.stats import RESAMPLES
 from unmask.stats.measures import DRAWS
 
@@ -50,12 +50,14 @@ def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) ->
 class _ReadOnce(Store):
     """A store that reads each of its tables once: E1, its hashes, E2 and E3 all ask for the same ones."""
 
-    def __init__(self, folder: str | Place):
+    def __init__(self, folder: str | Path):
         super().__init__(folder)
         self._tables: dict[str, pa.Table] = {}
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    def read_arrow(
+        self, name: str, columns: Sequence[str] | None = None, *, shards: Collection[Shard] | None = None
+    ) -> pa.Table:
         """With all columns, whatever is asked for: somebody else will ask for the others."""
         if name not in self._tables:
-            self._tables[name] = super().table(name)
+            self._tables[name] = super().read_arrow(name)
         return self._tables[name]

@@ -16,9 +16,8 @@ from unmask.lab.analysis.cells import DiagnosedCell, OfDiagnostic
 from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, states_by_role
 from unmask.lab.analysis.features import ReadStates, feature_frame, feature_names, read_states
 from unmask.lab.choose import Missing, Row, StateKey
-from unmask.lab.store import Store
+from unmask.lab.store import Store, Utilities, parts, utilities_of
 from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
-from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, Estimate, NotEnough, estimate_measures
 from unmask.stats.measures import Measures, compare_detectors, count_prompts, few_positive, mean_comparison
@@ -88,11 +87,11 @@ def learn(store: Store, detection: DetectionFindings, *, resamples: int = RESAMP
     study = store.manifest["study"]
     if not study.get("learned", False):
         return None
-    table, keys = store.table("readings"), ("model", "task", "split")
+    table, keys = store.read_arrow("readings"), ("model", "task", "split")
     _check_summaries(table)
     readings = dict(parts(table.drop_columns(_UNREAD), keys))
     columns = ("step", "masked", "is_reference", "utility")
-    branches = dict(parts(store.table("branches", columns), (*keys, "axis")))
+    branches = dict(parts(store.read_arrow("branches", columns), (*keys, "axis")))
     results: list[LearnedCell | Missing] = []
     draws = {"seed": int(study["seed"]), "resamples": resamples}
     for model, task in dict.fromkeys((cell.model, cell.task) for cell in detection.cells):

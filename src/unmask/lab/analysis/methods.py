@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from unmask.axes import POLICY
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings
 from unmask.lab.choose import Missing, settings_of
-from unmask.lab.store import Store
-from unmask.lab.store.utilities import Utilities, parts, utilities_of
+from unmask.lab.store import Store, Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import (
     Array,
@@ -81,7 +80,9 @@ def methods(store: Store, e1: OpportunityFindings) -> MethodsFindings | None:
     study = e1.manifest["study"]
     if POLICY not in study["axes"]:
         return None
-    table = store.table("branches", ("step", "masked", "is_reference", "utility", "extra_forwards", "extra_tokens"))
+    table = store.read_arrow(
+        "branches", ("step", "masked", "is_reference", "utility", "extra_forwards", "extra_tokens")
+    )
     table = table.filter(pc.equal(table["axis"], POLICY))
     by_key = dict(parts(table, ("model", "task", "split")))
     results = [_cell(one, by_key, study, e1.resamples) for one in e1.cells if one.axis == POLICY]

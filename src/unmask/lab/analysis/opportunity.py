@@ -24,8 +24,7 @@ from unmask.lab.analysis.completeness import (
     unjudged_in,
 )
 from unmask.lab.choose import Missing
-from unmask.lab.store import Store
-from unmask.lab.store.utilities import Utilities, parts, utilities_of
+from unmask.lab.store import Store, Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, FixedAction, NotEnough
 from unmask.stats.measures import Opportunity, opportunity_measures, opportunity_states
@@ -134,10 +133,10 @@ class OpportunityFindings:
 
 def measure(store: Store, *, resamples: int = RESAMPLES) -> OpportunityFindings:
     """All that a study's finished shards say about opportunity; refused where they say nothing."""
-    manifest, infos = checked_manifest(store), store.infos()
+    manifest, infos = checked_manifest(store), list(store.infos().values())
     extents = tuple(extents_of(manifest, infos))
     check_extents(store, manifest, extents)
-    table = store.table("branches", ("step", "masked", "is_reference", "utility", "reason"))
+    table = store.read_arrow("branches", ("step", "masked", "is_reference", "utility", "reason"))
     results = list(_results(manifest, extents, table, resamples))
     study = manifest["study"]
     order = [(spec["name"], task) for spec in study["models"] for task in study["tasks"]]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.lab.store import Store
-from unmask.lab.store.failures import Failures
 from unmask.report.formats import counted
 from unmask.report.words.phrases import listed, model_name
 
@@ -18,7 +17,7 @@ def command(findings: OpportunityFindings, store: Store | None) -> tuple[str, ..
 
 def set_aside(store: Store | None) -> Iterator[str]:
     """Work that failed so often that the study goes on without it."""
-    for failure in [] if store is None else Failures(store.folder).set_aside():
+    for failure in [] if store is None else store.failures.set_aside():
         yield (
             f"Set aside after {counted(failure.attempts, 'attempt')}: {failure.name}: {failure.error}. Correct that; "
             "`unmask study run` with --retry-failed tries it again."
@@ -43,7 +42,7 @@ def what_was_run(findings: OpportunityFindings, store: Store | None) -> dict[str
 
 def _time(findings: OpportunityFindings, store: Store | None) -> str:
     branching = sum(cost.seconds for cost in findings.costs)
-    whole = 0.0 if store is None else sum(float(info.get("seconds", 0)) for info in store.decode_infos())
+    whole = 0.0 if store is None else sum(float(info.get("seconds", 0)) for info in store.infos("decodes").values())
     on = sorted({str(about["device"]) for about in findings.manifest["models"].values() if about.get("device")})
     parts = [f"{_span(branching)} of branching"] + [f"{_span(whole)} of whole answers"] * bool(whole)
     return f"{' and '.join(parts)}{f' on {listed(on)}' if on else ''}"
