@@ -461,7 +461,7 @@ def forced(choice):
 
 def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     asked = {key: one for key, one in choices(copy).items() if key[1:] == (TASKS[0], "region")}
-    monkeypatch.setattr(arms, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
+    monkeypatch.setattr(protocol, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
