@@ -25,7 +25,7 @@ from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import Choice, choices
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.shard import encode_shard, read_info
-from unmask.lab.study import Study, arms, prompts
+from unmask.lab.study import Study, arms, prompts, protocol
 from unmask.lab.study.protocol import run_study
 from unmask.stats import Calibration, Threshold
 
