@@ -7,10 +7,10 @@ from tests.helpers import tiny_demo
 from unmask.api.load import load
 from unmask.api.request import start_trajectory
 from unmask.engine import decode
-from unmask.lab.demo_runs import SHOWN, ShownMethod, demo_runs
-from unmask.lab.run.jobs import prompts_of, request_of
-from unmask.lab.run.judging import Judge
+from unmask.lab.demo import SHOWN, ShownMethod, make_demo_runs
 from unmask.lab.study import Study
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.prompts import example_request, score_texts
 from unmask.methods import make_policy
 
 METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN[2])
@@ -20,16 +20,16 @@ METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm"
 def made(tmp_path_factory):
     study = Study.read(tiny_demo.write(tmp_path_factory.mktemp("demo")))
     model = load("exact", n=8)
-    tasks, _ = prompts_of(study)
+    tasks, _ = load_examples(study)
     return model, study, tasks
 
 
 def alone(model, study, example, method):
     """The answer's tokens and utility, decoded and judged by itself."""
-    request = request_of(model, study.task("mine"), study.steps["mine"], example)
+    request = example_request(model, study.task("mine"), study.steps["mine"], example)
     end = decode(model.denoiser, make_policy(method), start_trajectory(model.denoiser, [request], study.seed))
     tokens = end.state.tokens_BL[0].tolist()[slice(*request.answer)]
-    return tokens, Judge(model, [example]).judge([(example.id, tokens)])[0].utility
+    return tokens, score_texts([(model.codec.answer(tokens), example)], 1)[0][0]
 
 
 def test_the_prompt_is_the_first_of_those_that_differ_most(made):
@@ -40,7 +40,7 @@ def test_the_prompt_is_the_first_of_those_that_differ_most(made):
     assert len(set(spread_P)) > 1
     wanted = members[int(spread_P.argmax())]
     heard = []
-    runs = demo_runs(model, study, tasks, METHODS, on_done=heard.append)
+    runs = make_demo_runs(model, study, tasks, METHODS, on_done=heard.append)
     assert [run.shown.label for run in runs] == ["a", "b", "WINO"]
     assert tuple(heard) == runs
     assert all(run.example == wanted for run in runs)
@@ -53,5 +53,5 @@ def test_the_prompt_is_the_first_of_those_that_differ_most(made):
 
 def test_only_so_many_prompts_are_tried(made):
     model, study, tasks = made
-    (run,) = demo_runs(model, study, tasks, METHODS[:1], tried=1)
+    (run,) = make_demo_runs(model, study, tasks, METHODS[:1], tried=1)
     assert run.example == tasks["mine"]["evaluation"][0]

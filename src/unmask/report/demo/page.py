@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from unmask.lab.analysis.evidence import Evidence
 from unmask.lab.analysis.findings import Findings
-from unmask.lab.demo import FAMILIES, DemoComparison
-from unmask.lab.demo_runs import DemoRun
+from unmask.lab.demo import FAMILIES, DemoComparison, DemoRun
 from unmask.look.page import asset
 from unmask.report import html
 from unmask.report.demo.figure import trade_off_svg, trade_off_words

@@ -1,0 +1,93 @@
+"""A study cut into jobs: prompts, requests, and shards named after what they hold."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers.own_tasks import LINES, parsed
+from unmask.api.request import Request
+from unmask.base.errors import OtherStudy
+from unmask.lab.branching import BatchSettings
+from unmask.lab.store import Shard, Store
+from unmask.lab.study.jobs import Job, in_groups, jobs_of, load_examples
+from unmask.lab.study.prompts import example_request
+from unmask.tasks import find_task
+
+
+def test_an_own_task_beside_one_of_the_suite(prompt_file):
+    study = parsed(prompt_file.parent, tasks=["carry-rtl", "mine"])
+    assert study.steps == {"carry-rtl": 16, "mine": 3}
+    assert (study.task("mine").max_new_tokens, study.task("carry-rtl").max_new_tokens) == (6, 32)
+    tasks, _ = load_examples(study)
+    assert [len(members) for members in tasks["mine"].values()] == [3, 2]
+    assert study.config["own"]["mine"]["data"] == study.task("mine").version
+    assert json.dumps(study.config)
+
+
+def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_path):
+    study = parsed(prompt_file.parent)
+    Store.create(tmp_path / "out", study.config)
+    changed = [parsed(prompt_file.parent, own__mine__score="exact")]
+    prompt_file.write_text("\n".join(map(json.dumps, [*LINES[:-1], LINES[-1] | {"target": "x"}])), encoding="utf-8")
+    changed.append(parsed(prompt_file.parent))
+    names = []
+    for one in (study, *changed):
+        names.append({job.shard.name for job in jobs_of(one, one.models[0], tiny_model, load_examples(one)[0])})
+    assert not names[0] & names[1]
+    assert not names[0] & names[2]
+    for one in changed:
+        with pytest.raises(OtherStudy, match="own differ"):
+            Store.create(tmp_path / "out", one.config)
+
+
+def test_a_request_has_the_horizon_of_its_task(task, tiny_model):
+    example = task.examples("validation")[0]
+    assert example_request(tiny_model, task, 3, example).steps == 3
+    other = example_request(tiny_model, find_task("carry-rtl"), 3, example)
+    assert other.answer != example_request(tiny_model, task, 3, example).answer
+
+
+def test_a_shard_is_keyed_by_name_source_reference_options_and_study(prompt_file, tiny_model):
+    study = parsed(prompt_file.parent)
+    (spec,) = study.models
+    others = [
+        (study, replace(spec, name=f"{spec.name} "), tiny_model),
+        (study, replace(spec, name=spec.name.upper()), tiny_model),
+        (study, replace(spec, model="elsewhere"), tiny_model),
+        (study, replace(spec, reference="dream"), tiny_model),
+        (study, spec, replace(tiny_model, options={**tiny_model.options, "dtype": "bf16"})),
+        (replace(study, seed=study.seed + 1), spec, tiny_model),
+    ]
+    keys = [
+        {job.shard.name.casefold() for job in jobs_of(one, of, model, load_examples(one)[0])}
+        for one, of, model in ((study, spec, tiny_model), *others)
+    ]
+    assert len(set.union(*keys)) == sum(map(len, keys))
+    again = jobs_of(study, spec, tiny_model, load_examples(study)[0])
+    assert {job.shard.name.casefold() for job in again} == keys[0]
+
+
+def test_shards_of_one_bucket_fill_a_forward_together():
+    """Of whatever task; never more prompts than rows, unless one shard has more by itself."""
+
+    def job(name: str, length: int, prompts: int) -> Job:
+        one = Request("p", (0,) * length, (False,) * length, 1, (0, length))
+        return Job(
+            Shard(kind="branches", model="m", task=name, split="validation", block=0, depends="k"), (one,) * prompts, ()
+        )
+
+    work = [job("a", 30, 3), job("b", 60, 3), job("c", 31, 5), job("d", 20, 1), job("e", 64, 9), job("f", 33, 2)]
+    groups = in_groups(BatchSettings(rows=8, bucket=32), work)
+    assert [[one.shard.task for one in group] for group in groups] == [["a", "c"], ["b"], ["d"], ["e"], ["f"]]
+
+
+def test_every_worker_gets_two_groups():
+    one = Request("p", (0,) * 8, (False,) * 8, 1, (0, 8))
+    work = [
+        Job(Shard(kind="branches", model="m", task="t", split="validation", block=at, depends="k"), (one,) * 2, ())
+        for at in range(16)
+    ]
+    engine = BatchSettings(rows=16, bucket=32)
+    sizes = {workers: [len(group) for group in in_groups(engine, work, workers)] for workers in (1, 2, 4, 8, 64)}
+    assert sizes == {1: [8, 8], 2: [4] * 4, 4: [2] * 8, 8: [1] * 16, 64: [1] * 16}
