@@ -16,7 +16,7 @@ from unmask.axes import AXES, POLICY
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.cli.app import main
 from unmask.core import Search
-from unmask.lab.analysis.findings import findings
+from unmask.lab.analysis import analyse
 from unmask.lab.calibrate import check_axis
 from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.methods import methods_of
@@ -225,15 +225,14 @@ class TestTheRun:
         page = (tmp_path / "report.md").read_text(encoding="utf-8")
         assert "Whole methods, one transition" in page
         assert "The policy axis has no diagnostic" in page
-        assert "Not asked: no diagnostic exists for the policy axis." in page
+        assert "Not asked by this study." in page
         assert "info-gain" in (tmp_path / "methods-cost.csv").read_text(encoding="utf-8")
         assert "policy" in (tmp_path / "opportunity.csv").read_text(encoding="utf-8")
         assert "policy" in capsys.readouterr().out
-        found = findings(methods_run, resamples=20, draws=2)
-        (cell,) = found.opportunity.cells
-        assert (cell.axis, set(cell.candidates)) == (POLICY, set(NAMES))
-        assert found.detection is None
-        assert found.end_to_end is None
+        found = analyse(methods_run, resamples=20, draws=2)
+        assert set(found.frame["experiment"]) == {"opportunity", "methods"}
+        assert set(found.select("opportunity", measure="fixed")["axis"]) == {POLICY}
+        assert {name for one in found.study.utilities.values() for name in one.candidates} == set(NAMES)
 
     def test_one_rollout_of_a_method_that_draws_is_not_cross_fitted(self, methods_run):
         config = json.loads(json.dumps(methods_run.manifest["study"]))

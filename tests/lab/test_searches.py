@@ -5,13 +5,14 @@ from statistics import fmean
 import pyarrow.compute as pc
 import pytest
 
+from tests.helpers.findings import fact
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from tests.lab.run.test_arms import RAW
 from unmask.api.load import load
 from unmask.api.request import text_side
 from unmask.base.errors import ConfigError, OtherStudy
-from unmask.lab.analysis.findings import findings
+from unmask.lab.analysis import analyse
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.estimate import estimate
@@ -100,12 +101,12 @@ def test_every_search_is_decoded_with_its_base_and_its_control(done):
 
 
 def test_the_report_has_them_beside_their_controls(done):
-    found = findings(done)
-    cells = found.end_to_end.searches
-    assert [cell.search for cell in cells] == ["lookum:paths=4,tau=1", "soar"]
-    for cell in cells:
-        gain = cell.utility["search"].value - cell.utility["control"].value
-        assert cell.difference["search", "control"].value == pytest.approx(gain)
-        assert cell.prompts == 3
+    found = analyse(done)
+    names = found.select("searches", measure="prompts")["at"].tolist()
+    assert names == ["lookum:paths=4,tau=1", "soar"]
+    for at in names:
+        search, control = (fact(found, "searches", "utility", arm=arm, at=at) for arm in ("search", "control"))
+        assert fact(found, "searches", "difference", arm="search - control", at=at) == pytest.approx(search - control)
+        assert fact(found, "searches", "prompts", at=at) == 3
     titles = [section.title for section in study_report(found).sections]
     assert "End to end: searches, beyond the paper" in titles

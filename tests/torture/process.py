@@ -29,7 +29,7 @@ PRELOADED = (
     "unmask.cli",
     "unmask.lab.calibrate",
     "unmask.lab.compare_summary",
-    "unmask.lab.analysis.findings",
+    "unmask.lab.analysis",
     "unmask.lab.run.driver",
     "unmask.report.compare",
     "unmask.report.study",

@@ -156,15 +156,17 @@ def _results(
     store: "Store",
     load: "Callable[[ModelSpec], Model]",
 ) -> "DemoResults":
-    from unmask.lab.analysis.evidence import evidence
-    from unmask.lab.analysis.findings import findings
+    from unmask.lab.analysis import analyse
+    from unmask.lab.analysis.states import state_evidence
     from unmask.report.demo.page import STATES, DemoResults
     from unmask.report.study import study_report
 
-    found = findings(store)
+    found = analyse(store)
     # The first model is loaded; tokens of others are shown as numbers.
     codecs = {study.models[0].name: load(study.models[0]).codec}
-    return DemoResults(comparison, runs, records, found, study_report(found), evidence(store, codecs, count=STATES))
+    return DemoResults(
+        comparison, runs, records, found, study_report(found), state_evidence(store, codecs, count=STATES)
+    )
 
 
 def _show(results: "DemoResults", written: Any, quiet: bool) -> None:

@@ -29,10 +29,10 @@ from unmask.report.compare_screen import (
     time_remarks,
 )
 from unmask.report.csv import records_csv
-from unmask.report.figures.trade_off import CostPanel, CostPoint, trade_off
 from unmask.report.markdown import grid_markdown
 from unmask.report.plain import plain
 from unmask.report.sheet import Column, Sheet, attribute
+from unmask.report.trade_off import CostPanel, CostPoint, trade_off
 from unmask.stats import Estimate
 
 PAGE = "compare.html"

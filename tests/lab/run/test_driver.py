@@ -15,7 +15,7 @@ from unmask.base.errors import ContractError, OtherStudy, UnknownName
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.engine import decode
-from unmask.lab.analysis.opportunity import measure
+from unmask.lab.analysis import analyse
 from unmask.lab.run import driver, judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
@@ -207,8 +207,8 @@ class TestOwnTasks:
         seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
         assert seen == set(roles.items())
         assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
-        (cell,) = measure(store).cells
-        assert (cell.task, cell.axis) == ("mine", "region")
+        fixed = analyse(store, resamples=20).select("opportunity", measure="fixed")
+        assert fixed[["task", "axis"]].to_numpy().tolist() == [["mine", "region"]]
 
     def test_end_to_end(self, prompt_file, tiny_load, tmp_path):
         study = parsed(prompt_file.parent, diagnostics=["region"], end_to_end=True)

@@ -9,7 +9,7 @@ from tests.helpers import made_studies as made
 from tests.helpers.tiny_studies import TEXT
 from unmask.base.errors import OtherStudy, StorageError
 from unmask.cli.app import main
-from unmask.lab.analysis.findings import findings
+from unmask.lab.analysis import analyse
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedPiece, Store
 from unmask.lab.store.check import check_store
@@ -197,9 +197,9 @@ class TestInPlace:
         for name, content in files_of(local.folder).items():
             bucket.write(name, content)
         before = bucket.files()
-        there, here = (findings(Store.open(place), resamples=50, draws=5) for place in (address, local.folder))
-        assert there.opportunity.hashes == here.opportunity.hashes
-        assert repr(there.detection) == repr(here.detection)
+        there, here = (analyse(Store.open(place), resamples=50, draws=5) for place in (address, local.folder))
+        assert there.study.hashes == here.study.hashes
+        assert there.frame.equals(here.frame)
         assert main(["study", "report", address, "--out", str(tmp_path / "r")]) == 0
         assert (tmp_path / "r" / "report.html").is_file()
         for refused in ([], ["--out", address]):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tests.helpers import made_demo, made_findings, made_studies
+from tests.helpers import made_demo, made_studies
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.goals.answers import SCORER
 from tests.torture.hostile import TEXTS
@@ -13,6 +13,7 @@ from tests.torture.judges import csv_faults, file_faults, html_faults
 from tests.torture.made import PROMPTS, STUDY, WORKS, Made
 from tests.torture.process import unmask
 from unmask.base.files import storable
+from unmask.lab.analysis import analyse
 
 SHORT = tuple(dict.fromkeys(storable(text)[:2000] for text in TEXTS))
 
@@ -77,7 +78,7 @@ def _demo(case: Case, folder: Path) -> Iterator[str]:
         contender["label"] = named(contender["label"])
     made = replace(old, rows=rows, reveals=reveals, config=config)
     what = f"label {label[:30]!r}, family {family[:30]!r}, answer {answer[:30]!r}"
-    results = made_demo.results(made_findings.opportunity(folder, made_studies.known()))
+    results = made_demo.results(analyse(made_studies.store(folder / "known", made_studies.known()), resamples=20))
     runs = [replace(run, example=replace(run.example, prompt=label, target=answer)) for run in results.runs]
     records = [{**record, "prompt": label, "text": answer} for record in results.records]
     text = page(replace(results, comparison=made, runs=runs, records=records))

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from unmask.report.demo.summary import DemoSummary
-from unmask.report.demo.themed import EDGE, FAINT, INK, PAPER, plain_axes, themed_svg
-from unmask.report.figures.trade_off import drawable
+from unmask.report.themed import EDGE, FAINT, INK, PAPER, plain_axes, themed_svg
+from unmask.report.trade_off import drawable
 
 # Okabe and Ito's palette, which the colour-blind can tell apart.
 COLOURS = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.lab.demo import AT_ONCE
 from unmask.report.demo.summary import DemoSummary
-from unmask.report.report import Answer
+from unmask.report.headlines import Answer
 
 _LEAD = 24
 """Characters of an answer in a word or two."""
