@@ -11,7 +11,7 @@ from tests import golden, golden_compare
 from tests.golden_compare import compact, differences_from_committed, differences_of_dumps
 from tests.helpers.paths import ROOT
 
-SLIP = ("base: int = 2", "base: int = 3")
+SLIP = ("base: Count = 2", "base: Count = 3")
 """A stride of DUS: on a canvas of six tokens other positions are revealed together."""
 
 

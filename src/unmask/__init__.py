@@ -58,7 +58,10 @@ _configure_threads()
 def __getattr__(name: str) -> Any:
     try:
         if name in _HOME:
-            return getattr(import_module(f"unmask.{_HOME[name]}"), name)
+            value = getattr(import_module(f"unmask.{_HOME[name]}"), name)
+            # Python asks this function only for names that the module does not have.
+            globals()[name] = value
+            return value
         packages = [module.name for module in iter_modules(__path__)]
         if name in packages:
             return import_module(f"unmask.{name}")

@@ -119,6 +119,16 @@ def test_decoding_needs_the_base_install_alone(blocked, gate):
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [["generate", "a", "--model", "exact", "--policy", "klass", "--json"], ["infill", "a__d", "--model", "exact"]],
+)
+def test_commands_that_decode_need_the_base_install_alone(blocked, arguments):
+    code = f"from unmask.cli.app import main; sys.exit(main({arguments}))"
+    run = fresh_python(f"BLOCKED = {blocked!r}\n{BLOCK}{code}")
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
     ("code", "extra"),
     [
         ("unmask.calibrate", "lab"),

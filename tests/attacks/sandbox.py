@@ -24,7 +24,7 @@ from tests.attacks import completions, programs
 from tests.attacks.bystanders import SECRET, bystanders
 from tests.helpers.paths import DOCS
 from unmask.tasks import sandbox
-from unmask.tasks.sandbox import ISOLATIONS, Limits, SandboxResult, Unavailable, choose_isolation
+from unmask.tasks.sandbox import Limits, SandboxResult, Unavailable, choose_isolation
 
 LIMITS = Limits(wall_s=4, cpu_s=1, memory_mb=256)
 PROBLEM = {
@@ -80,7 +80,7 @@ ATTACKS = (
 def isolations() -> list[str]:
     """Names of what works here."""
     try:
-        chosen = choose_isolation().name
+        chosen = choose_isolation()
     except Unavailable:
         return []
     return [chosen, "bubblewrap"] if chosen == "landlock" and shutil.which("bwrap") else [chosen]
@@ -116,9 +116,7 @@ def checked(
         drain = threading.Thread(target=lambda: _drain(reader, said))
         drain.start()
         try:
-            result = sandbox.run(
-                {**PROBLEM, "test": test}, completion, limits, ISOLATIONS[isolation], threading.Event(), writer
-            )
+            result = sandbox.run({**PROBLEM, "test": test}, completion, limits, isolation, threading.Event(), writer)
         finally:
             os.close(writer)
             drain.join()

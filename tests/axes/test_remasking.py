@@ -19,7 +19,7 @@ NAMES = ("remdm-cap", "remdm-rescale")
 
 
 def shared(variant, alpha_t, alpha_s, eta):
-    return ReMDM(variant, eta).shared(1 - alpha_t, alpha_t, alpha_s)
+    return ReMDM(variant, eta).shared_sigma(1 - alpha_t, alpha_t, alpha_s)
 
 
 def number(x):
@@ -82,7 +82,7 @@ def test_loop_as_the_authors(row):
         alpha_s = (1 - s) * row["a_on"] / (1 - row["t_on"])
     elif row["t"] > row["t_off"] > row["s"]:
         alpha_s = alpha_t
-    check_row(row, alpha_t, alpha_s, ReMDM("loop", row["eta"], *phases).shared(t, alpha_t, alpha_s))
+    check_row(row, alpha_t, alpha_s, ReMDM("loop", row["eta"], *phases).shared_sigma(t, alpha_t, alpha_s))
 
 
 def test_every_row_is_tested():
@@ -104,7 +104,7 @@ def test_loop_by_hand():
     t = number([1, 0.8, 0.6, 0.55, 0.3, 0.05, 0.025, 0])
     alpha = remasking.loop_alpha(t, *phases)
     assert alpha.tolist() == pytest.approx([0, 0.4, 0.8, 0.9, 0.9, 0.9, 0.95, 1], abs=1e-12)
-    sigma = ReMDM("loop").shared(t, alpha, alpha)
+    sigma = ReMDM("loop").shared_sigma(t, alpha, alpha)
     assert sigma.tolist() == [0, 0, 0, 0.02, 0.02, 0, 0, 0]
     reveal = remasking.reveal_probability(number(0.9), number(0.9), number(0.02))
     assert reveal.item() == pytest.approx(0.18)
@@ -259,8 +259,8 @@ def test_expected_re_masks_are_what_sigma_adds_up_to(operator):
         state = replace(state, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=torch.tensor([step]))
         total += float(operator.sigma(state, torch.rand(tokens_BL.shape)).sum())
     assert total > 0
-    assert operator.expected(positions, steps) == pytest.approx(total, rel=1e-9)
+    assert operator.expected_remasks(positions, steps) == pytest.approx(total, rel=1e-9)
 
 
 def test_no_re_masks_are_expected_of_runs_too_short_to_have_any():
-    assert ReMDM("conf").expected(8, 2) == ReMDM("cap").expected(8, 1) == 0.0
+    assert ReMDM("conf").expected_remasks(8, 2) == ReMDM("cap").expected_remasks(8, 1) == 0.0

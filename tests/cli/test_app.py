@@ -70,7 +70,7 @@ REFUSED = [
         ["generate", "-m", "exact", "--set", "block_lenght=4"],
         ["'block_lenght'", "did you mean block_length?", "known:"],
     ),
-    (["generate", "-m", "exact", "--set", "block_length=four"], ["'four'", "int | None", "check"]),
+    (["generate", "-m", "exact", "--set", "block_length=four"], ["'four'", "or None", "check"]),
     (
         ["generate", "-m", "exact", "--policy", "best-of:base=lookum"],
         ["base of best-of is 'lookum'; allowed: a method that decides step by step, e.g. llada"],

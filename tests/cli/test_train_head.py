@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.fresh_python import environment
 from unmask.base.files import find_leftovers
-from unmask.methods.heads import store
+from unmask.methods import heads
 from unmask.train.run_folder import LOCK
 
 FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch", "2", "--size", "4", "--device", "cpu")
@@ -50,7 +50,7 @@ def test_what_is_refused_leaves_nothing(command, tmp_path):
 
 
 def test_without_a_head_the_command_is_told(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "SHIPPED", tmp_path)
+    monkeypatch.setattr(heads, "SHIPPED", tmp_path)
     ended = command("generate", "a", "-m", "mini-dream", "--policy", "demask")
     assert ended.code == 2
     assert "unmask train head --kind demask --model mini-dream --out FOLDER" in ended.err

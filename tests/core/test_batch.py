@@ -75,7 +75,7 @@ def test_a_posterior_selects_slots_and_keeps_its_packed_rows():
     wanted_BN = torch.tensor([[True, False], [True, True]])
     output = ModelOutput(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), wanted_BN)
     assert output.slot_BN.tolist() == [[0, -1], [1, 2]]
-    assert output.index_R.tolist() == [0, 2, 3]
+    assert output.slots.index_R.tolist() == [0, 2, 3]
     whole = Posterior(output.logits_RV, output.logits_RV.logsumexp(-1), output.slot_BN, Edit())
     for rows in (torch.tensor([1, 0]), torch.tensor([1]), torch.tensor([0, 1, 0])):
         assert torch.equal(select(whole, rows).dense(), whole.dense()[rows])

@@ -12,9 +12,8 @@ from tests.helpers.fresh_python import environment, fresh_python
 from tests.helpers.kernel_cases import gumbel, inverse, logits
 from unmask import core
 from unmask.base.errors import ConfigError, warn_once
-from unmask.core import Edit, TokenDraw, choose_statistics, vocab_statistics_choice, vocab_statistics_triton
-from unmask.core.vocab_statistics import StatsRequest, vocab_stats
-from unmask.core.vocab_statistics_choice import VARIABLE, StatisticsChoice, fast_vocab_stats
+from unmask.core import Edit, TokenDraw, choose_statistics, vocab_statistics, vocab_statistics_triton
+from unmask.core.vocab_statistics import VARIABLE, StatisticsChoice, StatsRequest, fast_vocab_stats, vocab_stats
 from unmask.core.vocab_statistics_triton import kernels_support
 
 ASKED = StatsRequest(edit=Edit((2,), (float("-inf"),)))
@@ -23,7 +22,7 @@ ASKED = StatsRequest(edit=Edit((2,), (float("-inf"),)))
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
     """Nothing is remembered from one test to the next."""
-    monkeypatch.setattr(vocab_statistics_choice, "_failures", {})
+    monkeypatch.setattr(vocab_statistics, "_failures", {})
     warn_once.cache_clear()
     yield
     warn_once.cache_clear()
@@ -95,7 +94,7 @@ def test_a_cpu_never_imports_triton():
     code = """
 import sys, torch
 from unmask.core.vocab_statistics import StatsRequest
-from unmask.core.vocab_statistics_choice import choose_statistics, fast_vocab_stats
+from unmask.core.vocab_statistics import choose_statistics, fast_vocab_stats
 fast_vocab_stats(torch.zeros(2, 5), StatsRequest())
 choose_statistics(torch.device("cpu"))
 print("triton" in sys.modules)

@@ -13,8 +13,8 @@ from tests.helpers import kernel_cases
 from tests.helpers.fresh_python import environment
 from tests.helpers.gpu import gpu
 from tests.helpers.paths import ROOT
-from unmask.core import record
 from unmask.core.vocab_statistics_triton import KernelVariant, run_kernels
+from unmask.models import build_graph
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_graph_keeps_its_settings(sampler):
     z_RV, request = z_RV.cuda(), kernel_cases.moved(request, "cuda")
     variant = KernelVariant.of(z_RV, request)
     plain = run_kernels(variant, z_RV, request)
-    graph = record(lambda: run_kernels(variant, z_RV, request), z_RV.device, rehearsals=1)
+    graph = build_graph(lambda: run_kernels(variant, z_RV, request), z_RV.device, rehearsals=1)
     for step in range(300):
         other = replace(request, draw=replace(request.draw, temperature=1.0 + step / 100))
         run_kernels(variant, z_RV, other)

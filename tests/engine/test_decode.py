@@ -218,7 +218,7 @@ class Broken:
         output = self.inner(view, needs)
         z_RV = output.logits_RV.clone()
         if self.how in ("nan", "inf"):
-            rows_U = output.index_R // view.tokens_BN.shape[1]
+            rows_U = output.slots.index_R // view.tokens_BN.shape[1]
             z_RV[rows_U == self.row, 0] = float(self.how)
         return replace(output, logits_RV=z_RV)
 

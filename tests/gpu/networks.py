@@ -100,5 +100,5 @@ class ManyRows:
 
 def rows_of(output: Any, slots: int) -> list[Tensor]:
     """The logits of each row of an answer, copied."""
-    owner_R = output.index_R // slots
+    owner_R = getattr(output, "slots", output).index_R // slots
     return [output.logits_RV[owner_R == b].clone() for b in range(len(output.wanted_BN))]

@@ -26,7 +26,7 @@ from unmask.core import (
     State,
     TokenDraw,
     Vocabulary,
-    vocab_statistics_choice,
+    vocab_statistics,
     vocab_statistics_triton,
 )
 from unmask.core.noise import entries
@@ -260,18 +260,18 @@ def decodes(device: str) -> None:
     for sampling in proposals:
         ends = {}
         for path in ("plain", "fused"):
-            os.environ[vocab_statistics_choice.VARIABLE] = path
+            os.environ[vocab_statistics.VARIABLE] = path
             try:
                 policy, noise = make_policy("fixed", alpha="stability"), Noise.of([1, 2], device)
                 ends[path] = decode(denoiser, policy, start, noise=noise, sampling=sampling)
             finally:
-                del os.environ[vocab_statistics_choice.VARIABLE]
+                del os.environ[vocab_statistics.VARIABLE]
         assert torch.equal(ends["plain"].state.tokens_BL, ends["fused"].state.tokens_BL)
         for one, other in zip(ends["plain"].steps, ends["fused"].steps, strict=True):
             assert torch.equal(one.revealed_BL, other.revealed_BL)
             torch.testing.assert_close(one.confidence_BL, other.confidence_BL, rtol=BOUND, atol=BOUND, equal_nan=True)
-    assert vocab_statistics_choice._failures
-    assert not any(vocab_statistics_choice._failures.values())
+    assert vocab_statistics._failures
+    assert not any(vocab_statistics._failures.values())
 
 
 def many_temperatures(device: str) -> None:

@@ -23,6 +23,10 @@ from torch import Tensor
 ABSENT = object()
 """As the value of a configuration key: leave the key out."""
 
+_PUBLISHED: dict[str, Any] = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+"""Configurations, tokens and tokenizer settings of the published folders, and a text to learn merges from."""
+_LLADA, _DREAM = _PUBLISHED["llada"], _PUBLISHED["dream"]
+
 SPARE_ROWS = 8
 """Rows of a small embedding that no token owns; the published embeddings have 115 (LLaDA) and 397 (Dream)."""
 
@@ -52,7 +56,7 @@ def llada(
     rows, base = (126464, 126080) if real_ids else (vocab, vocab - SPARE_ROWS - len(special))
     ids = {token: base + i for i, token in enumerate(special)}
     eos = ids["<|endoftext|>"]
-    config = _LLADA_CONFIG | {
+    config = _LLADA["config"] | {
         "d_model": d_model,
         "embedding_size": rows,
         "eos_token_id": eos,
@@ -103,11 +107,11 @@ def dream(
     `config_changes` are set in `config.json` last and change nothing else.
     """
     folder = _made(folder)
-    rows, base = (152064, 151643) if real_ids else (vocab, vocab - SPARE_ROWS - len(_DREAM_SPECIAL))
-    ids = {token: base + i for i, token in enumerate(_DREAM_SPECIAL)}
+    rows, base = (152064, 151643) if real_ids else (vocab, vocab - SPARE_ROWS - len(_DREAM["tokens"]))
+    ids = {token: base + i for i, token in enumerate(_DREAM["tokens"])}
     eos = ids["<|endoftext|>"]
     # bos is <|beginoftext|> for the tokenizer and <|endoftext|> here, as published.
-    config = _DREAM_CONFIG | {
+    config = _DREAM["config"] | {
         "bos_token_id": eos,
         "eos_token_id": eos,
         "hidden_size": hidden,
@@ -122,7 +126,7 @@ def dream(
         "vocab_size": rows,
     }
     _write_json(folder / "config.json", _changed(config, config_changes))
-    generation = _DREAM_GENERATION | {"bos_token_id": eos, "eos_token_id": eos, "pad_token_id": eos}
+    generation = _DREAM["generation"] | {"bos_token_id": eos, "eos_token_id": eos, "pad_token_id": eos}
     _write_json(folder / "generation_config.json", generation)
     _dream_tokenizer(folder, ids, base)
     shapes = _dream_shapes(rows, layers, hidden, hidden // heads * kv_heads, mlp)
@@ -246,59 +250,18 @@ def _llada_special(real_ids: bool) -> list[str]:
     """The added tokens in the order of their ids: all 269, or those with a name and a few reserved ones."""
     reserved = [f"<|reserved_token_{i}|>" for i in range(256)]
     reserved[252] = "<|mdm_mask|>"
-    return [*_LLADA_FIRST, *(reserved if real_ids else reserved[250:254]), *_LLADA_LAST]
+    return [*_LLADA["first_tokens"], *(reserved if real_ids else reserved[250:254]), *_LLADA["last_tokens"]]
 
 
 def _llada_tokenizer(folder: Path, ids: dict[str, int], base: int) -> None:
     vocabulary, merges = _byte_pairs(base)
-    split = {"type": "Split", "pattern": {"Regex": _SPLIT}, "behavior": "Isolated", "invert": False}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    tokenizer = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": i} | _added(token) for token, i in ids.items()],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
-        "post_processor": byte_level,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": vocabulary,
-            "merges": merges,
-        },
-    }
-    _write_json(folder / "tokenizer.json", tokenizer)
-    additional = _LLADA_LAST[:6]
-    settings = {
-        "add_bos_token": False,
-        "add_eos_token": False,
-        "added_tokens_decoder": {str(i): _added(token) for token, i in ids.items()},
-        "additional_special_tokens": additional,
-        "bos_token": "<|startoftext|>",
-        "chat_template": LLADA_TEMPLATE,
-        "clean_up_tokenization_spaces": False,
-        "cls_token": "[CLS]",
-        "eos_token": "<|endoftext|>",
-        "fast_tokenizer": True,
-        "gmask_token": "[gMASK]",
-        "merges_file": None,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "model_max_length": 1000000000000000019884624838656,
-        "pad_token": "<|endoftext|>",
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "trust_remote_code": True,
-        "vocab_file": None,
-    }
-    _write_json(folder / "tokenizer_config.json", settings)
+    added = [{"id": i} | _added(token) for token, i in ids.items()]
+    model = _LLADA["tokenizer"]["model"] | {"vocab": vocabulary, "merges": merges}
+    _write_json(folder / "tokenizer.json", _LLADA["tokenizer"] | {"added_tokens": added, "model": model})
+    decoder = {str(i): _added(token) for token, i in ids.items()}
+    _write_json(folder / "tokenizer_config.json", _LLADA["tokenizer_config"] | {"added_tokens_decoder": decoder})
     named = {"bos": "<|startoftext|>", "cls": "[CLS]", "eos": "<|endoftext|>", "pad": "<|endoftext|>"}
-    _write_json(folder / "special_tokens_map.json", _special_tokens_map(additional, named))
+    _write_json(folder / "special_tokens_map.json", _special_tokens_map(_LLADA["last_tokens"][:6], named))
 
 
 def _dream_tokenizer(folder: Path, ids: dict[str, int], base: int) -> None:
@@ -306,28 +269,11 @@ def _dream_tokenizer(folder: Path, ids: dict[str, int], base: int) -> None:
     _write_json(folder / "vocab.json", dict(sorted(vocabulary.items())))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
     _write_json(folder / "added_tokens.json", dict(sorted(ids.items())))
-    additional = ["<|beginoftext|>", "<|mask|>"]
-    settings = {
-        "add_bos_token": False,
-        "add_prefix_space": False,
-        "added_tokens_decoder": {str(i): _added(token, token not in _DREAM_ORDINARY) for token, i in ids.items()},
-        "additional_special_tokens": additional,
-        "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
-        "bos_token": "<|beginoftext|>",
-        "chat_template": DREAM_TEMPLATE,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": "<|endoftext|>",
-        "errors": "replace",
-        "mask_token": "<|mask|>",
-        "model_max_length": 131072,
-        "pad_token": "<|endoftext|>",
-        "split_special_tokens": False,
-        "tokenizer_class": "DreamTokenizer",
-        "unk_token": None,
-    }
-    _write_json(folder / "tokenizer_config.json", settings)
+    # Ordinary added tokens are not marked special, so that decoding keeps them.
+    decoder = {str(i): _added(token, token not in _DREAM["ordinary_tokens"]) for token, i in ids.items()}
+    _write_json(folder / "tokenizer_config.json", _DREAM["tokenizer_config"] | {"added_tokens_decoder": decoder})
     named = {"bos": "<|beginoftext|>", "eos": "<|endoftext|>", "mask": "<|mask|>", "pad": "<|endoftext|>"}
-    _write_json(folder / "special_tokens_map.json", _special_tokens_map(additional, named))
+    _write_json(folder / "special_tokens_map.json", _special_tokens_map(["<|beginoftext|>", "<|mask|>"], named))
 
 
 def _added(token: str, special: bool = True) -> dict[str, Any]:
@@ -349,7 +295,7 @@ def _special_tokens_map(additional: list[str], named: dict[str, str]) -> dict[st
 
 
 def _byte_pairs(size: int) -> tuple[dict[str, int], list[str]]:
-    """A byte-level vocabulary of that size and its merges: learnt from `_TEXT`, then pairs of learnt pieces.
+    """A byte-level vocabulary of that size and its merges: learnt from a text, then pairs of learnt pieces.
 
     Every entry after the 256 bytes has its merge, as in the published files.
     """
@@ -357,7 +303,7 @@ def _byte_pairs(size: int) -> tuple[dict[str, int], list[str]]:
     pieces = dict.fromkeys(letter.values())
     if size < len(pieces) + 8:
         raise ValueError(f"{size} entries are too few for 256 bytes and some merges; use a larger vocab")
-    words = Counter(re.findall(r" ?[^\W\d]+|\d| ?[^\s\w]+|\s+", _TEXT))
+    words = Counter(re.findall(r" ?[^\W\d]+|\d| ?[^\s\w]+|\s+", _PUBLISHED["text"]))
     split = {word: [letter[b] for b in word.encode()] for word in words}
     merges = []
     for _ in range(min(size - len(pieces), 256)):
@@ -404,245 +350,3 @@ def _changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-# What the published folders say.
-
-_LLADA_CONFIG = {
-    "activation_type": "silu",
-    "alibi": False,
-    "alibi_bias_max": 8.0,
-    "architectures": ["LLaDAModelLM"],
-    "attention_dropout": 0.0,
-    "attention_layer_norm": False,
-    "attention_layer_norm_with_affine": True,
-    "auto_map": {
-        "AutoConfig": "configuration_llada.LLaDAConfig",
-        "AutoModelForCausalLM": "modeling_llada.LLaDAModelLM",
-        "AutoModel": "modeling_llada.LLaDAModelLM",
-    },
-    "bias_for_layer_norm": False,
-    "block_group_size": 1,
-    "block_type": "llama",
-    "d_model": 4096,
-    "embedding_dropout": 0.0,
-    "embedding_size": 126464,
-    "eos_token_id": 126081,
-    "flash_attention": False,
-    "include_bias": False,
-    "include_qkv_bias": False,
-    "init_cutoff_factor": None,
-    "init_device": "meta",
-    "init_fn": "mitchell",
-    "init_std": 0.02,
-    "input_emb_norm": False,
-    "layer_norm_type": "rms",
-    "layer_norm_with_affine": True,
-    "mask_token_id": 126336,
-    "max_sequence_length": 4096,
-    "mlp_hidden_size": 12288,
-    "mlp_ratio": 4,
-    "model_type": "llada",
-    "multi_query_attention": None,
-    "n_heads": 32,
-    "n_kv_heads": 32,
-    "n_layers": 32,
-    "pad_token_id": 126081,
-    "precision": "amp_bf16",
-    "residual_dropout": 0.0,
-    "rms_norm_eps": 1e-05,
-    "rope": True,
-    "rope_full_precision": True,
-    "rope_theta": 500000.0,
-    "scale_logits": False,
-    "transformers_version": "4.46.3",
-    "use_cache": False,
-    "vocab_size": 126464,
-    "weight_tying": False,
-}
-
-_DREAM_CONFIG = {
-    "_name_or_path": "Dream-org/Dream-v0-Instruct-7B",
-    "architectures": ["DreamModel"],
-    "attention_dropout": 0.0,
-    "auto_map": {"AutoConfig": "configuration_dream.DreamConfig", "AutoModel": "modeling_dream.DreamModel"},
-    "bos_token_id": 151643,
-    "eos_token_id": 151643,
-    "hidden_act": "silu",
-    "hidden_size": 3584,
-    "initializer_range": 0.02,
-    "intermediate_size": 18944,
-    "mask_token_id": 151666,
-    "max_position_embeddings": 131072,
-    "max_window_layers": 28,
-    "model_type": "Dream",
-    "num_attention_heads": 28,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 4,
-    "pad_token_id": 151643,
-    "rms_norm_eps": 1e-06,
-    "rope_scaling": None,
-    "rope_theta": 1000000.0,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "transformers_version": "4.46.2",
-    "use_cache": True,
-    "use_mrope": False,
-    "use_sliding_window": False,
-    "vocab_size": 152064,
-}
-
-_DREAM_GENERATION = {
-    "_from_model_config": True,
-    "alg": "origin",
-    "alg_temp": None,
-    "bos_token_id": 151643,
-    "eos_token_id": 151643,
-    "eps": 0.001,
-    "mask_token_id": None,
-    "output_history": False,
-    "pad_token_id": 151643,
-    "steps": 512,
-    "temperature": 0.0,
-    "top_k": None,
-    "top_p": None,
-    "transformers_version": "4.46.2",
-}
-
-_LLADA_FIRST = ["<|startoftext|>", "<|endoftext|>", "[CLS]", "[gMASK]"]
-
-_LLADA_LAST = [
-    "<role>",
-    "</role>",
-    "<|arithmetic_start|>",
-    "<|arithmetic_end|>",
-    "<|number_start|>",
-    "<|number_end|>",
-    "<|start_header_id|>",
-    "<|end_header_id|>",
-    "<|eot_id|>",
-]
-
-_DREAM_ORDINARY = [
-    "<tool_call>",
-    "</tool_call>",
-    "<|fim_prefix|>",
-    "<|fim_middle|>",
-    "<|fim_suffix|>",
-    "<|fim_pad|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-]
-"""Added tokens that are not marked special, so that decoding keeps them."""
-
-_DREAM_SPECIAL = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|object_ref_start|>",
-    "<|object_ref_end|>",
-    "<|box_start|>",
-    "<|box_end|>",
-    "<|quad_start|>",
-    "<|quad_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-    *_DREAM_ORDINARY,
-    "<|beginoftext|>",
-    "<|mask|>",
-]
-
-_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-LLADA_TEMPLATE = (
-    "{% set loop_messages = messages %}{% for message in loop_messages %}"
-    "{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
-    "+ message['content'] | trim + '<|eot_id|>' %}"
-    "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}"
-    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
-)
-
-# A long line goes on after the sign ↩.
-DREAM_TEMPLATE = r"""{%- if tools %}
-    {{- '<|im_start|>system\n' }}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- messages[0]['content'] }}
-    {%- else %}
-        {{- 'You are a helpful assistant.' }}
-    {%- endif %}
-    {{- "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided ↩
-with function signatures within <tools></tools> XML tags:\n<tools>" }}
-    {%- for tool in tools %}
-        {{- "\n" }}
-        {{- tool | tojson }}
-    {%- endfor %}
-    {{- "\n</tools>\n\nFor each function call, return a json object with function name and arguments within ↩
-<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": ↩
-<args-json-object>}\n</tool_call><|im_end|>\n" }}
-{%- else %}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
-    {%- else %}
-        {{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}
-    {%- endif %}
-{%- endif %}
-{%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == ↩
-"assistant" and not message.tool_calls) %}
-        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
-    {%- elif message.role == "assistant" %}
-        {{- '<|im_start|>' + message.role }}
-        {%- if message.content %}
-            {{- '\n' + message.content }}
-        {%- endif %}
-        {%- for tool_call in message.tool_calls %}
-            {%- if tool_call.function is defined %}
-                {%- set tool_call = tool_call.function %}
-            {%- endif %}
-            {{- '\n<tool_call>\n{"name": "' }}
-            {{- tool_call.name }}
-            {{- '", "arguments": ' }}
-            {{- tool_call.arguments | tojson }}
-            {{- '}\n</tool_call>' }}
-        {%- endfor %}
-        {{- '<|im_end|>\n' }}
-    {%- elif message.role == "tool" %}
-        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
-            {{- '<|im_start|>user' }}
-        {%- endif %}
-        {{- '\n<tool_response>\n' }}
-        {{- message.content }}
-        {{- '\n</tool_response>' }}
-        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
-            {{- '<|im_end|>\n' }}
-        {%- endif %}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\n' }}
-{%- endif %}
-""".replace("↩\n", "")
-
-_TEXT = """
-Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips did
-Natalia sell altogether in April and May? She sold 48/2 = 24 clips in May. The answer is 72.
-Let's think step by step: first, find the number of hours; then multiply by the rate. It's 3 + 4 * (5 - 2) = 15.
-If x = 7 and y = 9, what is the value of x^2 + y? We'll write 49 + 9 = 58, so the final answer is \\boxed{58}.
-
-def add(numbers):
-    total = 0
-    for number in numbers:
-        if number > 0:
-            total += number
-    return total
-
-The quick brown fox jumps over the lazy dog; the dog doesn't mind. "Where are they now?" I'm asking you, she's not
-here. Each of the masked tokens is revealed in some order, and the order matters: easy ones first, or left to right.
-L'été à la façade, naïve café, über die Straße, señor. 你好，世界。Привет, мир!
-"""

@@ -23,7 +23,7 @@ def model():
         ({"seed": "a"}, "seed of calibrate is 'a'; allowed: int"),
         ({"rows": 1.5}, "rows of calibrate is 1.5"),
         ({"rollouts": True}, "rollouts of calibrate is True; allowed: int"),
-        ({"steps_share": "half"}, "steps_share of calibrate is 'half'; allowed: float"),
+        ({"steps_share": "half"}, "steps_share of calibrate is 'half'; allowed: int | float"),
         ({"work": -1}, "work of calibrate is -1"),
         ({"step": 2}, "unknown option of calibrate 'step'; did you mean"),
     ],

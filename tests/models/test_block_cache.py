@@ -265,7 +265,7 @@ def test_hidden_states_of_a_reused_pass(kind, cache, network):
     for _ in range(2):
         answer = wrapper(inputs, Needs(hidden=True))
         assert len(answer.hidden_RH) == len(answer.logits_RV)
-        assert_close(net.model.head_of(answer.hidden_RH), answer.logits_RV)
+        assert_close(net.model.head(answer.hidden_RH), answer.logits_RV)
     assert wrapper(inputs, Needs()).hidden_RH is None
 
 
@@ -321,7 +321,7 @@ def test_a_row_that_begins_anew_leaves_its_neighbours_alone(cache, network):
         assert list(mine) == [at[1] for at in by_slot(got)]
         for at, logits in by_slot(got).items():
             assert_close(mine[at[1]], logits)
-    assert_close(net.model.head_of(answer.hidden_RH), answer.logits_RV)
+    assert_close(net.model.head(answer.hidden_RH), answer.logits_RV)
 
 
 @caches

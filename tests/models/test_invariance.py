@@ -73,7 +73,7 @@ def of_rows(denoiser, view, rows):
     """The logits of each of the first rows, as a batch of these alone has them."""
     some = select(view, torch.arange(rows, device=view.tokens_BN.device))
     answer = denoiser(some, Needs())
-    owner_R = answer.index_R // view.tokens_BN.shape[1]
+    owner_R = answer.slots.index_R // view.tokens_BN.shape[1]
     return [answer.logits_RV[owner_R == b].clone() for b in range(rows)]
 
 

@@ -234,4 +234,4 @@ def test_a_network_of_kernels_is_the_plain_one_up_to_its_norms(kind, dtype, tran
 
 
 def head_of(model, output):
-    return SimpleNamespace(logits=model.head_of(model.norm(output.x_BNH)).float(), attention=output.attention_BNN)
+    return SimpleNamespace(logits=model.head(model.norm(output.x_BNH)).float(), attention=output.attention_BNN)

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError, DenoiserError
+from unmask.base.errors import DenoiserError
 from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, concat, row_key
 from unmask.engine import decode
 from unmask.methods import make_policy
@@ -81,7 +81,7 @@ def test_wanted_slots_are_packed_in_row_major_order(kind, network):
     everything = network(kind)(view_of(rows), Needs())
     some = view_of(rows, wanted=[{3, 0, 19}, {1, 13}])
     answer = network(kind)(some, Needs())
-    assert answer.index_R.tolist() == [0, 3, 19, 21, 33]
+    assert answer.slots.index_R.tolist() == [0, 3, 19, 21, 33]
     assert torch.equal(answer.logits_RV, everything.logits_RV[[0, 3, 19, 21, 33]])
     assert torch.equal(answer.wanted_BN, some.wanted_BN)
     assert answer.forwards == 1
@@ -111,7 +111,7 @@ def test_wanted_slots_are_counted_once_and_before_the_pass(kind, network):
             return run_layers(net.model, *args, **options)
 
         answer = replace(net, forward=forward)(inputs, Needs())
-        assert answer.index_R.tolist() == [0, 3, 19, 21, 33]
+        assert answer.slots.index_R.tolist() == [0, 3, 19, 21, 33]
     counting = {"nonzero", "masked_select"}
     before, behind = seen.names[: seen.names.index("pass")], seen.names[seen.names.index("pass") :]
     assert len([name for name in before if name in counting]) == 1
@@ -121,16 +121,16 @@ def test_wanted_slots_are_counted_once_and_before_the_pass(kind, network):
 def test_what_was_counted_is_not_believed_of_other_rows(network):
     """An answer that was cut or joined has other slots: those of the first would be silently wrong."""
     answer = network("llada")(view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}]), Needs())
-    assert concat([answer, answer]).index_R.tolist() == [0, 3, 19, 21, 33, 40, 43, 59, 61, 73]
-    assert replace(answer, wanted_BN=answer.wanted_BN[:, :4]).index_R.tolist() == [0, 3, 5]
+    assert concat([answer, answer]).slots.index_R.tolist() == [0, 3, 19, 21, 33, 40, 43, 59, 61, 73]
+    assert replace(answer, wanted_BN=answer.wanted_BN[:, :4]).slots.index_R.tolist() == [0, 3, 5]
 
 
-def test_the_head_runs_on_wanted_rows_only_in_packs(network, monkeypatch):
-    rows, seen = tokens_of([50, 50]), []
-    head_of = Transformer.head_of
-    monkeypatch.setattr(Transformer, "head_of", lambda self, x: seen.append(len(x)) or head_of(self, x))
+def test_the_head_runs_on_wanted_rows_only_in_packs(network):
+    rows, seen, net = tokens_of([50, 50]), [], network("llada")
+    hook = net.model.head.register_forward_pre_hook(lambda head, inputs: seen.append(len(inputs[0])))
     for wanted in ([{1}, set()], [set(range(50)), set(range(14))], [set(range(50)), set(range(15))]):
-        network("llada")(view_of(rows, wanted), Needs())
+        net(view_of(rows, wanted), Needs())
+    hook.remove()
     assert seen == [PACK, PACK, 2 * PACK]
 
 
@@ -157,7 +157,7 @@ def test_hidden_states_are_what_the_head_reads(kind, network):
     inputs, net = view_of(tokens_of([7, 12]), [{2, 5}, {0, 11}]), network(kind)
     answer = net(inputs, Needs(hidden=True))
     assert answer.hidden_RH.shape == (4, net.model.spec.width)
-    assert_close(net.model.head_of(answer.hidden_RH), answer.logits_RV)
+    assert_close(net.model.head(answer.hidden_RH), answer.logits_RV)
     assert torch.equal(answer.logits_RV, net(inputs, Needs()).logits_RV)
 
 
@@ -532,8 +532,3 @@ def test_the_query_that_predicts_a_position_is_the_slot_before():
     assert own.attention_BNN[0, 3].tolist() == pytest.approx([0, 1, 0, 0], abs=1e-4)
     assert torch.equal(predicting.attention_BNN[0, 1:], own.attention_BNN[0, :-1])
     assert torch.equal(predicting.attention_BNN[0, 0], own.attention_BNN[0, 0])
-
-
-def test_an_unknown_query_is_refused():
-    with pytest.raises(ConfigError, match="query is 'next'; allowed: own or predicting"):
-        lookup_network("next")

@@ -44,7 +44,7 @@ def logits_of(model, tokens_BN, position_BN=None, bias=None):
     if position_BN is None:
         position_BN = torch.arange(tokens_BN.shape[1]).expand_as(tokens_BN)
     hidden = model(tokens_BN, position_BN, bias)
-    return model.head_of(model.norm(hidden.x_BNH)).float()
+    return model.head(model.norm(hidden.x_BNH)).float()
 
 
 def assert_close(got, expected, within=CLOSE):
@@ -353,11 +353,11 @@ def test_parameters_are_counted(change):
 
 @pytest.mark.parametrize(
     ("family", "config", "parameters", "tensors"),
-    [(LLADA, "_LLADA_CONFIG", 8_015_581_184, 291), (DREAM, "_DREAM_CONFIG", 7_615_616_512, 339)],
+    [(LLADA, "_LLADA", 8_015_581_184, 291), (DREAM, "_DREAM", 7_615_616_512, 339)],
     ids=["llada", "dream"],
 )
 def test_published_sizes_without_their_memory(family, config, parameters, tensors, scaled, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(getattr(scaled, config)))
+    (tmp_path / "config.json").write_text(json.dumps(getattr(scaled, config)["config"]))
     spec = read_config(tmp_path)[1].spec
     model = Transformer.empty(spec, "meta", torch.bfloat16)
     assert spec.parameters == sum(p.numel() for p in model.parameters()) == parameters

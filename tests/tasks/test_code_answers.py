@@ -1,7 +1,5 @@
 """Python code in what a model wrote."""
 
-import ast
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,26 +166,6 @@ def test_how(text, how):
     assert find_completion(text, HEAD, "double_all").how == how
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        "    return [2 * x for x in xs\n",
-        "    retrun ys\n",
-        "    ys = [2 * x for x in xs]\n    this is no Python\n    return ys\n",
-        "    if xs\n        return xs\n",
-        "def double_all(xs):\n    return (2 * x for x in xs\n",
-    ],
-)
-def test_mistakes_stay_mistakes(mistake):
-    completion = find_completion(mistake, HEAD, "double_all")
-    with pytest.raises(SyntaxError):
-        ast.parse(HEAD + completion.normalised)
-
-
-def test_a_nul_character_is_no_python():
-    assert find_completion("    return '\x00'\n", HEAD, "double_all").normalised
-
-
 @given(
     st.text(max_size=200) | st.lists(st.sampled_from(["    ", "\n", "def ", "f", "(", ":", "```", "x"])).map("".join)
 )
@@ -283,15 +261,6 @@ def test_code(line):
 def test_inside_strings_and_brackets_there_is_no_prose(code):
     lines = code.split("\n")
     assert code_stretches([*lines, "This is prose.", "and so on"]) == [lines, ["and so on"]]
-
-
-def test_stretches_are_what_is_between_prose():
-    assert code_stretches(["Sure:", "", "a = 1", "Then:", "", "", "b = 2", "Done"]) == [
-        ["", "a = 1"],
-        ["", "", "b = 2"],
-    ]
-    assert code_stretches(["Sure:", "", "Done"]) == []
-    assert code_stretches([]) == []
 
 
 @given(st.lists(st.text(alphabet="Aa \\\"'()[]#\u00e9=:.-`>", max_size=12), max_size=12))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.paths import DOCS
-from unmask.tasks import CONTROLS, TASKS, Example, Extraction, Part, Verdict, explain, find_task, score
+from unmask.tasks import TASKS, Example, Extraction, Verdict, explain, find_task, score
 from unmask.tasks.official import gsm8k_example, humaneval_example, json_mode_example
 
 PAGE = DOCS / "tasks.md"
@@ -117,26 +117,6 @@ def test_docs_are_true():
     if score(FUNCTION["canonical_solution"], example("humaneval")).utility is None:
         pytest.skip("no sandbox here for the walk-through of HumanEval")
     assert written.strip() == walk_throughs().strip(), "run python tests/tasks/test_explain.py"
-
-
-def test_docs_name_every_task():
-    text = PAGE.read_text(encoding="utf-8")
-    assert all(name in text for name in [*TASKS, *CONTROLS])
-
-
-def test_lines():
-    steps = Extraction("<answer>[1]=a\n</answer>", "answer tag", "[1]=a", "[1]=a")
-    parts = (Part("[1]", "a", "a", True), Part("[2]", "b", None, False), Part("[3]", "c", "d", False))
-    assert explain(Verdict("x", 1 / 3, "1 of 3 spans right", steps, parts)) == [
-        r"output      '<answer>[1]=a\n</answer>'",
-        "found by    answer tag",
-        "extracted   '[1]=a'",
-        "normalised  '[1]=a'",
-        "[1]         right: a",
-        "[2]         wrong: nothing, expected b",
-        "[3]         wrong: d, expected c",
-        "utility     0.3333: 1 of 3 spans right",
-    ]
 
 
 def test_long_texts_are_shortened():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, SchemaError, StorageError, UnknownName
-from unmask.tasks import MissingData, example_line, export_tasks, files, find_task, read_predictions, score_predictions
+from unmask.tasks import MissingData, example_line, export_tasks, find_task, score_predictions
 from unmask.tasks.draw import canonical
 
 NAMES = ["carry-rtl", "constrained-json-fill"]
@@ -38,13 +38,6 @@ def test_export_holds_every_example(tmp_path):
         assert lines == [example_line(e, task.prompts_version) for e in task.examples(split)]
         assert all(json.loads(row)["split"] == split for row in lines)
     assert sorted(os.listdir(tmp_path / "new" / "folder")) == sorted(p.name for p in paths)
-
-
-def test_export_twice_gives_the_same_bytes(tmp_path):
-    first = [path.read_bytes() for path in export_tasks(tmp_path / "a", NAMES)]
-    assert [path.read_bytes() for path in export_tasks(tmp_path / "b", NAMES)] == first
-    assert [path.read_bytes() for path in export_tasks(tmp_path / "a", NAMES)] == first
-    assert all(content.isascii() and b"\r" not in content for content in first)
 
 
 def test_line_carries_its_hash():
@@ -139,47 +132,6 @@ def test_predictions_for_another_split(tmp_path):
     with pytest.raises(SchemaError, match="100 of its 100 ids belong to another split"):
         score_predictions("carry-rtl", path)
     assert score_predictions("carry-rtl", path, "validation")[0]["mean"] == 1.0
-
-
-def test_line_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LINE_LIMIT", 100)
-    path = write(tmp_path / "p", [{"id": "a", "text": "x" * 100}])
-    with pytest.raises(SchemaError, match=r"line 1 .* is longer than 100 bytes"):
-        read_predictions(path)
-
-
-def test_half_a_character_is_made_storable(tmp_path):
-    first = find_task("carry-rtl").examples()[0]
-    (tmp_path / "p").write_text(json.dumps({"id": first.id, "text": "\ud800"}))
-    summary, verdicts = score_predictions("carry-rtl", tmp_path / "p")
-    assert summary["mean"] == 0.0
-    assert verdicts[0].extraction.raw == "\ufffd"
-
-
-def test_a_key_that_is_given_twice_is_refused(tmp_path):
-    path = tmp_path / "p"
-    path.write_text('{"id": "a", "text": "x", "text": "y"}\n')
-    with pytest.raises(SchemaError, match=r"line 1 of .* is not JSON .the key 'text' is given twice"):
-        read_predictions(path)
-
-
-def test_what_is_no_plain_file_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    names = [tmp_path / "pipe", tmp_path, tmp_path / "loop", "/dev/zero", "/dev/stdin", "/dev/null", "a\0b", "x" * 5000]
-    for name in names:
-        with pytest.raises(ConfigError, match=r"cannot be read \(.+\); allowed: a JSONL file") as caught:
-            read_predictions(name)
-        assert len(str(caught.value)) < 600
-    for name in ("a\0b", "x" * 5000):
-        with pytest.raises(ConfigError, match=r"cannot be (made|written)"):
-            export_tasks(tmp_path / name, ["carry-rtl"], ["validation"])
-
-
-def test_file_that_cannot_be_read(tmp_path):
-    for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(ConfigError, match="cannot be read"):
-            score_predictions("carry-rtl", path)
 
 
 def test_humaneval_predictions(data, tmp_path):

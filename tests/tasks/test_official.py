@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import shutil
 import sys
@@ -11,17 +10,14 @@ from types import ModuleType
 import jsonschema
 import pytest
 
-from tests.helpers.cases import each_case
 from unmask.tasks import SPLITS, TASKS, ChangedData, MissingData, find_task, official, score, score_all
 from unmask.tasks.code_answers import CODE_LIMIT, find_completion
 from unmask.tasks.extract import squeeze
 from unmask.tasks.official import (
     DATA_VARIABLE,
     GSM8K_TEST,
-    GSM8K_TRAIN,
     HUMANEVAL_FILE,
     JSON_MODE_EVAL_FILE,
-    hash_rows,
     intended_schema,
     read_rows,
 )
@@ -63,14 +59,6 @@ def test_environment_variable(data, monkeypatch):
     assert len(find_task("humaneval").examples()) == 100
 
 
-def test_rows_hash_fits_the_file(data):
-    """What a download from the hub is checked against."""
-    for file in (*FILES.values(), GSM8K_TRAIN):
-        rows = read_rows(file, data)
-        assert len(rows) == file.rows
-        assert hash_rows(rows) == file.rows_sha256
-
-
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_missing_file(name, tmp_path):
     file = FILES[name]
@@ -100,12 +88,6 @@ def test_mended_file_is_read_again(data, tmp_path):
     assert len(find_task("humaneval").examples(data_dir=tmp_path)) == 100
 
 
-def test_without_folder_and_hub(no_folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingData, match=r"is not installed; put .* at DATA/gsm8k/test.jsonl, and name DATA with"):
-        find_task("gsm8k").examples()
-
-
 def fake_hub(monkeypatch, download, rows=None):
     """Stand-ins for huggingface_hub and pyarrow."""
     hub, pyarrow, parquet = ModuleType("huggingface_hub"), ModuleType("pyarrow"), ModuleType("pyarrow.parquet")
@@ -119,15 +101,6 @@ def fake_hub(monkeypatch, download, rows=None):
     pyarrow.parquet = parquet  # type: ignore[attr-defined]
     for module in (hub, pyarrow, parquet):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-
-
-def test_unreachable_hub(no_folder, monkeypatch):
-    def download(**_):
-        raise OSError("no route\nto host")
-
-    fake_hub(monkeypatch, download)
-    with pytest.raises(MissingData, match="OSError, no route to host; put"):
-        find_task("json-mode-eval").examples()
 
 
 def test_hub(no_folder, monkeypatch, data, tmp_path):
@@ -145,32 +118,6 @@ def test_hub(no_folder, monkeypatch, data, tmp_path):
     assert asked == [
         {"repo_id": "NousResearch/json-mode-eval", "repo_type": "dataset", "allow_patterns": ["data/train-*.parquet"]}
     ]
-
-
-@pytest.mark.parametrize("rows", [[{"prompt": [], "completion": "{}", "schema": "{}"}], [{"prompt": []}]])
-def test_hub_with_other_rows(rows, no_folder, monkeypatch, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/train-00000-of-00001.parquet").touch()
-    fake_hub(monkeypatch, lambda **_: str(tmp_path), rows)
-    with pytest.raises(ChangedData):
-        find_task("json-mode-eval").examples()
-
-
-def test_hub_without_the_file(no_folder, monkeypatch, tmp_path):
-    fake_hub(monkeypatch, lambda **_: str(tmp_path), [])
-    with pytest.raises(MissingData, match="it has no file data/train"):
-        find_task("json-mode-eval").examples()
-
-
-def test_a_pipe_and_impossible_folders(tmp_path):
-    (tmp_path / "gsm8k").mkdir()
-    os.mkfifo(tmp_path / "gsm8k/test.jsonl")
-    with pytest.raises(MissingData, match=r"cannot be read .no plain file"):
-        find_task("gsm8k").examples(data_dir=tmp_path)
-    for folder in ("a\0b", "x" * 5000):
-        with pytest.raises(MissingData, match="there is no") as caught:
-            find_task("gsm8k").examples(data_dir=folder)
-        assert len(str(caught.value)) < 1500
 
 
 # GSM8K
@@ -223,56 +170,6 @@ def test_humaneval_verdicts(data):
     assert score("", e).reason == "no code"
 
 
-WRAPPINGS = {
-    "alone": "{}",
-    "chat": "Here is the code:\n\n{}\n\nExplanation: it's simple.\nIt works by looking at every item.\n",
-    "fence": "Sure! This is how:\n\n```python\n{}\n```\n\nThis function:\n- takes a list\n- returns one.",
-    "open fence": "```python\n{}",
-    "answer tag": "<answer>\n{}\n</answer>",
-}
-
-
-def completions(data, wrapping, written):
-    """Of every problem: head, and what is appended to it for a solution that `written` spells and is wrapped up."""
-    for example in problems(data):
-        head, entry = (str(example.constraints[key]) for key in ("prompt", "entry_point"))
-        text = wrapping.replace("{}", written(head, example.target, entry))
-        yield example.id, head, example.target, find_completion(text, head, entry).normalised
-
-
-@pytest.mark.parametrize("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_every_solution_is_found_whole_in_any_wrapping(data, wrapping):
-    ways = [lambda head, body, _: body, lambda head, body, _: body.strip(), lambda head, body, _: head + body]
-    for written in ways:
-        for id, head, body, kept in completions(data, wrapping, written):
-            assert squeeze(body) in squeeze(kept), id
-            compile(head + kept, id, "exec")
-
-
-def without_colon(head, body, entry):
-    """The whole function, but for the colon of its first line."""
-    return re.sub(rf"(def {entry}\(.*?\)(?: *-> *[^:\n]+)?):", r"\1", head, flags=re.DOTALL) + body
-
-
-BROKEN = {
-    "no colon": without_colon,
-    "misspelt import": lambda head, body, _: "imprt collections\n" + head + body,
-    "stray bracket": lambda head, body, _: head + body + "\n)\n",
-    "stray bracket after the body": lambda head, body, _: body.rstrip("\n") + "\n)\n",
-    "stray else": lambda head, body, _: body.rstrip("\n") + "\nelse:\n    pass\n",
-    "else before": lambda head, body, _: "else:\n" + head + body,
-    "cut short": lambda head, body, _: head + body + "\nprint(\n",
-}
-
-
-@each_case("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
-@each_case("written", BROKEN.values(), ids=BROKEN)
-def test_no_broken_solution_is_repaired(data, written, wrapping):
-    for id, head, _, kept in completions(data, wrapping, written):
-        with pytest.raises(SyntaxError):
-            compile(head + kept, id, "exec")
-
-
 def test_one_wording_for_what_is_too_long(data):
     e = find_task("humaneval").examples("development", data)[0]
     for text in ("x" * (TEXT_LIMIT + 1), "x = 1\n" * CODE_LIMIT):
@@ -303,14 +200,6 @@ OPEN = [19, 27, 33, 45, 72, 97]
 @pytest.fixture(scope="module")
 def by_id(data):
     return {e.id: e for split in SPLITS for e in find_task("json-mode-eval").examples(split, data)}
-
-
-def test_json_mode_permuted_keys(data):
-    for e in find_task("json-mode-eval").examples("evaluation", data):
-        gold = json.loads(e.target)
-        assert score(json.dumps(dict(reversed(gold.items()))), e).utility == 1.0
-        assert 0.0 <= score(json.dumps(dict.fromkeys(gold)), e).utility < 1.0
-        assert "Required fields:" in e.prompt
 
 
 def test_the_open_schemas_are_these_six(data):
@@ -355,14 +244,6 @@ def test_required_fields_and_types_count_inside_the_wrapper(by_id, row, field):
         verdict = score(json.dumps(broken), e)
         assert verdict.utility == 0.0
         assert verdict.reason.startswith("breaks the schema")
-
-
-@pytest.mark.parametrize("row", OPEN)
-def test_something_else_breaks_the_schema(by_id, row):
-    e = by_id[f"json-mode-eval-{row}"]
-    for text in ("{}", '{"no": "thing"}', json.dumps({"x": json.loads(e.target)})):
-        assert score(text, e).utility == 0.0
-        assert score(text, e).reason.startswith("breaks the schema")
 
 
 def test_no_pattern_of_the_data_takes_long(data):

@@ -1,7 +1,6 @@
 """Tasks of one's own: files and functions that are read, refused, split and scored."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,10 +73,6 @@ class TestFiles:
         with pytest.raises(UnknownName, match="split"):
             task.examples("fresh")
 
-    def test_paths_are_relative_to_the_folder(self, write):
-        path = write(LINES)
-        assert mine("mine.jsonl", folder=path.parent).counts["validation"] == 3
-
     def test_the_order_of_lines_and_the_name_decide_nothing(self, write):
         one = mine(write(LINES))
         other = own_task("other", str(write(LINES[::-1], "other.jsonl")), scorer="exact", max_new_tokens=8)
@@ -123,12 +118,12 @@ class TestFiles:
             ([*LINES, {"prompt": " say  0 ", "target": "z"}], SchemaError, "has the prompt of line 1"),
             ([{**LINES[0], "id": "a"}, {**LINES[1], "id": "a"}], SchemaError, "line 2 .*has the id of line 1 .*'a'"),
             ([{**LINES[0], "traget": "x"}], UnknownName, "key of line 1 .*did you mean target"),
-            ([{"prompt": "x"}], SchemaError, "line 1 .*has no 'target'"),
-            ([{"target": "x"}], SchemaError, "line 1 .*has no 'prompt'"),
-            ([{"prompt": "  ", "target": "x"}], SchemaError, "prompt in line 1 .*allowed: a text"),
-            ([{"prompt": "x", "target": " "}], SchemaError, "target in line 1 .*not empty"),
-            ([{**LINES[0], "id": True}], SchemaError, "id in line 1 .*whole number"),
-            ([{**LINES[0], "split": "test"}], UnknownName, "split in line 1"),
+            ([{"prompt": "x"}], ConfigError, "line 1 .*has no 'target'"),
+            ([{"target": "x"}], ConfigError, "line 1 .*prompt or text is 'neither'"),
+            ([{"prompt": "  ", "target": "x"}], ConfigError, "prompt of line 1 .*allowed: a text"),
+            ([{"prompt": "x", "target": " "}], ConfigError, "target of line 1 .*not empty"),
+            ([{**LINES[0], "id": True}], ConfigError, "id of line 1 .*whole number"),
+            ([{**LINES[0], "split": "test"}], ConfigError, "split of line 1"),
             (LINES[:2], ConfigError, "validation prompts of mine is 1; allowed: 2 or more"),
             ([], ConfigError, "validation prompts of mine is 0"),
             ([{**line, "split": "evaluation"} for line in LINES], ConfigError, "validation prompts of mine is 0"),
@@ -206,18 +201,18 @@ class TestTextsWithBlanks:
     @pytest.mark.parametrize(
         ("row", "rule", "message"),
         [
-            ({"text": "no blank"}, "blanks", "text in line 1 .*mark the blanks"),
-            ({"text": "[MASK*0] x"}, "blanks", "text in line 1 .*mark the blanks"),
-            ({"text": "[MASK] [MASK*2] x"}, "blanks", "nothing but spaces between them"),
-            ({"target": "cat"}, "blanks", "target in line 1 .*allowed: 2 texts in a list"),
-            ({"target": ["cat", 3]}, "blanks", "target in line 1 .*allowed: 2 texts in a list"),
-            ({}, "exact", "has 2 runs of blanks, and the rule 'exact' reads one"),
-            ({"prompt": "x"}, "blanks", "line 1 .*has a prompt and a text"),
-            ({"text": 3}, "blanks", "text in line 1 .* is 3; allowed: a text"),
+            ({"text": "no blank"}, "blanks", "text of line 1 .*mark the blanks"),
+            ({"text": "[MASK*0] x"}, "blanks", "text of line 1 .*mark the blanks"),
+            ({"text": "[MASK] [MASK*2] x"}, "blanks", "text of line 1 .*join the runs"),
+            ({"target": "cat"}, "blanks", "target of line 1 .*2 runs of blanks, in a list"),
+            ({"target": ["cat", 3]}, "blanks", "target of line 1 .*2 runs of blanks, in a list"),
+            ({}, "exact", "rule for line 1 .* is 'exact'.*reads one"),
+            ({"prompt": "x"}, "blanks", "line 1 .*prompt or text is 'both'"),
+            ({"text": 3}, "blanks", "text of line 1 .* is 3; allowed: a text"),
         ],
     )
     def test_refused(self, write, row, rule, message):
-        with pytest.raises(SchemaError, match=message):
+        with pytest.raises(ConfigError, match=message):
             own_task("mine", str(write([FILL | row])), scorer=rule)
 
     def test_texts_bring_their_length_and_keep_to_themselves(self, write):
@@ -225,7 +220,7 @@ class TestTextsWithBlanks:
             mine(write(self.lines()), "blanks")
         with pytest.raises(ConfigError, match="rows of mine is 'prompts and texts'"):
             own_task("mine", str(write([*self.lines({"text": "x [MASK]", "target": "y"}), *LINES])), scorer="exact")
-        with pytest.raises(SchemaError, match="mark the blanks"):
+        with pytest.raises(ConfigError, match="mark the blanks"):
             mine(write(LINES), "blanks")
 
 
@@ -258,11 +253,8 @@ class TestRules:
 
     @pytest.mark.parametrize(("rule", "target"), [("number", "none"), ("json", "[1]"), ("json", 3)])
     def test_a_target_that_nothing_matches_is_refused(self, rule, target):
-        with pytest.raises(SchemaError, match=f"target in line 1 .*{rule}"):
+        with pytest.raises(ConfigError, match=f"target of line 1 .*{rule}"):
             judged(rule, target)
-
-    def test_the_text_limit_is_that_of_the_suite(self):
-        assert judged("contains", "a")("a" * (1 << 19)).utility == 0
 
 
 SCORER = """
@@ -314,13 +306,6 @@ class TestPython:
         assert example.id in missing.reason
         assert known.utility == 0.3
 
-    @pytest.mark.parametrize(("text", "value"), [("bad", "1.7"), ("nan", "nan"), ("text", "'0.5'"), ("none", "None")])
-    def test_what_it_must_not_return(self, write, module, text, value):
-        task = mine(write(LINES), f"{module(SCORER)}:score")
-        example = task.examples("validation")[0]
-        with pytest.raises(ContractError, match=f"score returned {value} for prompt '{example.id}'"):
-            score(text, example)
-
     @pytest.mark.parametrize("thing", ["Counter", "counter"])
     def test_prompts_with_their_own_scoring(self, module, thing):
         name = f"{module(SCORER)}:{thing}"
@@ -355,7 +340,7 @@ class TestPython:
 
     def test_records_of_a_function_are_checked_alike(self, module):
         name = module("def rows(): return [{'prompt': 'a', 'target': 'b'}, 'a line']")
-        with pytest.raises(SchemaError, match=f"prompt 2 of {name}:rows is 'a line'"):
+        with pytest.raises(ConfigError, match=f"prompt 2 of {name}:rows is 'a line'"):
             own_task("mine", f"{name}:rows", scorer="exact", max_new_tokens=8)
 
     def test_another_function_of_the_same_name_is_another_version(self, write, module):
@@ -378,27 +363,6 @@ class TestPython:
             with pytest.raises(ConfigError, match=r"neither a file of prompts nor code.*runs that code"):
                 open_task(**wrong, max_new_tokens=8)
         assert "setup" not in sys.modules
-
-    @pytest.mark.parametrize(
-        ("raised", "shown"),
-        [
-            ("ValueError('a\\ud800\\nb')", "ValueError for prompt .*: a\ufffd b"),
-            ("SystemExit(3)", "SystemExit for prompt .*: 3"),
-            ("RecursionError('deep')", "RecursionError"),
-            ("MemoryError()", "MemoryError"),
-            ("Odd()", r"Odd for prompt .*: \(no message\)"),
-            ("ValueError('x' * 10**7)", "ValueError"),
-        ],
-    )
-    def test_whatever_it_raises_is_a_reason(self, write, module, raised, shown):
-        code = (
-            f"class Odd(Exception):\n    def __str__(self): raise ValueError\ndef score(text, example): raise {raised}"
-        )
-        task = mine(write(LINES), f"{module(code)}:score")
-        verdict = score("x", task.examples("validation")[0])
-        assert verdict.utility is None
-        assert re.search(shown, verdict.reason)
-        assert len(verdict.reason.encode("utf-8")) <= 600
 
     def test_an_interrupt_is_the_users(self, write, module):
         name = module("def score(text, example): raise KeyboardInterrupt")

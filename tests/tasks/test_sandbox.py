@@ -83,7 +83,7 @@ def others(names: Iterable[str], results: Iterable[SandboxResult], allowed: str)
 def test_right_and_wrong():
     assert check_completion(PROBLEM, RIGHT).status == "pass"
     result = check_completion(PROBLEM, WRONG)
-    assert (result.status, result.isolation) == ("fail", choose_isolation().name)
+    assert (result.status, result.isolation) == ("fail", choose_isolation())
     assert "line 2 of the tests: assert candidate(2) == 4" in result.detail
     assert check_completion(PROBLEM, RIGHT, isolation="off").status == "pass"
 

@@ -94,12 +94,6 @@ def test_garbage_scores_zero(name, garbage):
         assert score(garbage, e).utility == 0.0
 
 
-@each_case("name", CONSTRUCTED)
-def test_prompt_does_not_answer_itself(name):
-    for e in some(name):
-        assert score(e.prompt, e).utility < 1.0
-
-
 @given(
     name=st.sampled_from(CONSTRUCTED),
     index=st.integers(0, 11),
@@ -156,51 +150,7 @@ def test_part_credit_counts_parts(name, data):
     assert [part.right for part in verdict.parts] == kept
 
 
-@each_case(
-    ("text", "expected"),
-    [
-        ("[1]=gate; [2]=courier", 1),
-        ("[1]=Gate ;[2]= COURIER", 1),
-        ("[2]=courier; [1]=gate; [2]=courier", 1),
-        ("[1]=gate; [2]=courier; [3]=more", 1),
-        ("[1]=gate", 0.5),
-        ("[1]=gate; [2]=courier; [2]=baker", 0.5),
-        ("[1]=courier; [2]=gate", 0),
-        ("gate; courier", 0),
-    ],
-)
-def test_spans(text, expected):
-    assert utility("multi-span-cloze", "[1]=gate; [2]=courier", ["gate", "courier"], text) == expected
-
-
-def test_span_with_two_values_shows_both():
-    e = example("multi-span-cloze", "[1]=a", ["a"])
-    assert score("[1]=a; [1]=b", e).parts[0].given == "a | b"
-
-
 # Lists and tags
-
-
-@each_case(
-    ("text", "expected"),
-    [
-        ("cat,dog,elk,fox", 1),
-        (" Cat, dog , elk,\nfox", 1),
-        ("cat,dog", 0.5),
-        ("cat,dog,fox,elk", 0.5),
-        ("cat,cat,elk,fox", 0.75),
-        ("cat,,elk,fox", 0.75),
-        ("cat,dog,elk,fox,gnu", 0.8),
-        ("cat,dog,elk,fox,", 1),
-        ("cat,dog,elk,fox,,", 0.8),
-        ("cat,dog,elk,", 0.75),
-        ("dog,elk,fox,gnu", 0),
-        ("cat dog elk fox", 0),
-    ],
-)
-def test_list(text, expected):
-    text = f"<answer>{text}</answer>"
-    assert utility("unique-list-commit", "cat,dog,elk,fox", ["cat", "dog", "elk", "fox"], text) == expected
 
 
 @each_case(
@@ -223,28 +173,6 @@ def test_tags(text, expected):
 
 
 # Numbers
-
-
-@each_case(
-    ("gold", "text", "expected"),
-    [
-        ("15", "12 + 8 = 20, and 20 - 5 = 15.", 1),
-        ("15", "<answer>15 pencils</answer>", 1),
-        ("15", "#### 15", 1),
-        ("42", "#### Final Answer\n42", 1),
-        ("42", "#### Step 2\nWe add 40 and 2.\nThe answer is 42.", 1),
-        ("42", "The answer is 42.\n#### 41", 0),
-        ("2,125", "<answer>$2125.00</answer>", 1),
-        ("2125", "\\boxed{2{,}125}", 1),
-        ("-3", "<answer>-3</answer>", 1),
-        ("3", "<answer>-3</answer>", 0),
-        ("15", "<answer>15.5</answer>", 0),
-        ("15", "fifteen", 0),
-        ("15", "The answer is 15\nHave a nice day", 1),
-    ],
-)
-def test_number(gold, text, expected):
-    assert utility("gsm8k", gold, [gold], text) == expected
 
 
 # JSON
@@ -349,18 +277,6 @@ def test_json_mode(text, expected, reason):
     assert reason in verdict.reason
 
 
-def test_json_mode_shows_parts_even_if_the_schema_is_broken():
-    e = example("json-mode-eval", '{"ssid": "x", "band": 5}', ["", ""], schema=SCHEMA)
-    assert [part.right for part in score('{"ssid": "x"}', e).parts] == [True, False]
-
-
-def test_deeply_nested_json_scores_zero():
-    for unit in ('{"a":', "[", '{"a":['):
-        text = unit * 20_000
-        assert utility("constrained-json-fill", GOLD, [""] * 4, text) == 0.0
-        assert utility("json-mode-eval", GOLD, [""] * 4, text, schema=SCHEMA) == 0.0
-
-
 HOSTILE = {
     "halves of characters": '{"ssid": "\ud800", "b\udfff": "\\ud800"}',
     "escaped halves": r'{"ssid": "\ud800", "\udfff": ["\ud800"], "band": "\ud800"}',
@@ -398,16 +314,6 @@ def texts(value):
     if isinstance(value, str):
         return [value]
     return [text for part in value for text in texts(part)] if isinstance(value, tuple | list) else []
-
-
-@pytest.mark.parametrize("name", CONSTRUCTED)
-@given(
-    text=st.text(alphabet=st.characters(), max_size=40) | st.text(alphabet="\ud800\udfff</answer>[1]=a,", max_size=40)
-)
-def test_every_verdict_can_be_stored(name, text):
-    verdict = score(text, some(name)[0])
-    for written in texts(list(astuple(verdict))):
-        written.encode("utf-8")
 
 
 @pytest.mark.parametrize(

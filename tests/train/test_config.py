@@ -3,10 +3,9 @@
 import pytest
 
 from tests.helpers.paths import CONFIGS
-from unmask.base.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError
 from unmask.train import TrainConfig
 from unmask.train.config import describe_differences
-from unmask.train.trainer import network_spec
 
 
 @pytest.mark.parametrize(
@@ -45,27 +44,6 @@ def test_impossible_values_are_refused(tables, key, value, message):
     with pytest.raises(ConfigError, match="allowed") as refusal:
         TrainConfig(**tables(**{"run.score_every": 2, key: value}))
     assert message in str(refusal.value)
-
-
-@pytest.mark.parametrize(("key", "value"), [("model.heads", 5), ("model.kv_heads", 3)])
-def test_sizes_that_do_not_fit_together_are_refused(tables, key, value):
-    with pytest.raises(ConfigError, match="the heads"):
-        network_spec(TrainConfig(**tables(**{key: value})))
-
-
-@pytest.mark.parametrize(
-    ("key", "hint"), [("optimizer.warm_up", "warmup"), ("sources.cary-rtl", "carry-rtl"), ("optimiser", "optimizer")]
-)
-def test_unknown_keys_are_refused_with_a_hint(tables, key, hint):
-    with pytest.raises(UnknownName, match=f"did you mean {hint}"):
-        TrainConfig(**tables(**{key: {"weight": 1.0, "examples": 1}}))
-
-
-def test_a_missing_key_is_refused(tables):
-    document = tables()
-    del document["optimizer"]["clip"]
-    with pytest.raises(ConfigError, match=r"has no .optimizer\.clip."):
-        TrainConfig(**document)
 
 
 def test_differences_name_what_differs(tables):

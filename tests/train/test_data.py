@@ -44,25 +44,8 @@ def encoded(data, texts, longest=200):
     return encode_rows(texts, 0, data.tokenizer, CHATS["llada"], data.ids, longest)
 
 
-def test_an_answer_that_fills_its_room_has_no_end_of_turn(data):
-    found = encoded(data, [Text("a", "7" * n, 24) for n in (23, 24, 25)])
-    assert len(found.length_E) == 2, "an answer longer than its room is left out"
-    first, second = np.split(found.tokens, [found.length_E[0]])
-    assert first[-1] == data.ids.turn
-    assert second[-1] == data.tokenizer.token_to_id("7")
-
-
 def test_rows_that_are_too_long_are_left_out(data):
     assert len(encoded(data, [Text("word " * 300, "7", 24)]).length_E) == 0
-
-
-def test_plain_text_begins_and_ends(data):
-    found = encoded(data, [Text(None, "some words", None), Text(None, "more", None)])
-    first = found.tokens[: found.length_E[0]].tolist()
-    assert first[0] == data.ids.bos
-    assert first[-1] == data.ids.eos
-    assert data.tokenizer.decode(first[1:-1]) == "some words"
-    assert found.prompt_E.tolist() == [1, 1]
 
 
 def test_the_cache_gives_back_what_was_put_in(data, config, cache):

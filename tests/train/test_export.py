@@ -63,15 +63,6 @@ def test_decoding_sees_the_probabilities_that_training_saw(exported, tmp_path):
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-def test_configuration_keys_are_the_published_ones(exported):
-    config, data, model, folder, _ = exported
-    settings = json.loads((folder / "config.json").read_text())
-    assert set(settings) == KEYS[config.model.family]
-    assert settings["mask_token_id"] == data.ids.mask
-    assert settings["eos_token_id"] == settings["pad_token_id"] == data.ids.eos
-    assert settings["vocab_size"] == model.spec.vocab == data.tokenizer.get_vocab_size()
-
-
 def test_the_codec_reads_prompts_as_training_did(exported):
     config, data, _, folder, _ = exported
     family = FAMILIES[config.model.family]

@@ -14,7 +14,7 @@ from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
 from unmask.base.files import atomic_write, format_path, read_file
 from unmask.base.json_files import HashMismatch, from_hashed_json, hash_body, to_hashed_json
-from unmask.base.options import check_types
+from unmask.base.options import check_annotations
 from unmask.core import Policy
 from unmask.stats import Calibration
 
@@ -33,7 +33,7 @@ class Lift:
     """What was measured, and on what."""
 
     def __post_init__(self) -> None:
-        check_types(Lift, vars(self), "the lift")
+        check_annotations(Lift, vars(self), "the lift")
         numbers = (self.value, self.low, self.high)
         ok = all(map(math.isfinite, numbers)) and self.low <= self.high
         require(ok, "lift", numbers, "finite numbers, low <= high", "measure it again")
@@ -59,7 +59,7 @@ class EndToEnd:
     """Prompts on which selective and reference are not worth the same."""
 
     def __post_init__(self) -> None:
-        check_types(EndToEnd, vars(self), "the end-to-end scores")
+        check_annotations(EndToEnd, vars(self), "the end-to-end scores")
         means = (self.reference, self.fixed, self.selective)
         require(all(0 <= x <= 1 for x in means), "end-to-end scores", means, "from 0 to 1", _MEASURE)
         ends = (self.low, self.high)
@@ -107,7 +107,7 @@ class Guarantee:
     """The mean of that over all prompts is above this, but for the risk; 0 for a gate that stays shut."""
 
     def __post_init__(self) -> None:
-        check_types(Guarantee, vars(self), "the guarantee")
+        check_annotations(Guarantee, vars(self), "the guarantee")
         for name, value in (("risk", self.risk), ("margin", self.margin)):
             require(0 < value < 1, f"{name} of the guarantee", value, "above 0, below 1", _MEASURE)
         for name in ("fitted", "tested", "thresholds"):
@@ -148,7 +148,7 @@ class Gate:
     """Who wrote it."""
 
     def __post_init__(self) -> None:
-        check_types(Gate, vars(self), "the gate")
+        check_annotations(Gate, vars(self), "the gate")
         require(0 < self.steps_share <= 1, "steps_share", self.steps_share, "above 0, at most 1", "0.5 is common")
 
     def policy(self) -> Policy:
@@ -332,5 +332,5 @@ def _diagnostic(name: str, settings: Mapping[str, Any]) -> Diagnostic:
 
 
 def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
-    check_types(kind, settings, kind.__name__)
+    check_annotations(kind, settings, kind.__name__)
     return kind(**settings)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,13 +25,13 @@ from unmask.models.checkpoints import (
     load_checkpoint,
     resolve_path,
 )
-from unmask.models.execution import DTYPES, dtype_name, resolve_device, resolve_dtype, resolve_engine
+from unmask.models.execution import DTYPES, resolve_device, resolve_dtype, resolve_engine
 
 if TYPE_CHECKING:
     from unmask.lab.cluster.remote_model import ModelName, RemoteModel
     from unmask.lab.cluster.where import Ray
 
-D = TypeVar("D", bound="DeviceOptions")
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 OnProgress = Callable[[str, int], None]
 """Called with a parameter's name and its bytes after each one is read."""
@@ -124,6 +124,7 @@ class ModelEntry:
     about: str
     options: type[Options]
     build: Callable[[Any, OnProgress | None], Model]
+    """Makes the model of options that name a device, a type and an engine of this machine."""
     status: Callable[[], str]
     """Whether it can be loaded here and now, in words."""
 
@@ -153,17 +154,16 @@ def load(
         from unmask.lab.cluster.remote_model import ModelName, RemoteModel
 
         return RemoteModel(cluster, load_named, ModelName(name, options))
-    checked = _check_options(name, options)
+    # What no kind of checkpoint takes, or this machine does not have, is refused before anything is downloaded.
+    checked = [_resolve_device(one) for one in _check_options(name, options)]
     if name in MODELS:
         return MODELS[name].build(checked[0], on_progress)
-    # What no kind of checkpoint takes is refused before anything is downloaded.
-    for one in checked:
-        _resolve_device(one)
     folder = resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False))
     family, options = find_family(folder), {**options, "path": name}
     if family is None:
-        return _build_masked_lm(MaskedLMOptions.from_table(options, name), on_progress)
-    return _build_published(family.name, family.name, CheckpointOptions.from_table(options, name), on_progress)
+        return _build_masked_lm(_resolve_device(MaskedLMOptions.from_table(options, name)), on_progress)
+    resolved = _resolve_device(CheckpointOptions.from_table(options, name))
+    return _build_published(family.name, family.name, resolved, on_progress)
 
 
 def check_model(name_or_path: str | Path, options: Mapping[str, Any]) -> None:
@@ -229,16 +229,26 @@ def _check_options(name: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _resolve_device(options: D) -> D:
+def _resolve_device(options: AnyOptions) -> AnyOptions:
     """Put what this machine has in place of `auto`; refuse what it does not have."""
+    if not isinstance(options, DeviceOptions):
+        return options
     device = resolve_device(options.device)
-    resolved = {"device": str(device), "dtype": dtype_name(resolve_dtype(options.dtype, device))}
+    resolved = {"device": str(device), "dtype": resolve_dtype(options.dtype, device)}
     if isinstance(options, NetworkOptions):
         resolved["engine"] = resolve_engine(options.engine, device)
     return options.model_copy(update=resolved)
 
 
-def _open(name: str, folder: Path, options: NetworkOptions, on_progress: OnProgress | None) -> Model:
+def _open(
+    name: str,
+    folder: Path,
+    options: NetworkOptions,
+    on_progress: OnProgress | None,
+    *,
+    default_prompt: str = "Hello! What can you do?",
+    max_new_tokens: int = 128,
+) -> Model:
     """Open a checkpoint of LLaDA's or Dream's format."""
     checkpoint = load_checkpoint(
         folder,
@@ -267,19 +277,14 @@ def _open(name: str, folder: Path, options: NetworkOptions, on_progress: OnProgr
         codec=checkpoint.codec,
         options=recorded,
         max_length=checkpoint.length,
-        default_prompt="Hello! What can you do?",
-        max_new_tokens=128,
+        default_prompt=default_prompt,
+        max_new_tokens=max_new_tokens,
         reference=checkpoint.family.policy,
     )
 
 
-def _build_shipped(name: str, options: NetworkOptions, on_progress: OnProgress | None) -> Model:
-    model = _open(name, SHIPPED / name, _resolve_device(options), on_progress)
-    return replace(model, default_prompt=UNCLOSED_PAGE, max_new_tokens=48)
-
-
 def _build_published(name: str, family: str, options: CheckpointOptions, on_progress: OnProgress | None) -> Model:
-    options, place = _resolve_device(options), options.path or PUBLISHED[name]
+    place = options.path or PUBLISHED[name]
     folder = resolve_path(place, revision=options.revision, offline=options.offline)
     found = find_family(folder)
     kind = "masked-lm" if found is None else found.name
@@ -317,7 +322,6 @@ def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -
             "path of masked-lm is None; allowed: a folder or a hub id; e.g. load('masked-lm', "
             "path='google-bert/bert-base-uncased')"
         )
-    options = _resolve_device(options)
     folder = resolve_path(str(options.path), revision=options.revision, offline=options.offline)
     masked_lm = load_masked_lm(
         folder,
@@ -339,7 +343,8 @@ def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -
 
 
 def _shipped_entry(name: str, about: str) -> ModelEntry:
-    return ModelEntry(about, NetworkOptions, partial(_build_shipped, name), lambda: "ready: in the package")
+    build = partial(_open, name, SHIPPED / name, default_prompt=UNCLOSED_PAGE, max_new_tokens=48)
+    return ModelEntry(about, NetworkOptions, build, lambda: "ready: in the package")
 
 
 def _published_entry(name: str, family: str, about: str) -> ModelEntry:

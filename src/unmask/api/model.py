@@ -15,7 +15,6 @@ from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_
 from unmask.api.request import (
     Request,
     check_length,
-    check_prompts,
     check_texts,
     infill_request,
     start_trajectory,
@@ -26,7 +25,6 @@ from unmask.api.resolve import ResolvedOptions, branch_options, json_values, res
 from unmask.base.display import Displayable
 from unmask.base.environment import versions
 from unmask.base.errors import ConfigError, OtherModel, SchemaError, require, warn_caller
-from unmask.base.options import fits
 from unmask.core import (
     Action,
     AnswerCost,
@@ -158,7 +156,7 @@ class Model:
         """
         check_options("generate", options)
         resolved = resolve(self, DecodeOptions(**options))
-        prompts = check_prompts(self.default_prompt if prompt is None else prompt)
+        prompts = check_texts("prompt", self.default_prompt if prompt is None else prompt)
         requests = [self._request(one, resolved) for one in prompts]
         return self._decode("generate", prompts, requests, resolved, default_prompt=prompt is None)
 
@@ -351,9 +349,9 @@ class Model:
             )
         rows = config.get("rows")
         whole = isinstance(rows, list) and len(rows) == traj.state.batch
-        lines = whole and all(isinstance(row, Mapping) and fits(row.get("sample"), int) for row in rows or ())
+        lines = whole and all(isinstance(row, Mapping) and type(row.get("sample")) is int for row in rows or ())
         task_known = config.get("task") in ("generate", "infill")
-        if not (task_known and lines and fits(config.get("default_prompt"), bool)):
+        if not (task_known and lines and isinstance(config.get("default_prompt"), bool)):
             raise SchemaError(f"the run's configuration makes no sense; {_REWRITE}")
 
     def _check_tokens(self, start: Trajectory) -> None:

@@ -166,13 +166,10 @@ def is_conversation(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)
 
 
-def check_prompts(prompt: Any) -> list[Any]:
-    """Return one prompt or several as a list. A prompt is a text or a conversation."""
-    return [_storable_prompt(prompt)] if is_conversation(prompt) else check_texts("prompt", prompt)
-
-
 def check_texts(name: str, given: Any) -> list[Any]:
-    """Return one text or several as a list; called `name` in messages. Only prompts may be conversations."""
+    """Return one text or several as a list; called `name` in messages. Those called "prompt" may be conversations."""
+    if name == "prompt" and is_conversation(given):
+        return [_storable_prompt(given)]
     in_bytes = isinstance(given, bytes | bytearray | memoryview)
     require(not in_bytes, name, given, "a text, or a list of texts", f"decode the bytes: {name}.decode('utf-8')")
     require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")

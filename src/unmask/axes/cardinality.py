@@ -17,6 +17,7 @@ CANDIDATES = ("schedule", "count:1", "count:2", "count:4", "count:8", "share:0.2
 def reveal_count(kappa_B: Tensor, n_B: Tensor) -> Tensor:
     """k = ceil(kappa * n), right for every kappa = k / n: the float product may overshoot k by a rounding error."""
     exact_B = kappa_B.double() * n_B.double()
+    # Relative to n: far above the rounding of a product, which is 1e-16 of it, and far below one position.
     slack_B = 1e-6 * n_B.double()
     k_B = (exact_B - slack_B).ceil().long()
     return torch.minimum(k_B.clamp(min=0), n_B)
@@ -53,6 +54,7 @@ def dream_count(masks_B: Tensor, steps_B: Tensor, step_B: Tensor, eps: float = 1
 
 def dream_keep(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
     """s/t of Dream's grid: the probability that a mask survives the step."""
+    # A run that overstays its steps stays on the last interval: beyond the grid there is no time left.
     i_B = torch.minimum(step_B, steps_B - 1)
     return _grid(i_B + 1, steps_B, eps) / _grid(i_B, steps_B, eps)
 
@@ -93,6 +95,7 @@ def entropy_budget(order_BL: Tensor, entropy_BL: Tensor, region_BL: Tensor, budg
     """
     key_BL = torch.where(region_BL, order_BL.double(), float("-inf"))
     place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
+    # In float64, because the budget is compared with a difference of two running sums.
     entropy_BL = torch.where(region_BL, entropy_BL.double(), 0.0).gather(1, place_BL)
     bound_BL = entropy_BL.cumsum(-1) - entropy_BL.cummax(-1).values
     rank_L = torch.arange(bound_BL.shape[1], device=bound_BL.device)
@@ -164,7 +167,7 @@ class Cardinality:
         return cls(rule, numbers[0] if numbers else 0.0, below)
 
     @property
-    def bounded(self) -> bool:
+    def by_steps(self) -> bool:
         """Whether the rule goes by the steps; the others go on until nothing is left."""
         return self.rule in _BY_STEPS
 
@@ -200,7 +203,7 @@ class Cardinality:
         """The rule, its number, and whether it goes by the steps, as JSON values for listings."""
         value = {number.name: self.number for number in TABLE[self.rule].numbers}
         below = {"below": True} if self.below else {}
-        return {"rule": self.rule, **value, "within_steps": self.bounded, **below}
+        return {"rule": self.rule, **value, "within_steps": self.by_steps, **below}
 
     def __str__(self) -> str:
         if not TABLE[self.rule].numbers:

@@ -14,12 +14,12 @@ from unmask.core import Action, Prediction, State
 CANDIDATES = ("all", "none", "confidence:0.9", "margin:0.5")
 
 
-def commit_all(state: State) -> Tensor:
+def commit_all(state: State, prediction: Prediction | None = None) -> Tensor:
     """Every revealed position is final."""
     return torch.ones_like(state.fixed_BL)
 
 
-def commit_none(state: State) -> Tensor:
+def commit_none(state: State, prediction: Prediction | None = None) -> Tensor:
     """Every revealed position may be masked again."""
     return torch.zeros_like(state.fixed_BL)
 
@@ -36,8 +36,8 @@ def by_margin(state: State, prediction: Prediction, threshold: float) -> Tensor:
 
 _THRESHOLD = Number("threshold", "X", "X in [0, 1]", 0.9)
 TABLE: dict[str, Rule] = {
-    "all": Rule(lambda state, prediction: commit_all(state)),
-    "none": Rule(lambda state, prediction: commit_none(state)),
+    "all": Rule(commit_all),
+    "none": Rule(commit_none),
     "confidence": Rule(by_confidence, (_THRESHOLD,)),
     "margin": Rule(by_margin, (_THRESHOLD,)),
 }

@@ -24,10 +24,13 @@ _NEVER = torch.iinfo(torch.long).max
 
 def open_groups(masked_BL: Tensor, group_BL: Tensor, need_B: Tensor | int = 1) -> Tensor:
     """Masked positions of the lowest groups that together hold at least `need` (or all there are)."""
+    # The group of the need-th masked position, counted from the lowest group on, is the last one to open. Sorting keeps
+    # this on the device; a loop over groups would ask it how many are needed.
     order_BL = torch.where(masked_BL, group_BL, _NEVER).sort(-1).values
     last_B = masked_BL.sum(-1) - 1
     least_B = torch.full_like(last_B, need_B) if isinstance(need_B, int) else need_B.expand_as(last_B)
     at_B = torch.minimum(least_B.clamp(min=1) - 1, last_B).clamp(min=0)
+    # A row without masks has the limit `_NEVER`, and nothing that could open.
     limit_B1 = order_BL.gather(1, at_B[:, None])
     return masked_BL & (group_BL <= limit_B1)
 
@@ -57,7 +60,7 @@ def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     return open_groups(state.masked_BL, (state.rank_BL - first_mask(state)[:, None]) // size, need_B)
 
 
-def dilated(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
+def dilated_region(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
     """Every `stride`-th answer position, phase after phase; phases halve the gaps (0, 2, 1, 3 for stride 4)."""
     phase_L = on_device(tuple(_spread_phases(stride)), state.tokens_BL.device)
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
@@ -85,6 +88,7 @@ def dilated_levels(size: int, base: int, start: int = 1) -> list[int]:
 
 def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
     """DSB: `size` positions and one more for every revealed one, at most `longest` from the first mask on."""
+    # Revealed anywhere, not only inside: so the end never moves back.
     end_B = size + state.revealed_BL.sum(-1)
     if longest is not None:
         end_B = torch.minimum(end_B, first_mask(state) + longest)
@@ -146,7 +150,7 @@ TABLE: dict[str, Rule] = {
     "block": Rule(first_open_block, (_SIZE,)),
     "last-block": Rule(last_open_block, (_SIZE,)),
     "window": Rule(window, (_SIZE,)),
-    "dilated": Rule(dilated, (_SIZE,)),
+    "dilated": Rule(dilated_region, (_SIZE,)),
     "near": Rule(neighbourhood, (_SIZE,)),
     "sliding": Rule(sliding, (_SIZE, _LONGEST), required=1),
     "masks": Rule(first_masks, (_SIZE, _LONGEST), required=1),

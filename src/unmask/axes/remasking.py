@@ -87,21 +87,21 @@ class ReMDM:
             # A position with infinite psi, of which nothing is known, stays. The softmax of a row without any known
             # position is NaN, but then there is nothing to take it.
             return self.rate * torch.where(logits_BL.isfinite(), sigma_BL, 0.0)
-        return torch.where(revisable_BL, self.shared(t_B, alpha_t_B, alpha_s_B)[:, None], 0.0)
+        return torch.where(revisable_BL, self.shared_sigma(t_B, alpha_t_B, alpha_s_B)[:, None], 0.0)
 
-    def expected(self, positions: int, steps: int) -> float:
+    def expected_remasks(self, positions: int, steps: int) -> float:
         """Approximate number of re-masks in a run whose revealed positions all stay revisable."""
         taken = torch.arange(1, max(1, steps - 1), dtype=torch.float64)
         alpha_t, alpha_s = taken / steps, (taken + 1) / steps
         if self.variant == "conf":
             return float(self.rate * sigma_max(alpha_t, alpha_s).sum())
-        return float((positions * alpha_t * self.shared((steps - taken) / steps, alpha_t, alpha_s)).sum())
+        return float((positions * alpha_t * self.shared_sigma((steps - taken) / steps, alpha_t, alpha_s)).sum())
 
     def remask(self, state: State, psi_BL: Tensor, uniform_BL: Tensor) -> Tensor:
         """Flags of the positions to mask again; `uniform_BL` has one uniform for each."""
         return uniform_BL < self.sigma(state, psi_BL)
 
-    def shared(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
+    def shared_sigma(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
         """Sigma that all positions of a row have in common; 0 under `conf`, which has none."""
         if self.variant == "conf":
             return torch.zeros_like(alpha_t_B)

@@ -67,13 +67,16 @@ def landscape(prediction: Prediction, length: int) -> Tensor:
 
 
 def _on_canvas(rule: str, prediction: Prediction, length: int) -> Tensor:
+    # In float64: scores that differ in float32 must not become ties by the rounding of a mixture's sum.
     score_BL = _FUNCTIONS[rule](prediction)[:, :length].double()
+    # A rule without its ingredient is NaN everywhere, unwanted slots included, so that `apply` finds it.
     return torch.where(prediction.wanted_BN[:, :length] | score_BL.isnan(), score_BL, 0.0)
 
 
 def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
     """s = sum_j alpha_j s^(j). A rule of weight 0 contributes nothing, even where it is NaN."""
     weight_B1J = alpha_BJ[:, None, :]
+    # Not a product alone: 0 * NaN is NaN, and a rule that was not computed is NaN.
     terms_BLJ = torch.where(weight_B1J == 0, torch.zeros_like(score_BLJ), weight_B1J * score_BLJ)
     return terms_BLJ.sum(-1)
 
@@ -89,7 +92,9 @@ def order(alpha_BJ: Tensor, prediction: Prediction, length: int, rule: str | Non
 
 def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
     """The k eligible positions of highest score; ties go to the lower position."""
+    # Sorting puts NaN first; at -1 it comes behind every score, and before positions that may not be revealed.
     key_BL = torch.where(eligible_BL, score_BL.nan_to_num(-1.0), float("-inf"))
+    # Stable, because `topk` and other sorts break ties differently from device to device.
     order_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
     rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
     place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
@@ -147,13 +152,7 @@ def describe_mixture(mixture: Mixture) -> dict[str, Any]:
 
 def rows(mixture: Mixture, state: State) -> Tensor:
     """The mixture as alpha_BJ, one copy per row that the caller owns."""
-    alpha = _parsed_weights(mixture) if isinstance(mixture, str) else tuple(weights(mixture))
-    return _weights_on_device(alpha, state.tokens_BL.device).repeat(state.batch, 1)
-
-
-@cache
-def _parsed_weights(mixture: str) -> tuple[float, ...]:
-    return tuple(weights(mixture))
+    return _weights_on_device(tuple(weights(mixture)), state.tokens_BL.device).repeat(state.batch, 1)
 
 
 @cache

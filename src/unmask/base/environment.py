@@ -77,7 +77,15 @@ def cpu_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[
 
 def available_memory() -> int | None:
     """Bytes of main memory that this process may still take, or None where the system does not say."""
-    return min([*_machine_memory(), *memory_limits()], default=None)
+    free = list(memory_limits())
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            free.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
+    except (OSError, StopIteration):
+        # macOS says only how much there is.
+        with suppress(OSError, ValueError, AttributeError):
+            free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(free, default=None)
 
 
 def memory_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
@@ -85,17 +93,6 @@ def memory_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterat
     version_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
     for limit, usage in _read_limits("memory", ("memory.max", "memory.current"), version_1, root, own):
         yield limit - usage
-
-
-def _machine_memory() -> Iterator[int]:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        try:
-            yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, ValueError, AttributeError):
-            return
 
 
 def _read_limits(

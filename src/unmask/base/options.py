@@ -6,7 +6,6 @@ once, where it enters, and pydantic's errors are put into the wording of all our
 
 import inspect
 import re
-import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -174,22 +173,25 @@ def _describe_range(field: FieldInfo) -> str:
     return ", ".join(words[name].format(bound) for name, bound in bounds.items())
 
 
-def check_annotations(owner: Any, settings: Mapping[str, str], name: str) -> None:
-    """Refuse a dataclass with a value that does not have the annotated type or lies outside of its annotated range.
+def check_annotations(
+    kind: Any, values: Mapping[str, Any], name: str, fields_of: Mapping[str, str] | None = None
+) -> None:
+    """Refuse values that do not have the types, or lie outside of the ranges, in the annotations of a dataclass.
 
-    `settings` maps the name of a setting, for the message, to the field that holds it. Values stay as they were given.
+    Values stay as they were given, because they are recorded. `name` is the owner's in messages. `fields_of` maps the
+    keys of `values` to the fields of `kind`, where they are not the same.
     """
-    kind: Any = type(owner)
     checks = _annotation_checks(kind)
-    for setting, field in settings.items():
-        value, (annotation, adapter) = getattr(owner, field), checks[field]
+    for setting, value in values.items():
+        annotation, adapter = checks[fields_of[setting] if fields_of else setting]
         try:
-            # pydantic's strict mode wants a tuple where a command line has a list.
-            as_tuple = type(value) is list and get_origin(annotation) is tuple
-            adapter.validate_python(tuple(value) if as_tuple else value, strict=True)
+            # pydantic's strict mode wants a tuple where a command line or a file has a list.
+            adapter.validate_python(_lists_to_tuples(value) if _has_tuple(annotation) else value, strict=True)
         except ValidationError:
-            hint = "check its type and range"
-            require(False, f"{setting} of {name}", _name_of(value), describe_annotation(annotation), hint)
+            label = getattr(value, "name", None) if is_dataclass(value) else None
+            # A part that was made by its name is shown by that: nobody typed its settings.
+            shown = label if isinstance(label, str) else value
+            require(False, f"{setting} of {name}", shown, describe_annotation(annotation), "check its type and range")
 
 
 @cache
@@ -228,10 +230,22 @@ def describe_annotation(annotation: Any) -> str:
     return "None" if annotation is NoneType else describe_type(annotation)
 
 
-def _name_of(value: Any) -> Any:
-    """A part that was made by its name is shown by it: nobody typed its settings."""
-    label = getattr(value, "name", None) if is_dataclass(value) else None
-    return label if isinstance(label, str) else value
+_TYPE_WORDS = {
+    r"\bbool\b": "true or false",
+    r"\bSequence\[int\]": "a list of whole numbers, e.g. [3,4]",
+    r"\bPolicy\b": "a method that decides step by step, e.g. llada",
+}
+
+
+def describe_type(hint: Any) -> str:
+    """Return what an annotation allows, in words for somebody who types it on a command line."""
+    if isinstance(hint, type) and issubclass(hint, Options):
+        return f"a table of keys: {', '.join(hint.model_fields)}"
+    # Without modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
+    text = re.sub(r"\w+\.", "", inspect.formatannotation(hint))
+    for pattern, words in _TYPE_WORDS.items():
+        text = re.sub(pattern, words, text)
+    return text
 
 
 def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
@@ -311,58 +325,7 @@ def parse_value(raw: str) -> Any:
     return value if isinstance(value, int | float | str | list | dict) else text
 
 
-# Checks of dataclasses and tables by hand. They go with their last caller, when all options are `Options`.
-
-
-def check_types(owner: Any, values: Mapping[str, Any], path: str) -> None:
-    """Refuse values that do not have the annotated type of the owner's field."""
-    hints = get_type_hints(owner)
-    for name, value in values.items():
-        require(
-            fits(value, hints[name]), f"{name} of {path}", _name_of(value), describe_type(hints[name]), "check its type"
-        )
-
-
-_TYPE_WORDS = {
-    r"\bbool\b": "true or false",
-    r"\bSequence\[int\]": "a list of whole numbers, e.g. [3,4]",
-    r"\bPolicy\b": "a method that decides step by step, e.g. llada",
-}
-
-
-def describe_type(hint: Any) -> str:
-    """Return what an annotation allows, in words for somebody who types it on a command line."""
-    if isinstance(hint, type) and issubclass(hint, Options):
-        return f"a table of keys: {', '.join(hint.model_fields)}"
-    # Without modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
-    text = re.sub(r"\w+\.", "", inspect.formatannotation(hint))
-    for pattern, words in _TYPE_WORDS.items():
-        text = re.sub(pattern, words, text)
-    return text
-
-
-def fits(value: object, hint: Any) -> bool:
-    """Whether a value has the annotated type. A whole number is a float too, a truth value is no number."""
-    origin, args = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, UnionType):
-        return any(fits(value, arg) for arg in args)
-    if hint in (int, float):
-        # A whole number beyond all floats is no float.
-        small = hint is int or isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
-        return isinstance(value, (int, hint)) and not isinstance(value, bool) and small
-    if origin is Literal:
-        return any(value == arg and type(value) is type(arg) for arg in args)
-    if origin is tuple and args[1:] == (...,):
-        return isinstance(value, tuple | list) and all(fits(v, args[0]) for v in value)
-    if origin is tuple:
-        return isinstance(value, tuple | list) and len(value) == len(args) and all(map(fits, value, args))
-    if isinstance(value, Mapping):
-        return hint is dict or (origin in (Mapping, dict) and all(fits(v, args[1]) for v in value.values()))
-    if origin is Sequence:
-        return isinstance(value, tuple | list) and all(fits(v, args[0]) for v in value)
-    return isinstance(value, origin or hint)
+# Checks of tables by hand, for study files and pages until these are `Options`.
 
 
 def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -389,7 +352,7 @@ def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] |
     names = [part.name for part in fields(owner)]  # type: ignore[arg-type]
     wanted = names if required is None else required
     check_keys(where, table, wanted, [name for name in names if name not in wanted])
-    check_types(owner, table, where)
+    check_annotations(owner, table, where)
     try:
         return owner(**table)
     except ConfigError as error:

@@ -43,8 +43,8 @@ class TaskOptions:
         str | None,
         typer.Option(
             metavar="RULE",
-            help="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, or "
-            "code, which runs: package.module:function, path.py:function.",
+            help="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, "
+            "blanks, or code, which runs: package.module:function, path.py:function.",
         ),
     ] = None
     horizon: Annotated[
@@ -163,20 +163,13 @@ def _check_place(out: Path) -> None:
 
 def _command(model: str, options: list[str] | None, out: Path, task: "Task", policy: str | None) -> str:
     """How to decode with the gate, as one would type it."""
-    more = [text for option in options or [] for text in ("--model-option", option)]
-    more += [] if policy is None else ["--policy", policy]
-    parts = [
-        "unmask",
-        "generate",
-        "--model",
-        model,
-        *more,
-        "--gate",
-        str(out),
-        "--max-new-tokens",
-        str(task.max_new_tokens),
-    ]
-    return f'{shlex.join([*parts, str(task.max_new_tokens)])} "..."'
+    fills = task.examples("validation")[0].has_blanks
+    parts = ["unmask", "infill" if fills else "generate", "--model", model]
+    parts += [text for option in options or [] for text in ("--model-option", option)]
+    parts += [] if policy is None else ["--policy", policy]
+    parts += ["--gate", str(out)]
+    parts += [] if fills else ["--max-new-tokens", str(task.max_new_tokens)]
+    return f'{shlex.join(parts)} "..."'
 
 
 def _report(gate: "Gate", out: Path, work: Path, use: str) -> str:

@@ -38,13 +38,12 @@ from unmask.core.policy import (
     Search,
     SearchContext,
 )
-from unmask.core.prediction import Edit, Posterior, Prediction, Statistics
+from unmask.core.prediction import Edit, Posterior, Prediction, Statistics, TokenDraw
 from unmask.core.sampling import SamplingParams, sample
 from unmask.core.state import RULES, Action, State
 from unmask.core.trajectory import AnswerCost, Step, Trajectory, answer_tokens, cost_columns, join_runs, total_cost
 from unmask.core.trajectory_file import check_value
-from unmask.core.vocab_statistics import TokenDraw, filter_logits_
-from unmask.core.vocab_statistics_choice import choose_statistics
+from unmask.core.vocab_statistics import choose_statistics, filter_logits_
 
 __all__ = [
     "ALL",

@@ -99,6 +99,7 @@ def tensors(value: Any) -> dict[Path, Tensor]:
 
 def replace_tensors(form: T, tensors: Iterable[Tensor]) -> T:
     """Put other tensors into a value, in the order of `tensors(form)`."""
+    # Both walk through the value in one order, so the n-th tensor meets its own place.
     fresh = iter(tensors)
     return map_tensors(form, lambda _: next(fresh))
 
@@ -142,6 +143,7 @@ def pad_canvas(value: T, length: int, wide: int) -> T:
     for path, tensor in tensors(value).items():
         axes = axes_of(path)
         for axis, letter in enumerate(axes if len(axes) == tensor.ndim else ""):
+            # A slot of N may lie behind the canvas (shadows, probes): zeros go between the two.
             if letter in "LN" and wide > length:
                 canvas, behind = tensor.tensor_split([length], axis)
                 zeros = tensor.new_zeros([*tensor.shape[:axis], wide - length, *tensor.shape[axis + 1 :]])
@@ -168,6 +170,7 @@ class Layout(Generic[T]):
         starts, size = [], 0
         for tensor in tensors(value).values():
             starts.append(size)
+            # Rounded up, since a view of another type must begin at a multiple of its own size.
             size += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
         form = map_tensors(value, lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
         return cls(form, tuple(starts), size)

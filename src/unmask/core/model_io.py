@@ -47,6 +47,7 @@ class Needs:
 
     def __or__(self, other: "Needs") -> "Needs":
         """Enough for both."""
+        # Flags and counts alike: True is the larger of two truth values.
         return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
@@ -152,28 +153,18 @@ class ModelOutput(BatchValue):
     """From a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
 
     @property
-    def packed(self) -> Slots | None:
-        """The input's packed slots, where the rows are not those of the wanted slots alone."""
-        return self.counted if self.counted is not None and self.counted.is_packed else None
-
-    @property
-    def index_R(self) -> Tensor:
-        """Flat slot of each packed row."""
+    def slots(self) -> Slots:
+        """The slots that the packed rows answer for."""
         # The count of another tensor does not fit: rows may have been cut or joined since.
         if self.counted is not None and (self.counted.is_packed or self.counted.wanted_BN is self.wanted_BN):
-            return self.counted.index_R
-        return Slots.of(self.wanted_BN).index_R
-
-    @property
-    def wanted_R(self) -> Tensor | None:
-        """Which packed rows are wanted; None for all."""
-        return None if self.packed is None else self.wanted_BN.flatten()[self.packed.index_R]
+            return self.counted
+        return Slots.of(self.wanted_BN)
 
     @property
     def slot_BN(self) -> Tensor:
-        """Packed row of each slot, -1 where there is none."""
-        rows_of_BN = self.wanted_BN if self.packed is None else self.packed.wanted_BN
-        return torch.where(self.wanted_BN, _number(rows_of_BN), -1)
+        """Packed row of each wanted slot, -1 for the others."""
+        is_packed = self.counted is not None and self.counted.is_packed
+        return torch.where(self.wanted_BN, _number(self.slots.wanted_BN if is_packed else self.wanted_BN), -1)
 
 
 class Denoiser(Protocol):

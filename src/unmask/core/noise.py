@@ -22,6 +22,7 @@ _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
 def row_key(seed: int, prompt: bytes | str | int, stream: int = 0) -> int:
     """A signed 64-bit key for one row."""
+    # A keyed hash, not a sum: seeds that differ by one must not give neighbouring keys.
     raw = prompt if isinstance(prompt, bytes) else repr(prompt).encode()
     digest = hashlib.blake2b(raw, digest_size=8, key=f"{seed}/{stream}".encode()).digest()
     return int.from_bytes(digest, "little", signed=True)

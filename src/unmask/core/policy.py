@@ -30,22 +30,10 @@ ALL = -1
 STEPS = ("end", "pace", "ignore")
 """What the number of steps can mean to a method (`DecodingMethod.steps`)."""
 
-TRAITS = frozenset(
-    {
-        *(
-            "needs",
-            "past_steps",
-            "random",
-            "looks_ahead",
-            "steps",
-            "extra_steps",
-            "cuda_graph",
-            "block_cache",
-            "remasks",
-        ),
-        *("own_end", "remasks", "baseline"),
-    }
-)
+TRAITS = {
+    *("needs", "past_steps", "random", "looks_ahead", "steps", "extra_steps", "cuda_graph", "block_cache", "remasks"),
+    *("own_end", "baseline"),
+}
 """What a method declares of itself, in class attributes or in properties that read its settings."""
 
 _NOT_DECLARED = (
@@ -124,7 +112,8 @@ class DecodingMethod(ABC):
 
     def __post_init__(self) -> None:
         """Check every setting against its annotation. Values stay as they were given, because they are recorded."""
-        check_annotations(self, self.setting_fields, self.name)
+        values = {setting: getattr(self, field) for setting, field in self.setting_fields.items()}
+        check_annotations(type(self), values, self.name, self.setting_fields)
 
     @property
     def setting_fields(self) -> Mapping[str, str]:
@@ -150,7 +139,7 @@ class DecodingMethod(ABC):
 
     @property
     def needs(self) -> Needs:
-        """What the method reads of its predictions."""
+        """Parts of a prediction that the method reads."""
         return Needs()
 
     @property
@@ -170,8 +159,8 @@ class DecodingMethod(ABC):
 
     @property
     def steps(self) -> str:
-        """What the number of steps is for: it ends the run ("end"), sets its pace without ending it ("pace"), or
-        changes nothing ("ignore")."""
+        """Purpose of the number of steps: it ends the run ("end"), sets its pace without ending it ("pace"), or changes
+        nothing ("ignore")."""
         return "end"
 
     @property
@@ -188,11 +177,11 @@ class Policy(DecodingMethod):
         """The decision at the trajectory's state: a pure function of what the trajectory and the look-ahead tell."""
 
     def model_input(self, traj: Trajectory) -> ModelInput:
-        """What the denoiser should read."""
+        """Build the input of the step's forward."""
         return ModelInput.of(traj.state, self.needs)
 
     def done(self, traj: Trajectory) -> Tensor:
-        """Which rows have finished."""
+        """Flag the rows that have finished."""
         return ~traj.state.masked_BL.any(-1)
 
     @property
@@ -234,7 +223,7 @@ class Search(DecodingMethod):
 
     @property
     def baseline(self) -> "Policy | None":
-        """What it is measured against with as many forwards; None where there is no such method."""
+        """Method that it is measured against with as many forwards; None where there is no such method."""
         return None
 
     @abstractmethod

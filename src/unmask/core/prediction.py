@@ -1,7 +1,11 @@
-"""The prediction p_t: statistics of a forward pass at every slot, and the whole posterior where it is needed."""
+"""The prediction p_t: statistics of a forward pass at every slot, and the whole posterior where it is needed.
 
-from collections.abc import Sequence
+`StatsRequest` and `VocabStats` are what one pass over the vocabulary is asked, and gives, for packed rows.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +22,7 @@ class Edit:
 
     def apply_(self, scratch_RV: Tensor) -> Tensor:
         """Add the changes in place; call it on a scratch copy of the logits only."""
+        # One column at a time, as numbers: a list of ids would be copied to the device, which no CUDA graph can hold.
         for token, delta in zip(self.ids, self.deltas, strict=True):
             scratch_RV[:, token] += delta
         return scratch_RV
@@ -37,6 +42,7 @@ class Posterior(BatchValue):
 
     def log_prob(self, rows_C: Tensor) -> Tensor:
         """Log-probabilities of packed rows, at least float32. Barred tokens are at -1e4, so that 0 * log 0 is 0."""
+        # Indexing copies, so the edit does not reach the logits that others read.
         z_CV = self.edit.apply_(self.logits_RV[rows_C].to(self.logz_R.dtype))
         return z_CV.sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
 
@@ -57,6 +63,7 @@ class Posterior(BatchValue):
         parts: list[Posterior] = []
         slots, size = [], 0
         for part in (self, *others):
+            # By identity: rows of one batch share its logits, which would else be stored once for each row.
             if id(part.logits_RV) not in start:
                 start[id(part.logits_RV)] = size
                 size += len(part.logits_RV)
@@ -68,6 +75,78 @@ class Posterior(BatchValue):
             logz_R=torch.cat([part.logz_R for part in parts]),
             slot_BN=torch.cat(slots),
         )
+
+
+@dataclass(frozen=True)
+class TokenDraw:
+    """How tokens are drawn from each row. Temperature 0 takes the most probable token, ties to the lower one."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    uniform_RD: Tensor | None = None
+    """Inverse CDF: one uniform for each row and draw."""
+    uniform_vocab: Callable[[Tensor], Tensor] | None = None
+    """Gumbel noise, as in LLaDA's loop: maps indices of packed rows to one uniform per row, token and draw, (C, V, D).
+    The returned tensor is overwritten."""
+    bits_RD: Tensor | None = None
+    """Counters (`Noise.bits`) from which `uniform_vocab` derives its uniforms; None for any other source of noise. The
+    kernels derive the same uniforms from them, without a table of the vocabulary's size."""
+
+    @property
+    def has_filters(self) -> bool:
+        return self.top_p < 1.0 or self.top_k > 0
+
+
+@dataclass(frozen=True)
+class StatsRequest:
+    """What to compute for each packed row."""
+
+    top_k: int = 2
+    """Number of most probable tokens to return."""
+    edit: Edit = Edit()
+    draw: TokenDraw = TokenDraw()
+    filtered: bool = False
+    """Compute the filtered statistics too; otherwise they are the clean ones."""
+    untrusted: tuple[int, ...] = ()
+    """Tokens whose confidence is 0 when they are drawn. The confidence of the others is normalised without them."""
+    given_R: Tensor | None = None
+    """One token per row whose probability to return; -1 for none."""
+    previous: Posterior | None = None
+    """Distributions of the last step, for the divergences."""
+    previous_R: Tensor | None = None
+    """Packed row of `previous` for each row, -1 where there is none."""
+
+    @property
+    def has_filtered(self) -> bool:
+        """Whether the filtered statistics differ from the clean ones, so that they are computed."""
+        return self.filtered and (self.draw.temperature > 0 or self.draw.has_filters)
+
+
+class VocabStats(NamedTuple):
+    """Statistics of packed rows. *Clean* is softmax(z), *filtered* the tempered and filtered distribution."""
+
+    top_RK: Tensor
+    """Most probable tokens, ties to the lower one."""
+    p_RK: Tensor
+    entropy_R: Tensor
+    logz_R: Tensor
+    """Log of the sum of exp(z): not finite where a row holds NaN, +inf, or no possible token."""
+    token_RD: Tensor
+    """Drawn tokens."""
+    confidence_RD: Tensor
+    """Clean probability of the drawn tokens."""
+    proposed_R: Tensor
+    """Filtered probability of the first drawn token."""
+    filtered_top_RK: Tensor
+    filtered_p_RK: Tensor
+    filtered_entropy_R: Tensor
+    given_R: Tensor
+    """Clean probability of the given token, 0 for none."""
+    drift_R: Tensor
+    """KL(new || old), NaN where the row has no previous distribution."""
+    displacement_R: Tensor
+    """KL(old || new), NaN likewise."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,9 +9,8 @@ from torch import Tensor
 from unmask.base.errors import DenoiserError, require
 from unmask.core.model_io import ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.core.noise import Noise, entries
-from unmask.core.prediction import Edit, Posterior, Prediction, Statistics
-from unmask.core.vocab_statistics import StatsRequest, TokenDraw
-from unmask.core.vocab_statistics_choice import fast_vocab_stats
+from unmask.core.prediction import Edit, Posterior, Prediction, Statistics, StatsRequest, TokenDraw
+from unmask.core.vocab_statistics import fast_vocab_stats
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,18 @@ def sample(
 
     `previous` is the posterior one step ago, for divergences.
     """
-    index_R = output.index_R
+    slots = output.slots
+    index_R = slots.index_R
     _check_output(output, index_R, inputs, vocabulary)
     edit = sampling.edit(vocabulary)
     row_R, position_R = index_R // inputs.tokens_BN.shape[1], inputs.position_BN.flatten()[index_R]
+    previous_R = None
+    if needs.divergence and previous is not None:
+        # The old input may have had fewer or more slots behind the canvas than this one.
+        old_BN = torch.full(inputs.tokens_BN.shape, -1, device=index_R.device)
+        shared = min(old_BN.shape[1], previous.slot_BN.shape[1])
+        old_BN[:, :shared] = previous.slot_BN[:, :shared]
+        previous_R = old_BN.flatten()[index_R]
     request = StatsRequest(
         top_k=max(needs.top_k, 2),
         edit=edit,
@@ -93,17 +100,20 @@ def sample(
         untrusted=vocabulary.eos_ids if sampling.confidence_eos_eot_inf else (),
         given_R=None if inputs.given_BN is None else inputs.given_BN.flatten()[index_R],
         previous=previous if needs.divergence else None,
-        previous_R=_previous_rows(previous, index_R, inputs) if needs.divergence else None,
+        previous_R=previous_R,
     )
     stats = fast_vocab_stats(output.logits_RV, request)
 
-    shape, wanted_R = inputs.tokens_BN.shape, output.wanted_R
+    shape = inputs.tokens_BN.shape
+    # Which packed rows are wanted, where there are others among them.
+    wanted_R = output.wanted_BN.flatten()[index_R] if slots.is_packed else None
 
     def spread(values_R: Tensor) -> Tensor:
         """Put packed rows on the input's slots, zero where nothing is wanted."""
         if wanted_R is not None:
             values_R = torch.where(wanted_R.view(-1, *[1] * (values_R.dim() - 1)), values_R, 0)
         out = values_R.new_zeros((shape.numel(), *values_R.shape[1:]))
+        # Packed rows that are left over all name slot 0, and carry what it has anyway: its values, or zeros.
         out[index_R] = values_R
         return out.view(*shape, *values_R.shape[1:])
 
@@ -176,16 +186,6 @@ def _token_draw(
         return torch.stack([noise.uniform_vocab(*counters, vocab, purpose) for purpose in purposes], -1)
 
     return TokenDraw(*settings, uniform_vocab=uniform_vocab)
-
-
-def _previous_rows(previous: Posterior | None, index_R: Tensor, inputs: ModelInput) -> Tensor | None:
-    """Packed row of each wanted slot's posterior one step ago; -1 for extra slots that the old input did not have."""
-    if previous is None:
-        return None
-    old_BN = torch.full(inputs.tokens_BN.shape, -1, device=index_R.device)
-    shared = min(old_BN.shape[1], previous.slot_BN.shape[1])
-    old_BN[:, :shared] = previous.slot_BN[:, :shared]
-    return old_BN.flatten()[index_R]
 
 
 def _check_output(output: ModelOutput, index_R: Tensor, inputs: ModelInput, vocabulary: Vocabulary) -> None:

@@ -81,6 +81,7 @@ class State(BatchValue):
     def after(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
         """The same rows at a later step. Derived tensors that no step changes are passed on, not computed again."""
         later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
+        # Where `cached_property` looks. Without this every step would compute them again.
         later.__dict__.update({name: self.__dict__[name] for name in _SAME_AT_EVERY_STEP if name in self.__dict__})
         return later
 
@@ -92,6 +93,7 @@ class State(BatchValue):
         return replace(
             self,
             tokens_BL=pad(self.tokens_BL, (0, extra), value=0),
+            # Padding counts as given and final, or a policy could reveal it, mask it again, or wait for it.
             fixed_BL=pad(self.fixed_BL, (0, extra), value=True),
             committed_BL=pad(self.committed_BL, (0, extra), value=True),
         )
@@ -212,7 +214,9 @@ class Action(BatchValue):
         `commit` makes what is revealed final; `parts` are `remask_BL`, `tokens_BL` and `notes` of the action.
         """
         n_B = (open_BL & state.masked_BL).sum(-1)
-        return cls._by_confidence(open_BL, torch.minimum(k_B, n_B).double() / n_B.clamp(min=1).double(), commit, parts)
+        kappa_B = torch.minimum(k_B, n_B).double() / n_B.clamp(min=1).double()
+        alpha_BJ = _confidence_alone(kappa_B.device).repeat(len(kappa_B), 1)
+        return cls(alpha_BJ, open_BL, kappa_B, torch.full_like(open_BL, commit), **parts, rule="confidence")
 
     @classmethod
     def reveal(cls, chosen_BL: Tensor, *, of: Tensor, commit: bool = True, **parts: Any) -> "Action":
@@ -221,12 +225,9 @@ class Action(BatchValue):
         `commit` makes what is revealed final; `parts` are `remask_BL`, `tokens_BL` and `notes` of the action.
         """
         any_B = chosen_BL.any(-1)
-        return cls._by_confidence(torch.where(any_B[:, None], chosen_BL, of), any_B.double(), commit, parts)
-
-    @classmethod
-    def _by_confidence(cls, region_BL: Tensor, kappa_B: Tensor, commit: bool, parts: Mapping[str, Any]) -> "Action":
-        alpha_BJ = _confidence_alone(kappa_B.device).repeat(len(kappa_B), 1)
-        return cls(alpha_BJ, region_BL, kappa_B, torch.full_like(region_BL, commit), **parts, rule="confidence")
+        region_BL = torch.where(any_B[:, None], chosen_BL, of)
+        alpha_BJ = _confidence_alone(any_B.device).repeat(len(any_B), 1)
+        return cls(alpha_BJ, region_BL, any_B.double(), torch.full_like(of, commit), **parts, rule="confidence")
 
     def join(self, others: "Sequence[Action]") -> "Action":
         joined = super().join(others)

@@ -284,7 +284,14 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
     whole = concat([replace(end, rows_B=own) for end, own in zip(ends, place, strict=True)])
     # Steps name the rows of their own run, from 0: here they get the places that these have now.
     numbered = [
-        [replace(_pad_step(step, wide), rows_B=own[step.rows_B]) for step in run.steps]
+        [
+            replace(
+                pad_canvas(step, step.state.tokens_BL.shape[1], wide),
+                state=step.state.pad_to(wide),
+                rows_B=own[step.rows_B],
+            )
+            for step in run.steps
+        ]
         for run, own in zip(runs, place, strict=True)
     ]
     steps = []
@@ -297,12 +304,8 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
     return replace(whole.select(whole.rows_B.argsort()), steps=tuple(steps))
 
 
-def _pad_step(step: Step, wide: int) -> Step:
-    return replace(pad_canvas(step, step.state.tokens_BL.shape[1], wide), state=step.state.pad_to(wide))
-
-
 def _form_of_rows(value: Any) -> Any:
-    """What two values must share to be joined: their tensors apart from the rows, and all that is no tensor."""
+    """Return all that two values must share to be joined: what is no tensor, and the forms of tensors but for rows."""
     return tuple(
         (path, (leaf.dtype, leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf) for path, leaf in leaves(value)
     )

@@ -1,20 +1,22 @@
-"""One pass over the vocabulary in plain torch: largest tokens, entropy, draws and divergences of every packed row.
+"""One pass over the vocabulary: largest tokens, entropy, draws and divergences of every packed row.
 
-This is the oracle of the Triton kernels in `vocab_statistics_triton`; `vocab_statistics_choice` picks between the two.
-Nothing else in the package reads logits. The pass works through chunks of rows, so peak memory is the logits plus a few
-rows. The numbers of a row are a bitwise function of its own logits: the rows beside it, the size of the batch and the
-number of threads move no bit.
+The pass here is in plain torch and works through chunks of rows, so peak memory is the logits plus a few rows. It is
+the oracle of the Triton kernels in `vocab_statistics_triton`, which run on a GPU where Triton is installed: tokens are
+equal, numbers differ by the order of sums. `UNMASK_STATISTICS=plain` switches the kernels off; `fused` asks for them on
+any device (on a CPU that takes Triton's interpreter).
+
+Nothing else in the package reads logits. The numbers of a row are a bitwise function of its own logits: the rows beside
+it, the size of the batch and the number of threads move no bit.
 """
 
-from collections.abc import Callable
+import os
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from unmask.base.errors import ConfigError
-from unmask.core.prediction import Edit, Posterior
+from unmask.base.errors import ConfigError, require, warn_once
+from unmask.core.prediction import StatsRequest, TokenDraw, VocabStats
 
 _CHUNK = 1 << 20
 """Elements of a chunk on the CPU: 4 MiB in float32."""
@@ -22,77 +24,76 @@ _GPU_CHUNK, _GPU_ROWS = 1 << 25, 1 << 11
 """Most elements and most rows of a chunk on other devices. Every chunk there has the same number of rows, so the limits
 keep launches few for many rows of a large vocabulary, and padding small for few rows of a small one."""
 
+VARIABLE = "UNMASK_STATISTICS"
 
-@dataclass(frozen=True)
-class TokenDraw:
-    """How tokens are drawn from each row. Temperature 0 takes the most probable token, ties to the lower one."""
+_failures: dict[object, str] = {}
+"""Why a variant of the kernels cannot run here, empty for one that has run. A failed one is not tried again, because
+its compilation takes seconds."""
 
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    uniform_RD: Tensor | None = None
-    """Inverse CDF: one uniform for each row and draw."""
-    uniform_vocab: Callable[[Tensor], Tensor] | None = None
-    """Gumbel noise, as in LLaDA's loop: maps indices of packed rows to one uniform per row, token and draw, (C, V, D).
-    The returned tensor is overwritten."""
-    bits_RD: Tensor | None = None
-    """Counters (`Noise.bits`) from which `uniform_vocab` derives its uniforms; None for any other source of noise. The
-    kernels derive the same uniforms from them, without a table of the vocabulary's size."""
 
-    @property
-    def has_filters(self) -> bool:
-        return self.top_p < 1.0 or self.top_k > 0
+# Which code runs
 
 
 @dataclass(frozen=True)
-class StatsRequest:
-    """What to compute for each packed row."""
+class StatisticsChoice:
+    """The path that computes the statistics (`plain` or `fused`) and the reason for it."""
 
-    top_k: int = 2
-    """Number of most probable tokens to return."""
-    edit: Edit = Edit()
-    draw: TokenDraw = TokenDraw()
-    filtered: bool = False
-    """Compute the filtered statistics too; otherwise they are the clean ones."""
-    untrusted: tuple[int, ...] = ()
-    """Tokens whose confidence is 0 when they are drawn. The confidence of the others is normalised without them."""
-    given_R: Tensor | None = None
-    """One token per row whose probability to return; -1 for none."""
-    previous: Posterior | None = None
-    """Distributions of the last step, for the divergences."""
-    previous_R: Tensor | None = None
-    """Packed row of `previous` for each row, -1 where there is none."""
-
-    @property
-    def has_filtered(self) -> bool:
-        """Whether the filtered statistics differ from the clean ones, so that they are computed."""
-        return self.filtered and (self.draw.temperature > 0 or self.draw.has_filters)
+    path: str
+    why: str
 
 
-class VocabStats(NamedTuple):
-    """Statistics of packed rows. *Clean* is softmax(z), *filtered* the tempered and filtered distribution."""
+def choose_statistics(device: torch.device) -> StatisticsChoice:
+    """Return which path takes requests without filters on this device. On a GPU one small pass tries the kernels."""
+    stats = _try_kernels(torch.zeros(1, 8, device=device), StatsRequest())
+    if isinstance(stats, str):
+        return StatisticsChoice("plain", stats)
+    return StatisticsChoice("fused", "fused kernels run here")
 
-    top_RK: Tensor
-    """Most probable tokens, ties to the lower one."""
-    p_RK: Tensor
-    entropy_R: Tensor
-    logz_R: Tensor
-    """Log of the sum of exp(z): not finite where a row holds NaN, +inf, or no possible token."""
-    token_RD: Tensor
-    """Drawn tokens."""
-    confidence_RD: Tensor
-    """Clean probability of the drawn tokens."""
-    proposed_R: Tensor
-    """Filtered probability of the first drawn token."""
-    filtered_top_RK: Tensor
-    filtered_p_RK: Tensor
-    filtered_entropy_R: Tensor
-    given_R: Tensor
-    """Clean probability of the given token, 0 for none."""
-    drift_R: Tensor
-    """KL(new || old), NaN where the row has no previous distribution."""
-    displacement_R: Tensor
-    """KL(old || new), NaN likewise."""
+
+def fast_vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
+    """Compute the statistics of every packed row with the kernels where they can run, else with the plain pass."""
+    stats = _try_kernels(logits_RV, request)
+    return vocab_stats(logits_RV, request) if isinstance(stats, str) else stats
+
+
+def _try_kernels(logits_RV: Tensor, request: StatsRequest) -> VocabStats | str:
+    """Run the kernels, or return why the plain pass takes this request."""
+    choice, device = os.environ.get(VARIABLE, "auto"), logits_RV.device
+    if choice == "plain":
+        return f"{VARIABLE}=plain"
+    if choice == "auto" and device.type != "cuda":
+        return f"{device} is not a CUDA device: no kernels there"
+    require(choice in ("auto", "fused"), VARIABLE, choice, "auto or plain or fused", "leave it unset for auto")
+    # Only here: a process without a GPU must not need Triton, which takes long to import and may be broken.
+    from unmask.core import vocab_statistics_triton as kernels
+
+    if not len(logits_RV) or not kernels.kernels_support(logits_RV, request):
+        return "the kernels do not take this request"
+    if kernels.TRITON_ERROR:
+        return _warn_plain(f"Triton cannot be loaded ({kernels.TRITON_ERROR})")
+    variant = kernels.KernelVariant.of(logits_RV, request)
+    if _failures.get(variant):
+        return _failures[variant]
+    try:
+        stats = kernels.run_kernels(variant, logits_RV, request)
+    except Exception as error:
+        # The first run of a variant compiles it: what an old GPU or driver cannot do shows there. Later errors, and
+        # too little memory, are no reason to go on with the plain pass.
+        if variant in _failures or isinstance(error, torch.OutOfMemoryError):
+            raise
+        why = f"the fused kernels cannot run on {device} ({type(error).__name__}: {str(error)[:200]})"
+        _failures[variant] = _warn_plain(why)
+        return why
+    _failures[variant] = ""
+    return stats
+
+
+def _warn_plain(why: str) -> str:
+    warn_once(f"statistics: the plain path runs, since {why}; same tokens, slower; {VARIABLE}=plain says it is wanted")
+    return why
+
+
+# The plain pass
 
 
 def vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:

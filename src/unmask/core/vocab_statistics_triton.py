@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.core.prediction import Edit
-from unmask.core.vocab_statistics import StatsRequest, VocabStats
+from unmask.core.prediction import Edit, StatsRequest, VocabStats
 
 try:
     import triton

@@ -11,7 +11,6 @@ from typing import ClassVar
 import torch
 
 from unmask.base.errors import ConfigError, InvalidAction, SchemaError, require
-from unmask.base.options import fits
 from unmask.core import (
     RULES,
     Action,
@@ -55,7 +54,7 @@ def decode(
     each position where it reads fewer.
     `on_step` sees, after every transition, the rows that took it; of a search, the best path of each row so far.
     """
-    require(fits(record_top, int) and record_top >= 0, "record_top", record_top, "0 or more", "5 is common")
+    require(type(record_top) is int and record_top >= 0, "record_top", record_top, "0 or more", "5 is common")
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
     traj = _check_start(denoiser, policy, start, noise)
     sampling = sampling or traj.sampling or SamplingParams()
@@ -70,8 +69,9 @@ def decode(
         traj = replace(traj, prepaid_B=None)
     ended: list[Trajectory] = []
     steps = list(traj.steps) if record else []
-    traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
-    if on_step is None and not record_top:
+    if traj.steps:
+        traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
+    if getattr(denoiser, "step_graphs", None) is not None and on_step is None and not record_top:
         # On a GPU whole steps are replayed as graphs where they can be; the loop below takes the rows that are left.
         ended, graphed, traj = decode_graphed(settings, policy, traj, record=record)
         steps += graphed

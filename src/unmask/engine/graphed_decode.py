@@ -63,8 +63,9 @@ def decode_graphed(
 
     Returns the rows that ended, the steps that were taken, and the rows that are left to the plain loop.
     """
-    graphs: GraphCache | None = getattr(settings.denoiser, "step_graphs", None)
-    if graphs is None or not _can_be_graphed(settings, policy, traj) or not graphs.busy.acquire(blocking=False):
+    denoiser: Any = settings.denoiser
+    graphs: GraphCache = denoiser.step_graphs
+    if not _can_be_graphed(settings, policy, traj) or not graphs.busy.acquire(blocking=False):
         return [], [], traj
     try:
         length, done_B = traj.state.tokens_BL.shape[1], policy.done(hide_noise(traj, policy))
@@ -97,7 +98,7 @@ def _decode_batches(
         key = (*same, slots, traj.rows_B.device, *shapes)
 
         def make(traj: Trajectory = traj, slots: LogitSlots = slots) -> GraphedRows:
-            return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.nested())
+            return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.nested_cache())
 
         inner: StepDenoiser | None = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
         rows = None if inner is None else graphs.find(key, make)
@@ -249,11 +250,11 @@ class GraphedRows:
             later = append_step(seen, self.policy.name, action, change, cost, keep=self.history.most)
             next_B = self.going_B & ~self.policy.done(hide_noise(later, self.policy))
             # Everything is read before any buffer that it was read from is written.
-            moved = self._moved(now, later, change, next_B)
+            updates = self._next_values(now, later, change, next_B)
             self.history.push(later.steps[-1], self.going_B)
-            copy_in(*moved)
+            copy_in(*updates)
 
-    def _moved(
+    def _next_values(
         self, now: Trajectory, later: Trajectory, change: Transition, next_B: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Buffers and their next values. Rows that are done stay as they are."""

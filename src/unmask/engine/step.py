@@ -131,7 +131,10 @@ def forward(
 
     Rows whose canvas is in `cache` are answered from there for nothing.
     """
-    known = cache.take_answers() if cache is not None else {}
+    known: dict[bytes, tuple[ModelOutput, int]] = {}
+    if cache is not None:
+        # What has not come true by this forward never will.
+        known, cache.answers = cache.answers, {}
     if not known or inputs.attend_BNN is not None:
         output = settings.denoiser(inputs, needs)
         forwards_B, processed_B = _pass_cost(inputs, output)
@@ -276,7 +279,7 @@ class LookCache:
 
     def __init__(self, settings: StepSettings):
         self.settings = settings
-        self._answers: dict[bytes, tuple[ModelOutput, int]] = {}
+        self.answers: dict[bytes, tuple[ModelOutput, int]] = {}
         """The output that answers a canvas, and its row there."""
 
     def begin(self, rows_B: Tensor) -> None:
@@ -305,7 +308,7 @@ class LookCache:
         # An attention of its own changes the output, and no key says which attention it was.
         if self.keep and inputs.attend_BNN is None:
             for row, key in enumerate(_canvas_keys(inputs, needs, self.rows_B[owner_U])):
-                self._answers[key] = (output, row)
+                self.answers[key] = (output, row)
         sampling = self.settings.sampling if noise else self.settings.sampling.greedy
         if temperature is not None:
             sampling = replace(sampling, temperature=temperature)
@@ -329,11 +332,6 @@ class LookCache:
         spent_B = spent_B.index_add(0, owner_U, torch.full_like(owner_U, output.forwards))
         self.cost = replace(self.cost, planner_forwards_B=spent_B)
         return output
-
-    def take_answers(self) -> dict[bytes, tuple[ModelOutput, int]]:
-        """Hand over all kept passes and forget them: what has not come true by the next real forward never will."""
-        answers, self._answers = self._answers, {}
-        return answers
 
 
 def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:

@@ -10,7 +10,6 @@ from typing import Any
 from unmask.adapt import Gate
 from unmask.api import LoadedModel
 from unmask.base.errors import UnknownName, require
-from unmask.base.options import fits
 from unmask.core import Policy
 from unmask.lab.calibrate import calibrate as measure
 from unmask.methods import register_reference
@@ -20,9 +19,9 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("task", "axis"), str),
     **dict.fromkeys(("prompts", "states", "rollouts", "seed"), int),
     **dict.fromkeys(("rows", "jobs", "horizon"), int | None),
-    "steps_share": float,
+    "steps_share": int | float,
     "fixed": str,
-    **dict.fromkeys(("guarantee", "margin"), float | None),
+    **dict.fromkeys(("guarantee", "margin"), int | float | None),
     "score": str | None,
     "work": str | Path | None,
 }
@@ -75,4 +74,6 @@ def _check_types(model: Any, given: Mapping[str, Any]) -> None:
         hint = _TYPES.get(name)
         if hint is not None:
             shown = getattr(hint, "__name__", str(hint))
-            require(fits(value, hint), f"{name} of calibrate", value, f"{shown}", "docs/adapt.md describes it")
+            # A truth value is an int to Python, and no number to us.
+            ok = isinstance(value, hint) and not isinstance(value, bool)
+            require(ok, f"{name} of calibrate", value, f"{shown}", "docs/adapt.md describes it")

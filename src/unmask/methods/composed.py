@@ -284,7 +284,7 @@ class Composed(CombinedPolicy):
     @property
     def _bounded(self) -> bool:
         """Whether the steps bound the count."""
-        return self.floor or self.base is not None or (self._cardinality is not None and self._cardinality.bounded)
+        return self.floor or self.base is not None or (self._cardinality is not None and self._cardinality.by_steps)
 
     @property
     def _by_blocks(self) -> bool:

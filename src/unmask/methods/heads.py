@@ -6,7 +6,7 @@ A folder holds the weights, a card with their hash that says what they are worth
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -102,7 +102,7 @@ class HeadCard:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_annotations(self, {f.name: f.name for f in fields(self)}, "the head's card")
+        check_annotations(HeadCard, vars(self), "the head's card")
 
 
 @dataclass(frozen=True)

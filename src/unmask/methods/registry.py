@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
-from unmask.base.options import POLICY_FORMS, check_types, parse_spec, read_toml
+from unmask.base.options import POLICY_FORMS, check_annotations, parse_spec, read_toml
 from unmask.base.user_code import code_hash, describe_error, is_shipped, load_user_code
 from unmask.core import Policy, Search
 
@@ -168,7 +168,7 @@ def with_settings(part: Any, path: str, settings: Mapping[str, Any]) -> Any:
     for head, below in inner.items():
         changes[head] = with_settings(changes.get(head, known[head]), f"{path}.{head}", below)
     if not isinstance(part, Policy | Search):
-        check_types(type(part), changes, path)
+        check_annotations(type(part), changes, path)
     return replace(part, **{names[setting]: value for setting, value in changes.items()})
 
 

@@ -11,12 +11,6 @@ _SCORES_AT_ONCE = 1 << 26
 """Attention scores held at a time: 256 MiB in float32."""
 
 
-def default_layers(layers: int) -> tuple[int, ...]:
-    """Four layers spread over the upper half, where heads attend to content more than to position."""
-    upper = range(layers // 2, layers)
-    return tuple(sorted({upper[(2 * i + 1) * len(upper) // 8] for i in range(4)}))
-
-
 def read_attention(model: Transformer, watched: Sequence[AttentionInputs], bias: Tensor) -> Tensor:
     """Mean attention of a pass; by a kernel where the model's layers run on kernels, too."""
     if model.ops is not PLAIN and bias.is_cuda:

@@ -108,7 +108,7 @@ class BlockCache:
         cached = CachedPass(self.network, memory, shape, memory.graphs)
         # Started before slots are packed: the device need not wait for that.
         started = cached.start()
-        wanted_BN, processed_B = memory.answered(inputs)
+        wanted_BN, processed_B = memory.answered_slots(inputs)
         output = cached.finish(started, Slots.of(wanted_BN, wanted), processed_B, needs)
         # Only now: what a pass that failed has left behind is not read again.
         self._seats.append(seats)
@@ -187,7 +187,7 @@ class CachedStep:
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         assert self._pass is not None, "planned before it runs"
         assert inputs.packed is not None, "a graphed step names its slots"
-        wanted_BN, processed_B = self._pass.memory.answered(inputs)
+        wanted_BN, processed_B = self._pass.memory.answered_slots(inputs)
         output = self._pass.finish(self._pass.start(), inputs.packed, processed_B, needs)
         return replace(output, wanted_BN=wanted_BN)
 
@@ -359,7 +359,7 @@ class SeatMemory:
         if fresh:
             self.fresh_U.copy_(both[rows:])
 
-    def answered(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
+    def answered_slots(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
         """Return the wanted slots that get logits, and the number of slots that were computed of each row."""
         rows, slots = inputs.tokens_BN.shape
         fresh_B, span = self.place_B[:rows] >= 0, BlockSpan(*(held[:rows] for held in self.span))

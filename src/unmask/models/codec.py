@@ -4,7 +4,7 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from unmask.base.errors import ConfigError, require
 
@@ -71,6 +71,7 @@ class LetterCodec:
 
     vocab: int
     mask: str = "_"
+    closing: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
         most = len(string.ascii_letters)
@@ -106,10 +107,6 @@ class LetterCodec:
 
     def text(self, tokens: Sequence[int]) -> str:
         return self.decode(tokens)
-
-    @property
-    def closing(self) -> tuple[int, ...]:
-        return ()
 
     def _token(self, letter: str, text: str) -> int:
         token = self.alphabet.find(letter)

@@ -86,7 +86,7 @@ def build_graph(
         stream = _rehearse(work, rehearsals) if rehearsals else None
         graph = torch.cuda.CUDAGraph()
         handle = None if pool is None else pool.handle
-        with _undisturbed(device), torch.cuda.graph(graph, pool=handle, stream=stream):
+        with _without_interruptions(device), torch.cuda.graph(graph, pool=handle, stream=stream):
             result = work()
     built = CudaGraph(graph, result, buffers)
     if pool is not None:
@@ -95,7 +95,7 @@ def build_graph(
 
 
 @contextmanager
-def _undisturbed(device: torch.device) -> Iterator[None]:
+def _without_interruptions(device: torch.device) -> Iterator[None]:
     """Keep the garbage collector off while recording: a graph that is freed then breaks the one being recorded.
 
     A recording that fails also leaves torch's generator of random numbers in the belief that it goes on, so the
@@ -180,6 +180,7 @@ class GraphCache:
         known, refused = key in self._seen, self._seen.get(key, False)
         self._see(key, refused)
         if key not in self.kept:
+            # Recording costs several passes and memory for good, so a shape that comes once is only run.
             if not known or refused:
                 return None
             self.kept[key] = make()
@@ -202,7 +203,7 @@ class GraphCache:
         self._seen.clear()
         self.kept.clear()
 
-    def nested(self) -> "GraphCache":
+    def nested_cache(self) -> "GraphCache":
         """Return a cache without a limit that shares this one's memory, for the graphs of one value kept here."""
         return GraphCache(self.device, None, self.pool)
 
@@ -213,6 +214,7 @@ class GraphCache:
             self._seen.popitem(last=False)
 
     def _build(self, work: Callable[..., T], inputs: Sequence[Tensor]) -> CudaGraph[T]:
+        # Cloned: the graph reads these addresses for as long as it lives, and callers reuse their tensors.
         buffers = tuple(value.clone(memory_format=torch.contiguous_format) for value in inputs)
         return build_graph(lambda: work(*buffers), self.device, buffers=buffers, pool=self.pool)
 

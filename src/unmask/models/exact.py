@@ -69,6 +69,7 @@ class JointDistribution:
         unary_nV = rng.standard_normal((n, vocab))
         pairwise = {edge: rng.standard_normal((vocab, vocab)) for edge in EDGES["dense"](n)}
         scale = dependence / sqrt(max(n - 1, 1)) if structure == "dense" else dependence
+        # In this order whatever the structure: float64 sums of another order would give other bits, and other models.
         logits = np.zeros((vocab,) * n)
         for i in range(n):
             logits += unary_nV[i].reshape([vocab if axis == i else 1 for axis in range(n)])

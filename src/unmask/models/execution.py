@@ -34,12 +34,12 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda:0" if name == "cuda" else name)
 
 
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Type of this name; `auto` is bfloat16 on a GPU, as the published weights are, and float32 on a CPU."""
+def resolve_dtype(name: str, device: torch.device) -> str:
+    """Name of a type; `auto` is bfloat16 on a GPU, as the published weights are, and float32 on a CPU."""
     require(name in ("auto", *DTYPES), "dtype", name, ", ".join(("auto", *DTYPES)), "pick one")
     if name == "auto":
-        name = "fp32" if device.type == "cpu" else "bf16"
-    return DTYPES[name]
+        return "fp32" if device.type == "cpu" else "bf16"
+    return name
 
 
 def dtype_name(dtype: torch.dtype) -> str:

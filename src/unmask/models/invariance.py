@@ -128,6 +128,6 @@ def _run_head(model: Transformer, pack: int) -> Callable[[int], Tensor]:
 
     @torch.inference_mode()
     def run(packs: int) -> Tensor:
-        return model.head_of(model.norm(x_RH.repeat(packs, 1))).unflatten(0, (packs, pack))
+        return model.head(model.norm(x_RH.repeat(packs, 1))).unflatten(0, (packs, pack))
 
     return run

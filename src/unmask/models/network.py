@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmask.base.errors import DenoiserError, require
+from unmask.base.errors import DenoiserError
 from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary
 from unmask.models.attention_readout import read_attention
 from unmask.models.cuda_graphs import GraphCache
@@ -24,6 +24,12 @@ PIECE = 2048
 """Slots that go through the layers together on a CPU: more leave its cache, and cost a quarter to a third more."""
 QUERIES = ("own", "predicting")
 """Whose attention is read out for a slot: its own, or that of the slot its prediction is read at."""
+
+
+def default_layers(layers: int) -> tuple[int, ...]:
+    """Return four layers spread over the upper half, where heads attend to content more than to position."""
+    upper = range(layers // 2, layers)
+    return tuple(sorted({upper[(2 * i + 1) * len(upper) // 8] for i in range(4)}))
 
 
 class LayersOutput(NamedTuple):
@@ -66,9 +72,6 @@ class Network:
     """Number of rows that give a row the same bits alone and in a batch; None where that is not asked for."""
     step_graphs: GraphCache | None = None
     """Graphs of whole decoding steps; None where a decode runs them one operation at a time."""
-
-    def __post_init__(self) -> None:
-        require(self.query in QUERIES, "query", self.query, " or ".join(QUERIES), "whose attention is read out")
 
     @property
     def device(self) -> torch.device:
@@ -155,7 +158,7 @@ class Network:
             rows = len(part_RH)
             normed_RH = self.model.norm(F.pad(part_RH, (0, 0, 0, max(-rows % PACK, bounds.least * PACK - rows))))
             normed.append(normed_RH[:rows])
-            logits.append(self.model.head_of(normed_RH)[:rows])
+            logits.append(self.model.head(normed_RH)[:rows])
         return (normed[0], logits[0]) if len(normed) == 1 else (torch.cat(normed), torch.cat(logits))
 
     def _run_in_pieces(self, values: tuple[Tensor, Tensor, Tensor], watch: tuple[int, ...]) -> LayersOutput:

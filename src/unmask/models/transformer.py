@@ -70,6 +70,7 @@ class Rotation(NamedTuple):
         return cls(angle_B1NF.cos().to(target), angle_B1NF.sin().to(target))
 
     def __call__(self, x_BMNF: Tensor) -> Tensor:
+        """Rotate the pairs (i, i + F/2) of each head's numbers, in the type of the cosines."""
         x = x_BMNF.to(self.cos_B1NF.dtype)
         left, right = x.chunk(2, -1)
         return (x * self.cos_B1NF + torch.cat((-right, left), -1) * self.sin_B1NF).to(x_BMNF.dtype)
@@ -140,7 +141,7 @@ class Hidden(NamedTuple):
 
 
 class Norm(nn.Module):
-    """RMSNorm, alone or with the residual that precedes it."""
+    """RMSNorm. A layer adds the residual that precedes it in the same operation (`LayerOps.add_norm`)."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -148,11 +149,7 @@ class Norm(nn.Module):
         self.ops: LayerOps = PLAIN
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.after(x, None)[1]
-
-    def after(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return x + delta and its norm."""
-        return self.ops.add_norm(x, delta, self.weight, self.eps)
+        return self.ops.add_norm(x, None, self.weight, self.eps)[1]
 
 
 class Fused(nn.Module):
@@ -187,19 +184,20 @@ class Layer(nn.Module):
         self, x_BNH: Tensor, delta_BNH: Tensor | None, rotate: Rotation
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Add the last residual to the layer's input; return it with rotated queries and keys, and values, by head."""
-        x_BNH, normed_BNH = self.attn_norm.after(x_BNH, delta_BNH)
+        x_BNH, normed_BNH = self.ops.add_norm(x_BNH, delta_BNH, self.attn_norm.weight, self.attn_norm.eps)
         q, k, v = self.qkv(normed_BNH)
         return x_BNH, *self.ops.rotate(q, k, v, rotate, self.head_dim)
 
     def finish(self, x_BNH: Tensor, mixed_BMNF: Tensor) -> tuple[Tensor, Tensor]:
         """Run what follows attention. Return the stream, and the residual that its next reader adds with the norm."""
-        x_BNH, normed_BNH = self.mlp_norm.after(x_BNH, self.out(mixed_BMNF.transpose(1, 2).flatten(2)))
+        delta_BNH = self.out(mixed_BMNF.transpose(1, 2).flatten(2))
+        x_BNH, normed_BNH = self.ops.add_norm(x_BNH, delta_BNH, self.mlp_norm.weight, self.mlp_norm.eps)
         gate, up = self.gate_up(normed_BNH)
         return x_BNH, self.down(self.ops.gate(gate, up))
 
 
 class Transformer(nn.Module):
-    """Embedding, layers, norm and head. `head_of` makes logits, for wanted rows only."""
+    """Embedding, layers, norm and head. Callers apply `norm` and `head`, to the rows that they want logits of."""
 
     def __init__(self, spec: TransformerSpec):
         super().__init__()
@@ -270,10 +268,6 @@ class Transformer(nn.Module):
                 mixed = attend(q, k, v, bias)
             x, delta = layer.finish(x, mixed)
         return Hidden(x if delta is None else x + delta, tuple(watched))
-
-    def head_of(self, normed_RH: Tensor) -> Tensor:
-        """Compute logits of packed hidden states that went through the final norm."""
-        return self.head(normed_RH)
 
 
 def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> Tensor:

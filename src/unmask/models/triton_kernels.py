@@ -41,7 +41,7 @@ _SUMS_AT_ONCE = 1 << 26
 
 
 @triton.jit
-def _rounded(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+def _round_to(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
     """Round float32 to the nearest number of a type, ties to even."""
     if INTERPRETED and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
@@ -64,19 +64,21 @@ def _add_norm(  # type: ignore[no-untyped-def]
 ):
     """Add the residual to one row of x in place, and write the RMSNorm of the sum."""
     dtype: tl.constexpr = x_ptr.dtype.element_ty
+    # 64 bits: offsets of a large batch pass 2**31.
     start = tl.program_id(0).to(tl.int64) * WIDTH
     at = tl.arange(0, BLOCK)
     inside = at < WIDTH
     x = tl.load(x_ptr + start + at, mask=inside, other=0.0).to(tl.float32)
     if ADD:
         total = x + tl.load(delta_ptr + start + at, mask=inside, other=0.0).to(tl.float32)
-        kept = _rounded(total, dtype)
+        # The norm reads the sum as it is stored: of the unrounded one it would be another norm than the plain path's.
+        kept = _round_to(total, dtype)
         tl.store(x_ptr + start + at, kept, mask=inside)
         x = kept.to(tl.float32)
     mean = tl.reduce(x * x, 0, tl.standard._sum_combine) * (1.0 / WIDTH)
-    scaled = _rounded(x * tl.rsqrt(mean + EPS), dtype).to(tl.float32)
+    scaled = _round_to(x * tl.rsqrt(mean + EPS), dtype).to(tl.float32)
     weight = tl.load(weight_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(normed_ptr + start + at, _rounded(weight * scaled, dtype), mask=inside)
+    tl.store(normed_ptr + start + at, _round_to(weight * scaled, dtype), mask=inside)
 
 
 @triton.jit
@@ -103,10 +105,11 @@ def _rotate(  # type: ignore[no-untyped-def]
     right = tl.load(place + HALF, mask=inside, other=0.0).to(tl.float32)
     cos = tl.load(cos_ptr + slot * (2 * HALF) + at, mask=at < HALF, other=0.0).to(tl.float32)[None, :]
     sin = tl.load(sin_ptr + slot * (2 * HALF) + at, mask=at < HALF, other=0.0).to(tl.float32)[None, :]
-    new_left = _rounded(left * cos, inner).to(tl.float32) - _rounded(right * sin, inner).to(tl.float32)
-    new_right = _rounded(right * cos, inner).to(tl.float32) + _rounded(left * sin, inner).to(tl.float32)
-    tl.store(place, _rounded(_rounded(new_left, inner).to(tl.float32), dtype), mask=inside)
-    tl.store(place + HALF, _rounded(_rounded(new_right, inner).to(tl.float32), dtype), mask=inside)
+    # Each product and sum is rounded on its own, as by torch's operations; a fused multiply-add would not be.
+    new_left = _round_to(left * cos, inner).to(tl.float32) - _round_to(right * sin, inner).to(tl.float32)
+    new_right = _round_to(right * cos, inner).to(tl.float32) + _round_to(left * sin, inner).to(tl.float32)
+    tl.store(place, _round_to(_round_to(new_left, inner).to(tl.float32), dtype), mask=inside)
+    tl.store(place + HALF, _round_to(_round_to(new_right, inner).to(tl.float32), dtype), mask=inside)
 
 
 @triton.jit
@@ -120,12 +123,13 @@ def _gate(  # type: ignore[no-untyped-def]
     inside = at < WIDTH
     gate = tl.load(gate_ptr + row * STRIDE + at, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + row * STRIDE + at, mask=inside, other=0.0).to(tl.float32)
+    # libdevice's exp and a correctly rounded division have torch's bits; Triton's fast ones do not.
     if INTERPRETED:
         decay = tl.exp(-gate)
     else:
         decay = libdevice.exp(-gate)
-    opened = _rounded(tl.math.div_rn(gate, 1.0 + decay), dtype).to(tl.float32)
-    tl.store(out_ptr + row * WIDTH + at, _rounded(opened * up, dtype), mask=inside)
+    opened = _round_to(tl.math.div_rn(gate, 1.0 + decay), dtype).to(tl.float32)
+    tl.store(out_ptr + row * WIDTH + at, _round_to(opened * up, dtype), mask=inside)
 
 
 class FusedOps:
@@ -276,8 +280,10 @@ def _sum_heads(  # type: ignore[no-untyped-def]
         q = tl.load(q_at + head * q_head, mask=read[:, None], other=0.0)
         k = tl.load(k_at + head // SHARED * k_head, mask=seen[None, :], other=0.0)
         lse = tl.load(lse_at + head * slots, mask=read, other=0.0).to(tl.float32)
+        # The pass has computed the log-sum-exp, so that no second sweep over the keys is needed to normalise.
         total += tl.exp(tl.dot(q, k) * scale - lse[:, None] + bias)
     out_at = out_ptr + (sum_at * slots + query[:, None]) * slots + key[None, :]
+    # The buffer holds whatever was in memory before the first layer.
     if not FIRST:
         total += tl.load(out_at, mask=inside, other=0.0)
     tl.store(out_at, total, mask=inside)

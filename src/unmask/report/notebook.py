@@ -12,7 +12,6 @@ from typing import Any
 
 from unmask.api import Generation, saved_codec
 from unmask.base.errors import ConfigError, ContractError, StorageError, UnknownName, require
-from unmask.base.options import fits
 from unmask.core import Trajectory
 from unmask.lab.analysis import Findings
 from unmask.look.numbers import TokenNumbers
@@ -155,7 +154,7 @@ def _findings_cell(found: Findings) -> str:
 
 def findings_table(found: Findings, table: str = "opportunity") -> Any:
     """A table of the report by its name, as in its CSV files."""
-    require(fits(table, str), "table", table, "the name of a table", "'opportunity' is one")
+    require(isinstance(table, str), "table", table, "the name of a table", "'opportunity' is one")
     tables = {one.name: one for one in study_report(found).tables}
     if table not in tables:
         raise UnknownName("table", table, tables)

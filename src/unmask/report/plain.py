@@ -1,33 +1,10 @@
-"""A report as plain values, for JSON."""
+"""Values as JSON has them."""
 
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from unmask.report.report import Report
-from unmask.report.sheet import AnySheet
 from unmask.stats import Estimate
-
-
-def document(report: Report) -> dict[str, Any]:
-    """Everything; None where there is no number."""
-    return {
-        "study": report.study,
-        "complete": report.complete,
-        "warnings": list(report.warnings),
-        "answer": [vars(answer) for answer in report.answers],
-        "notes": list(report.notes),
-        "unreliable_below": report.unreliable_below,
-        "resamples": report.resamples,
-        "tables": {sheet.name: _records(sheet) for sheet in report.sheets},
-        "hashes": dict(report.hashes),
-        "manifest": report.manifest,
-    }
-
-
-def _records(sheet: AnySheet) -> list[dict[str, Any]]:
-    keys = [column.key for column in sheet.columns]
-    return [{key: plain(value) for key, value in zip(keys, row, strict=True) if key is not None} for row in sheet.rows]
 
 
 def plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from unmask.tasks.scorers import (
     score_object,
     score_spans,
 )
-from unmask.tasks.splits import constructed, rank_ids
+from unmask.tasks.splits import constructed_task, rank_ids
 from unmask.tasks.task import (
     LEVELS,
     SCORINGS,
@@ -51,7 +51,7 @@ __all__ = [
     "Verdict",
     "canonical",
     "check_scorer",
-    "constructed",
+    "constructed_task",
     "digest",
     "example_line",
     "example_record",

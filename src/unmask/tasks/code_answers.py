@@ -83,7 +83,7 @@ def find_completion(text: str, head: str, entry: str) -> Extraction:
         return Extraction(text, NOTHING, "", "")
     if len(marked.text) > CODE_LIMIT:
         return Extraction(text, TOO_LONG, marked.text, "")
-    return Extraction(text, marked.how, marked.text, _append(marked.text, head, entry))
+    return Extraction(text, marked.how, marked.text, _continue_head(marked.text, head, entry))
 
 
 def find_code(text: str, entry: str) -> RawAnswer:
@@ -92,25 +92,25 @@ def find_code(text: str, entry: str) -> RawAnswer:
     lines = answer.text.split("\n")
     marks = [(number, mark[1]) for number, line in enumerate(lines) if (mark := _FENCE.fullmatch(line))]
     if not marks:
-        return RawAnswer(answer.how, _without_prose(lines, entry))
+        return RawAnswer(answer.how, _drop_prose(lines, entry))
     how = CODE_FENCE if answer.how == WHOLE_TEXT else answer.how
     first, language = marks[0]
     if len(marks) == 1 and not language and any(line.strip() for line in lines[:first]):
         # The mark that opened the block was given to the model, and this one closes it.
-        return RawAnswer(how, _without_prose(lines[:first], entry))
+        return RawAnswer(how, _drop_prose(lines[:first], entry))
     numbers = [number for number, _ in marks]
     blocks = ["\n".join(lines[a + 1 : b]) for a, b in zip(numbers[::2], numbers[1::2], strict=False)]
     if len(numbers) % 2:
         # Never closed: what follows may be code and then prose.
-        blocks.append(_without_prose(lines[numbers[-1] + 1 :], entry))
-    return RawAnswer(how, _choose(blocks, entry))
+        blocks.append(_drop_prose(lines[numbers[-1] + 1 :], entry))
+    return RawAnswer(how, _choose_piece(blocks, entry))
 
 
-def _without_prose(lines: Sequence[str], entry: str) -> str:
-    return _choose(["\n".join(stretch) for stretch in code_stretches(lines)], entry)
+def _drop_prose(lines: Sequence[str], entry: str) -> str:
+    return _choose_piece(["\n".join(stretch) for stretch in code_stretches(lines)], entry)
 
 
-def _choose(pieces: Sequence[str], entry: str) -> str:
+def _choose_piece(pieces: Sequence[str], entry: str) -> str:
     """Return the last piece that defines the function, else the first that is not empty."""
     defining = [piece for piece in pieces if _defines(piece, entry)]
     return defining[-1] if defining else next((piece for piece in pieces if piece.strip()), "")
@@ -120,8 +120,8 @@ def _defines(code: str, entry: str, indent: str = r"[ \t]*") -> bool:
     return re.search(rf"^{indent}(?:async[ \t]+)?def[ \t]+{re.escape(entry)}[ \t]*\(", code, re.MULTILINE) is not None
 
 
-def _append(code: str, head: str, entry: str) -> str:
-    """Return the first reading that is Python, or else the first, so that the failure is seen for what it is."""
+def _continue_head(code: str, head: str, entry: str) -> str:
+    """Return what to append to the head: the first reading that makes Python of it, or else the first."""
     joint = "" if head.endswith("\n") else "\n"
     readings = [joint + text for text in _readings(code, entry)]
     return next((text for text in readings if _is_python(head, text)), readings[0])
@@ -138,25 +138,25 @@ def _readings(code: str, entry: str) -> Iterator[str]:
         # A function that is defined again replaces the one in the head.
         yield f"{flat}\n"
     if lines[0][0] in " \t":
-        yield _shifted(lines)
+        yield _reindent(lines)
         return
     # The first line has lost its indentation to a tokenizer or to `strip`.
-    margins = [_margin(line) for line in lines if line.strip() and line[0] in " \t"]
-    yield _shifted([min(margins, key=len, default=INDENT) + lines[0], *lines[1:]])
+    margins = [_find_margin(line) for line in lines if line.strip() and line[0] in " \t"]
+    yield _reindent([min(margins, key=len, default=INDENT) + lines[0], *lines[1:]])
     if not whole:
         # All lines have.
         yield textwrap.indent("\n".join(lines), INDENT) + "\n"
 
 
-def _shifted(lines: Sequence[str]) -> str:
+def _reindent(lines: Sequence[str]) -> str:
     """Turn the margin of the first line, where all have it, into that of the function."""
-    margin = _margin(lines[0])
+    margin = _find_margin(lines[0])
     if not all(line.startswith(margin) for line in lines if line[:1] in (" ", "\t") and line.strip()):
         margin = INDENT
     return "".join((INDENT + line[len(margin) :] if line.startswith(margin) else line) + "\n" for line in lines)
 
 
-def _margin(line: str) -> str:
+def _find_margin(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
@@ -227,7 +227,7 @@ def code_stretches(lines: Iterable[str]) -> list[list[str]]:
     found: list[list[str]] = [[]]
     nesting = _Nesting()
     for line in lines:
-        if not nesting.inside and is_prose(line):
+        if not nesting.is_open and is_prose(line):
             found.append([])
         else:
             found[-1].append(line)
@@ -237,13 +237,13 @@ def code_stretches(lines: Iterable[str]) -> list[list[str]]:
 
 @dataclass
 class _Nesting:
-    """What is open after some lines: a long string, or brackets. There is no prose in either."""
+    """The long string or the brackets that are open after some lines. There is no prose in either."""
 
     quote: str = ""
     depth: int = 0
 
     @property
-    def inside(self) -> bool:
+    def is_open(self) -> bool:
         return bool(self.quote) or self.depth > 0
 
     def read(self, line: str) -> None:

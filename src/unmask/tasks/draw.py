@@ -91,7 +91,7 @@ class Draw:
             moved[j] = moved.get(i, i)
         return taken
 
-    def shuffled(self, items: Sequence[T]) -> list[T]:
+    def permute(self, items: Sequence[T]) -> list[T]:
         """Return all items in random order; the given sequence stays as it is."""
         return self.sample(items, len(items))
 

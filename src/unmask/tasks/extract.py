@@ -22,7 +22,7 @@ from unmask.tasks.draw import Json, canonical
 JSON_DEPTH = 64
 """Levels of nesting beyond which a JSON text is refused."""
 REREADING = 4
-"""How many times its own length a text may be read in search of an object among braces in prose."""
+"""Times its own length that a text may be read in search of an object among braces in prose."""
 MAX_DIGITS = 100
 """A longer run of digits is refused as a number."""
 
@@ -200,12 +200,12 @@ def parse_number(text: str) -> Fraction | None:
     two numbers.
     """
     last = None
-    for last in _NUMBER.finditer(_without_tex(text)):  # noqa: B007 (the last match is what is wanted)
+    for last in _NUMBER.finditer(_replace_tex(text)):  # noqa: B007 (the last match is what is wanted)
         pass
     return _to_fraction(last) if last else None
 
 
-def _without_tex(text: str) -> str:
+def _replace_tex(text: str) -> str:
     """Replace TeX's spellings of commas, currency and fractions by plain ones."""
     if "\\" not in text and "{,}" not in text:
         return text
@@ -237,7 +237,7 @@ def find_number(text: str) -> RawAnswer:
     if answer := find_tagged(text) or _find_boxed(text):
         return answer
     for mark in reversed(_HASHES.findall(text)):
-        if _NUMBER.fullmatch(_without_tex(mark).strip().rstrip(".% ")):
+        if _NUMBER.fullmatch(_replace_tex(mark).strip().rstrip(".% ")):
             return RawAnswer(HASHES, mark.strip())
     for line in reversed(text.splitlines()):
         if _DIGIT.search(line):

@@ -59,6 +59,7 @@ def export_tasks(
         paths.append(place / f"{task.name}.{split}.jsonl")
         lines = [f"{example_line(example, task.prompts_version)}\n" for example in examples]
         try:
+            # With one line end everywhere: the same examples are the same bytes on every system.
             with atomic_write(paths[-1]) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(lines)
         except (OSError, ValueError) as error:
@@ -137,7 +138,7 @@ def score_predictions(
 ) -> tuple[dict[str, Any], list[Verdict]]:
     """Score a file of predictions on one split of a task: a summary, and the verdicts in the order of the file.
 
-    Predictions that the scorer could not judge (`unavailable`), prompts without a prediction (`missing`) and ids of
+    Predictions that the scorer could not score (`unavailable`), prompts without a prediction (`missing`) and ids of
     another split (`elsewhere`) or of none (`unknown`) are counted apart; the mean leaves them all out.
     """
     task = find_task(name)

@@ -147,6 +147,7 @@ def _read_from_file(file: DataFile, path: str, size: int, modified: int) -> Sequ
             f"{path!r} has sha256 {sha256}; allowed: {file.sha256}; get the file again from {file.origin} "
             "(a download that was cut short or a file with converted line ends looks like this)"
         )
+    # The hash was that of these bytes, so what follows cannot fail for reasons of the file.
     text = (gzip.decompress(content) if path.endswith(".gz") else content).decode("utf-8")
     if path.endswith(".json"):
         return _check_rows(file, parse_json(text))
@@ -273,7 +274,7 @@ def _all_required(properties: Mapping[str, Json]) -> Json:
 # From examples to tasks
 
 
-def _official(
+def official_task(
     name: str,
     title: str,
     scorer: Scorer,
@@ -318,7 +319,7 @@ def _official(
     )
 
 
-GSM8K = _official(
+GSM8K = official_task(
     "gsm8k",
     "GSM8K",
     Scorer("binary", scorers.score_number),
@@ -332,7 +333,7 @@ GSM8K = _official(
     prompts_version="1",
     training_file=GSM8K_TRAIN,
 )
-HUMANEVAL = _official(
+HUMANEVAL = official_task(
     "humaneval",
     "HumanEval",
     Scorer("test pass", code_answers.score_program, code_answers.score_programs),
@@ -345,7 +346,7 @@ HUMANEVAL = _official(
     version="2",
     prompts_version="1",
 )
-JSON_MODE_EVAL = _official(
+JSON_MODE_EVAL = official_task(
     "json-mode-eval",
     "JSON Mode Eval",
     Scorer("field credit", scorers.score_schema_object),

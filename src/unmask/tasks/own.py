@@ -5,6 +5,7 @@ scorer, so that whoever can take a task of the suite can take this one. docs/tas
 """
 
 import math
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,10 +13,13 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, SupportsFloat, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, Self, SupportsFloat, runtime_checkable
+
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName, require
 from unmask.base.files import format_path, storable
+from unmask.base.options import Options
 from unmask.base.user_code import CODE_FORMS, code_hash, describe_error, error_message, is_code_name, load_user_code
 from unmask.tasks import extract, scorers
 from unmask.tasks.draw import Json, canonical, digest
@@ -25,7 +29,6 @@ from unmask.tasks.registry import CONTROLS, TASKS, find_task
 from unmask.tasks.splits import cut_ids, rank_ids
 from unmask.tasks.task import SPLITS, Example, Extraction, Part, Scorer, Task, Verdict, score
 
-KEYS = ("prompt", "text", "target", "id", "split")
 CHECKED_TARGETS = 3
 """Prompts whose target a scoring function is tried on."""
 MIN_VALIDATION = 2
@@ -38,6 +41,35 @@ LONGEST_ANSWER = 1_000_000
 """Tokens; no model reads so many."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+
+
+Storable = BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)
+"""Replaces half characters, which JSON can hold and neither a file nor pydantic takes."""
+_TEXT: dict[str, JsonValue] = {"allowed": "a text that is not empty", "hint": "write one"}
+
+
+class Row(Options):
+    """One row of a task of one's own: a prompt, or a text with blanks to fill, and the right answer."""
+
+    prompt: Annotated[str | None, Storable] = Field(None, pattern=r"\S", json_schema_extra=_TEXT)
+    text: Annotated[str | None, Storable] = Field(None, pattern=r"\S", json_schema_extra=_TEXT)
+    """Text with blanks, in place of a prompt."""
+    target: Annotated[Any, Storable]
+    """Right answer: a text or another JSON value, and a list of texts for a text with several runs of blanks."""
+    id: Annotated[str | int | None, Storable] = Field(
+        None, json_schema_extra={"allowed": "a text or a whole number", "hint": "leave it out or change it"}
+    )
+    split: Literal["development", "validation", "evaluation"] | None = None
+
+    @model_validator(mode="after")
+    def _check_prompt(self) -> Self:
+        ok = (self.prompt is None) != (self.text is None)
+        given = "neither" if self.prompt is None else "both"
+        require(ok, "prompt or text", given, "one of them", "a text has blanks to fill, a prompt has none")
+        require(self.target is not None, "target", None, "a text, a number, ...", "say what the right answer is")
+        require(self.id != "", "id", "", "a text that is not empty", "leave it out or change it")
+        return self
+
 
 ScoreFunction = Callable[[str, dict[str, Any]], float]
 
@@ -53,24 +85,26 @@ class OwnSource(Protocol):
 # Scoring rules
 
 
-def _score_exact(text: str, example: Example) -> Verdict:
-    """Compare the answer, found as in the suite, character by character."""
-    answer = extract.find_answer(text)
-    given = answer.text.strip()
-    return _score_target(text, example, answer, given, given == example.target.strip())
+def _text_rule(
+    name: str,
+    find: Callable[[str], RawAnswer],
+    normalise: Callable[[str], str],
+    matches: Callable[[str, str], bool] = operator.eq,
+) -> Scorer:
+    """Make a rule that compares the answer in a text with the target, both normalised."""
+
+    def score_one(text: str, example: Example) -> Verdict:
+        answer = find(text)
+        given = normalise(answer.text)
+        words = {"name": "target", "other": "another text", "none": "no answer"}
+        right = matches(given, normalise(example.target))
+        return scorers.score_single(text, example, answer, given, right, **words)
+
+    return Scorer(name, score_one)
 
 
-def _score_answer(text: str, example: Example) -> Verdict:
-    """Compare what is inside the tags, or else all of the text. Runs of whitespace do not matter."""
-    answer = _find_tagged_or_all(text)
-    given = squeeze(answer.text)
-    return _score_target(text, example, answer, given, given == squeeze(example.target))
-
-
-def _score_contains(text: str, example: Example) -> Verdict:
-    """Look for the target anywhere in the text. Runs of whitespace do not matter."""
-    given = squeeze(text)
-    return _score_target(text, example, RawAnswer(WHOLE_TEXT, text), given, squeeze(example.target) in given)
+def _find_tagged_or_all(text: str) -> RawAnswer:
+    return extract.find_tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
 
 
 def _score_parts(text: str, example: Example) -> Verdict:
@@ -97,22 +131,14 @@ def _split_fills(text: str, example: Example) -> list[str]:
     return text.split("\n") if len(example.parts) > 1 else [text]
 
 
-def _find_tagged_or_all(text: str) -> RawAnswer:
-    return extract.find_tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
-
-
-def _score_target(text: str, example: Example, answer: RawAnswer, given: str, right: bool) -> Verdict:
-    names = {"name": "target", "other": "another text", "none": "no answer"}
-    return scorers.score_single(text, example, answer, given, right, **names)
-
-
 RULES: Mapping[str, Scorer] = MappingProxyType(
     {
         scorer.name: scorer
         for scorer in (
-            Scorer("exact", _score_exact),
-            Scorer("answer", _score_answer),
-            Scorer("contains", _score_contains),
+            # The answer as the suite finds it, character by character. In the others runs of whitespace do not matter.
+            _text_rule("exact", extract.find_answer, str.strip),
+            _text_rule("answer", _find_tagged_or_all, squeeze),
+            _text_rule("contains", lambda text: RawAnswer(WHOLE_TEXT, text), squeeze, operator.contains),
             Scorer("number", scorers.score_number),
             Scorer("json", scorers.score_object),
             Scorer("parts", _score_parts),
@@ -289,46 +315,28 @@ def _read_examples(records: Iterable[tuple[str, Any]], task: str, rule: Scorer) 
 
 
 def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
-    if not isinstance(record, Mapping):
-        raise SchemaError(f"{where} is {_format(record)}; allowed: a mapping of {', '.join(KEYS)}; write it so")
-    for key in record:
-        if key not in KEYS:
-            raise UnknownName(f"key of {where}", str(key), KEYS)
-    has_blanks = record.get("text") is not None
-    kind = "text" if has_blanks else "prompt"
-    for key in (kind, "target"):
-        if record.get(key) is None:
-            raise SchemaError(f"{where} has no {key!r}; allowed: prompt (or text) and target on every line; add it")
-    if has_blanks and record.get("prompt") is not None:
-        raise SchemaError(f"{where} has a prompt and a text; allowed: one of them; drop the other")
-    prompt, target, id, split = (record.get(key) for key in (kind, "target", "id", "split"))
-    if not (isinstance(prompt, str) and prompt.strip()):
-        raise SchemaError(f"{kind} in {where} is {prompt!r}; allowed: a text; write one")
-    if id is not None and (not isinstance(id, str | int) or isinstance(id, bool) or id == ""):
-        raise SchemaError(f"id in {where} is {id!r}; allowed: a text or a whole number; leave it out or change it")
-    if split is not None and split not in SPLITS:
-        raise UnknownName(f"split in {where}", str(split), SPLITS)
-    try:
-        spelled = canonical(target)
-    except (TypeError, ValueError) as error:
-        raise SchemaError(f"target in {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
+    row = Row.from_table(record, where)
+    has_blanks = row.text is not None
     # A byte order mark belongs to the file that a prompt was read from.
-    prompt = storable(prompt).removeprefix("\ufeff")
-    text = storable(target) if isinstance(target, str) else spelled
-    _check_target(text, where, rule.name)
-    parts = tuple(text.split())
+    prompt = (row.text or row.prompt or "").removeprefix("\ufeff")
+    try:
+        target = row.target if isinstance(row.target, str) else canonical(row.target)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"target of {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
+    _check_target(target, where, rule.name)
+    parts = tuple(target.split())
     if has_blanks or rule.name == "blanks":
-        parts = _check_blanks(prompt, target, where, rule.name)
+        parts = _check_blanks(prompt, row.target, where, rule.name)
     return Example(
         prompt=prompt,
-        target=text,
+        target=target,
         parts=parts,
-        constraints={} if isinstance(target, str) else {"target": target},
+        constraints={} if isinstance(row.target, str) else {"target": row.target},
         level=1,
         # Without an id the prompt is its own: moving lines about changes nothing.
-        id=storable(str(id)) if id is not None else digest(RANK_NAME, prompt).hex()[:16],
+        id=str(row.id) if row.id is not None else digest(RANK_NAME, prompt).hex()[:16],
         task=task,
-        split=split or "",
+        split=row.split or "",
         has_blanks=has_blanks,
         scorer=rule,
     )
@@ -348,31 +356,24 @@ def _check_target(target: str, where: str, rule: str) -> None:
         wrong = "a text with a number"
     elif rule == "json" and not isinstance(extract.parse_json_value(target).value, dict):
         wrong = "a JSON object"
-    if wrong:
-        raise SchemaError(f"target in {where} is {target!r}; allowed with the rule {rule!r}: {wrong}; change it")
+    require(not wrong, f"target of {where}", target, f"{wrong}, for the rule {rule!r}", "change it")
 
 
 def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, ...]:
     """Return the target of each run of blanks of a text, after a check that the runs can be told apart."""
     pieces, counts = extract.cut_at_blanks(text)
-    if not counts or 0 in counts:
-        raise SchemaError(f"text in {where} is {text!r}; allowed: one [MASK] or [MASK*5] or more; mark the blanks")
-    if not all(piece.strip() for piece in pieces[1:-1]):
-        raise SchemaError(
-            f"text in {where} has blanks with nothing but spaces between them; allowed: words between two runs of "
-            "blanks, or one run [MASK*N]; mark them as one run"
-        )
+    ok = bool(counts) and 0 not in counts
+    require(ok, f"text of {where}", text, "one [MASK] or [MASK*5] or more", "mark the blanks")
+    allowed = "words between two runs of blanks, or one run [MASK*N]"
+    require(all(piece.strip() for piece in pieces[1:-1]), f"text of {where}", text, allowed, "join the runs")
     golds = target if isinstance(target, list) else [target]
-    if not all(isinstance(gold, str) for gold in golds) or len(golds) != len(counts):
-        raise SchemaError(
-            f"target in {where} is {target!r}; allowed: {len(counts)} texts in a list, one for each run of blanks, or "
-            "one text for one run; correct it"
-        )
-    if len(counts) > 1 and rule in RULES and rule != "blanks":
-        raise SchemaError(
-            f"text in {where} has {len(counts)} runs of blanks, and the rule {rule!r} reads one; allowed: the rule "
-            "'blanks', or a function; choose another rule"
-        )
+    ok = all(isinstance(gold, str) for gold in golds) and len(golds) == len(counts)
+    require(
+        ok, f"target of {where}", target, f"a text for each of {len(counts)} runs of blanks, in a list", "correct it"
+    )
+    ok = len(counts) == 1 or rule == "blanks" or rule not in RULES
+    allowed = f"'blanks', or a function, for {len(counts)} runs of blanks"
+    require(ok, f"rule for {where}", rule, allowed, "choose another: it reads one run")
     return tuple(storable(str(gold)) for gold in golds)
 
 

@@ -19,6 +19,7 @@ from unmask.tasks.task import Example, Extraction, Part, Verdict
 SHOWN_WIDTH = 100
 """Characters of a text that `explain` shows; the middle of a longer one is left out."""
 
+# A reference that does not begin with # names another document, which jsonschema would fetch over the network.
 _OUTSIDE_REFERENCE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')
 
 
@@ -183,7 +184,7 @@ def _score_object(text: str, example: Example, schema: Json, count_surplus: bool
     answer = extract.find_object(text)
     parsed = extract.parse_object(answer.text)
     given = parsed.value if isinstance(parsed.value, dict) else None
-    problem = parsed.problem if given is None else _break_of_schema(schema, given)
+    problem = parsed.problem if given is None else _describe_break(schema, given)
     parts = tuple(
         Part(
             key,
@@ -209,7 +210,7 @@ def _tally(right: Sequence[bool], parts: str, surplus: int = 0) -> str:
     return f"{sum(right)} of {len(right)} {parts} right" + (f", {surplus} too many" if surplus else "")
 
 
-def _break_of_schema(schema: Json, value: Json) -> str:
+def _describe_break(schema: Json, value: Json) -> str:
     """Say how a value breaks a schema; empty if it does not, or if there is no schema."""
     if schema is None:
         return ""
@@ -233,7 +234,7 @@ def _validator(schema: str) -> Any:
         target = schema[reference.end() :].partition('"')[0]
         raise ConfigError(
             f"a schema refers to {target!r}; allowed: references inside of it, "
-            "which begin with '#': nothing is fetched to judge an answer; mend the example"
+            "which begin with '#': nothing is fetched to score an answer; mend the example"
         )
     parsed = extract.parse_json_value(schema).value
     return jsonschema.validators.validator_for(parsed, default=jsonschema.Draft202012Validator)(parsed)

@@ -17,7 +17,7 @@ from unmask.tasks.task import LEVELS, SPLITS, TRAINING, DataDir, Example, Genera
 
 COUNTS = split_counts(100, 100, 500)
 REDRAWS = 1000
-"""How often a prompt that exists already is drawn again before its generator is refused."""
+"""Times that a prompt which exists already is drawn again before its generator is refused."""
 
 
 def rank_ids(name: str, ids: Iterable[str]) -> list[str]:
@@ -47,6 +47,7 @@ def _draw_example(
     generator: Generator, stream: tuple[str, str, str], index: int, taken: "frozenset[str] | set[str]"
 ) -> Example:
     """Draw example number `index` of a stream, again and again until its prompt is not taken."""
+    # By the number and not by a draw: every run of four examples has every level, whatever was drawn before.
     level = LEVELS[index % len(LEVELS)]
     for attempt in range(REDRAWS):
         example = generator(Draw(digest("unmask", *stream, str(index), str(attempt))), level)
@@ -58,7 +59,7 @@ def _draw_example(
     )
 
 
-def constructed(
+def constructed_task(
     name: str,
     title: str,
     scorer: Scorer,

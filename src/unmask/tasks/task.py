@@ -18,7 +18,7 @@ SPLITS = ("development", "validation", "evaluation")
 TRAINING = "training"
 
 SCORINGS = ("ours", "paper")
-"""How surplus parts of an answer count. ours: as wrong parts; paper: not at all, as in the paper's equation."""
+"""Ways to count surplus parts of an answer. ours: as wrong parts; paper: not at all, as in the paper's equation."""
 
 TEXT_LIMIT = 1 << 18
 """Characters of the longest output that is read; a longer one scores 0. Our answers have at most 256 tokens."""
@@ -113,7 +113,7 @@ class Scorer:
 class Task:
     """One row of the paper's table of tasks (tab:task_details), or a task of a user's own.
 
-    `unmask.tasks.splits.constructed`, `unmask.tasks.official` and `unmask.tasks.own_task` make them.
+    `unmask.tasks.splits.constructed_task`, `unmask.tasks.official` and `unmask.tasks.own_task` make them.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The vocabulary of the constructed tasks (`vocabulary.toml`), the grammar that prompts need, and invented words."""
+"""Words and sentences of the constructed tasks (`*.toml`), the grammar that prompts need, and invented words."""
 
 import tomllib
 from collections.abc import Callable, Sequence
@@ -8,7 +8,24 @@ from typing import Any
 from unmask.base.errors import ConfigError, require
 from unmask.tasks.draw import Draw
 
-_VOCABULARY: dict[str, Any] = tomllib.loads(files("unmask.tasks").joinpath("vocabulary.toml").read_text("utf-8"))
+
+def _read_data(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("unmask.tasks").joinpath(name).read_text("utf-8"))
+
+
+_VOCABULARY, _SENTENCES = _read_data("vocabulary.toml"), _read_data("sentences.toml")
+
+
+def sentences(task: str, name: str) -> Any:
+    """Return one of the lists, or tables of lists, that the prompts of a constructed task are made of."""
+    return _freeze(_SENTENCES[task][name])
+
+
+def _freeze(value: Any) -> Any:
+    """Turn lists into tuples: whoever changed a list in place would change the prompts of later examples."""
+    if isinstance(value, dict):
+        return {key: _freeze(inner) for key, inner in value.items()}
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
 def word_list(text: str) -> tuple[str, ...]:

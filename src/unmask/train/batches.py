@@ -62,7 +62,8 @@ class Group:
         # A row has Binomial(n, t) masked tokens, t uniform.
         deviation = math.sqrt(self.rows * (square / 3 - mean**2 / 4 + mean / 6))
         enough = min(self.rows * mean / 2 + DEVIATIONS * deviation, self.rows * self.answer_E.max())
-        # One less than all slots, because a filler is never the first one.
+        # Every step has this many losses, so that compiled code and recorded graphs fit: hence a number that hardly any
+        # step exceeds. One less than all slots, because a filler is never the first one.
         return min(math.ceil(enough / ROUND) * ROUND, self.rows * self.length - 1)
 
 

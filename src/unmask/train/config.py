@@ -56,7 +56,7 @@ class SourceConfig(Options):
 
 
 class DataConfig(Options):
-    """How examples become rows of tokens."""
+    """Lengths of the rows of tokens that examples become, and the number held out."""
 
     lengths: tuple[int, ...]
     """A row is padded to the first of these lengths that it fits in. Longer examples are left out and counted."""

@@ -33,6 +33,7 @@ Ints = NDArray[np.int64]
 class Rows:
     """E rows of tokens, one after the other in one array."""
 
+    # Two bytes are enough, because the configuration allows at most 32,768 tokens.
     tokens: NDArray[np.int16]
     length_E: Ints
     prompt_E: Ints
@@ -159,6 +160,8 @@ def encode_rows(
     def encode(texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
+    # Apart, although one call would be quicker: merges across the border would give the answer another first token than
+    # a decoder starts from.
     head = encode([chat.bos if text.prompt is None else chat.render(text.prompt) for text in chunk])
     tail = encode([text.answer for text in chunk])
     prompt_E, written_E = np.array([*map(len, head)]), np.array([*map(len, tail)])
@@ -192,6 +195,7 @@ def write_cache(data: TrainingData, path: Path) -> None:
         for part in ("length", "prompt", "source"):
             tensors[f"{name}.{part}"] = getattr(rows, f"{part}_E").astype(np.int32)
     notes = {"key": data.key, "tokenizer": data.tokenizer.to_str(), "left_out": dict(data.left_out)}
+    # Text goes into the same file as bytes, so that rows never stand beside another run's tokenizer.
     tensors["notes"] = np.frombuffer(json.dumps(notes).encode("ascii"), np.uint8)
     write_hashed(path, safetensors.numpy.save(tensors))
 

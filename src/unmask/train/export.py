@@ -62,6 +62,7 @@ def export_model(
         for name, text in tokenizer_files(tokenizer, chat, config.model.context).items():
             write_text(partial / name, text)
         save_weights(model, TENSOR_NAMES[family], partial, dtype=DTYPES[config.run.export])
+        # Written last, because it lists every other file with its hash.
         manifest = {
             "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
             "parameters": spec.parameters,

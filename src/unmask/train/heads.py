@@ -42,13 +42,13 @@ Amount = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class HeadOptions(Options):
-    """What is trained, on how much, and for how long."""
+    """Kind of head, and the texts and steps to train it on."""
 
     kind: str
     examples: Amount = 2000
     """Texts to learn from."""
     held_out: Amount = 200
-    """Other texts, on which the head is judged."""
+    """Other texts, that the head is evaluated on."""
     steps: Amount = 3000
     batch: Amount = 16
     """Texts per step, and canvases in one forward of the model."""
@@ -57,7 +57,7 @@ class HeadOptions(Options):
     probes: Amount = 4
     """Positions of a text that are given a token (demask)."""
     draws: Amount = 4
-    """Tokens tried at each probe when a head is judged (demask)."""
+    """Tokens tried at each probe when a head is evaluated (demask)."""
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -121,7 +121,7 @@ def _check_same_head(card: HeadCard, options: HeadOptions, model: LoadedModel, f
 def _fit_and_save(
     model: LoadedModel, options: HeadOptions, folder: Path, folders: Folders, log: Callable[[str], None]
 ) -> HeadCard:
-    """Compute hidden rows and targets, fit the head to them, judge it on held-out texts, and write its folder."""
+    """Compute hidden rows and targets, fit the head to them, evaluate it on held-out texts, and write its folder."""
     texts = make_canvases(model, options.examples, options.seed, False, folders)
     held_out = make_canvases(model, options.held_out, options.seed, True, folders)
     log(f"{len(texts)} texts to learn from, {len(held_out)} to judge by")
@@ -146,7 +146,7 @@ def _fit_and_save(
             group["lr"] = options.rate * (1 + math.cos(math.pi * step / options.steps)) / 2
         chosen = rng.integers(len(rows), size=options.batch)
         logits, targets = predict_targets(network, options.kind, [rows[i] for i in chosen])
-        # The mean over all pairs, not over texts, as the head is judged.
+        # The mean over all pairs, not over texts, as the head is evaluated.
         loss = F.binary_cross_entropy_with_logits(logits, targets)
         optimizer.zero_grad()
         loss.backward()
@@ -155,7 +155,7 @@ def _fit_and_save(
             log(f"step {step + 1}/{options.steps}  loss {float(loss.detach()):.4f}")
     network.eval()
 
-    quality = judge_head(network, options.kind, held_out_rows, rows)
+    quality = evaluate_head(network, options.kind, held_out_rows, rows)
     log("held-out: " + ", ".join(f"{name} {value:.4f}" for name, value in quality.items()))
     sources = ", ".join(sorted({canvas.source for canvas in texts}))
     data: dict[str, Any] = {"texts": len(texts), "held_out": len(held_out), "sources": sources}
@@ -194,7 +194,7 @@ def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -
     return logits_BWP[known_BWP], target_BWP[known_BWP]
 
 
-def judge_head(
+def evaluate_head(
     network: nn.Module, kind: str, held_out: Sequence["HeadRows"], learned: Sequence["HeadRows"]
 ) -> dict[str, float]:
     """Quality of the head on held-out texts, beside that of always answering the mean of the learned ones."""
@@ -264,7 +264,7 @@ class HeadRows:
     target: Tensor
     """demask: (W, probes), how far each probe moved each position, NaN at itself. ddpd: (W,), 1 for noise."""
     probe: Tensor
-    """Which of the W positions each probe is (demask)."""
+    """Index of each probe among the W positions (demask)."""
 
 
 def read_rows(
@@ -293,9 +293,9 @@ def read_rows(
 class _Probe(NamedTuple):
     text: int
     mask: int
-    """Which of the text's masks is given a token."""
+    """Index of the mask that is given a token, among the text's masks."""
     number: int
-    """Which of the text's probes it is."""
+    """Index among the text's probes."""
 
 
 def _read_dependence(

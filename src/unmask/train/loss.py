@@ -36,5 +36,5 @@ def token_losses(
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
     bias_BN = torch.zeros_like(valid_BN, dtype=dtype).masked_fill(~valid_BN, float("-inf"))
     x_BNH = model(input_BN, position_BN, bias_BN[:, None, None, :]).x_BNH
-    logits_RV = model.head_of(model.norm(x_BNH.flatten(0, 1).index_select(0, place_R - shift)))
+    logits_RV = model.head(model.norm(x_BNH.flatten(0, 1).index_select(0, place_R - shift)))
     return F.cross_entropy(logits_RV.float(), target_R, reduction="none")

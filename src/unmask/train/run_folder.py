@@ -105,7 +105,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any]) -> None:
     home, stored = folder / CHECKPOINTS, io.BytesIO()
     torch.save(dict(state), stored)
     write_hashed(home / f"step-{state['step']:08d}.pt", stored.getbuffer())
-    # With what a process that was killed in here left behind.
+    # With what a process that was killed in here left behind. The folder is locked: nobody else is writing.
     for path in (*list_checkpoints(folder)[:-KEPT], *home.glob(".step-*.partial")):
         path.unlink()
 
@@ -125,5 +125,6 @@ def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None
         return None
     next_start = f"goes on from {paths[-2].name}" if len(paths) > 1 else "begins again"
     content = read_hashed(paths[-1], f"delete it, and the same command {next_start}")
+    # `weights_only` makes tensors and plain values of the file and nothing else: a pickle could run code.
     checkpoint: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     return checkpoint

@@ -258,6 +258,7 @@ class Trainer:
             group_loss = (self._losses(rows, batch) * batch.weight_R).sum()
             group_loss.backward()
             loss += group_loss.detach()
+        # Gradients of all lengths together are one step's: clipped once, as if the rows had been one batch.
         gradient = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
         for optimizer in self.optimizers:
             optimizer.step()
@@ -326,7 +327,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Where a run is. Sent after every step, with numbers when they were measured."""
+    """Progress of a run, sent after every step; losses and scores are there when they were measured."""
 
     step: int
     steps: int
@@ -340,7 +341,7 @@ class TrainingProgress:
 
 @dataclass
 class RunState:
-    """What grows during a run. Together with weights and optimizer state it makes a checkpoint."""
+    """Curves and scores that grow during a run. Together with weights and optimizer state it makes a checkpoint."""
 
     loss_sum: Tensor
     """Sum of losses since the last line of the curve, kept on the device."""

@@ -14,7 +14,7 @@ from unmask.axes import AXES
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import storable
 from unmask.base.json_files import parse_json
-from unmask.base.options import check_keys, fits
+from unmask.base.options import check_keys
 from unmask.methods import METHODS
 
 LONGEST_PROMPT = 20_000
@@ -124,7 +124,7 @@ def asked_branch(value: Mapping[str, Any]) -> AskedBranch:
 
 def whole(name: str, value: Any, most: int = 1 << 20) -> int:
     """A count."""
-    require(fits(value, int) and 0 <= value <= most, name, value, f"a whole number, 0 to {most}", "change it")
+    require(type(value) is int and 0 <= value <= most, name, value, f"a whole number, 0 to {most}", "change it")
     return int(value)
 
 
@@ -170,7 +170,7 @@ def _options(value: Any) -> dict[str, Any]:
     for name in ("max_new_tokens", "steps"):
         given = value.get(name)
         if given is not None:
-            require(fits(given, int) and 1 <= given <= MOST, name, given, f"a whole number, 1 to {MOST}", "change it")
+            require(type(given) is int and 1 <= given <= MOST, name, given, f"a whole number, 1 to {MOST}", "change it")
     return dict(value)
 
 
@@ -180,7 +180,7 @@ def _settings(value: Any) -> dict[str, Any]:
         name = _text("setting", key, 100)
         closed = name.rpartition(".")[2] in _FILES
         require(not closed, f"setting {name}", given, "nothing from a page: it names a file", "leave it out")
-        plain = given is None or isinstance(given, bool) or (fits(given, float) and abs(given) <= MOST)
+        plain = given is None or isinstance(given, bool) or (isinstance(given, int | float) and abs(given) <= MOST)
         ok = plain or (isinstance(given, str) and _WORD.fullmatch(given) is not None)
         require(ok, f"setting {name}", given, f"a number up to {MOST}, a truth value or a plain word", "change it")
     return dict(value)

@@ -1,21 +1,8 @@
 """The goals, by name. A module each."""
 
 from tests.torture.case import Goal
-from tests.torture.goals import (
-    answers,
-    bits,
-    bookkeeping,
-    calls,
-    commands,
-    disks,
-    files,
-    kills,
-    pages,
-    sandbox,
-    training,
-)
+from tests.torture.goals import answers, bits, bookkeeping, commands, disks, files, kills, pages
 
 GOALS: dict[str, Goal] = {
-    module.GOAL.name: module.GOAL
-    for module in (kills, disks, bits, bookkeeping, answers, sandbox, files, commands, calls, pages, training)
+    module.GOAL.name: module.GOAL for module in (kills, disks, bits, bookkeeping, answers, files, commands, pages)
 }

@@ -116,7 +116,7 @@ class PlainModelling:
     def __call__(self, tokens_BN: Tensor, attention_mask: Tensor | None = None) -> SimpleNamespace:
         position_BN = torch.arange(tokens_BN.shape[1], device=self.device).expand_as(tokens_BN)
         hidden = self.model(tokens_BN, position_BN)
-        return SimpleNamespace(logits=self.model.head_of(self.model.norm(hidden.x_BNH)))
+        return SimpleNamespace(logits=self.model.head(self.model.norm(hidden.x_BNH)))
 
 
 def _published(folder: Path, package: str, subject: Subject) -> Any:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from unmask.api import DecodeOptions, Generation, Model, check_options, check_prompts, check_texts
+from unmask.api import DecodeOptions, Generation, Model, check_options, check_texts
 from unmask.base.errors import ConfigError, require
-from unmask.base.options import fits
 from unmask.core import join_runs, map_tensors
 from unmask.lab.cluster.carry import Parcel, packed
 from unmask.lab.cluster.model_workers import ModelWorkers, model_workers
@@ -89,7 +88,7 @@ class RemoteModel:
     ) -> Generation:
         """`Model.generate` with the same options, `batch_size` rows of similar length at a time on each worker."""
         given: Any = self.here.default_prompt if prompt is None else prompt
-        prompts = check_prompts(given)
+        prompts = check_texts("prompt", given)
         return self._decoded("generate", prompts, batch_size, options, default_prompt=prompt is None)
 
     def infill(self, text: str | Sequence[str], *, batch_size: int = BATCH_SIZE, **options: Any) -> Generation:
@@ -114,7 +113,7 @@ class RemoteModel:
         self, task: str, prompts: Sequence[Any], batch_size: int, options: Mapping[str, Any], *, default_prompt: bool
     ) -> Generation:
         require(self.close.alive, "the model", "closed", "one whose workers are there", "load it again")
-        ok = fits(batch_size, int) and batch_size >= 1
+        ok = type(batch_size) is int and batch_size >= 1
         require(ok, "batch_size", batch_size, "1 or more rows", "decode at least one at a time")
         check_options(task, options)
         asked = DecodeOptions(**options)

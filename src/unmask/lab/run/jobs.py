@@ -157,7 +157,9 @@ def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict
 
 def about_task(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
     """What the manifest keeps of a task."""
-    remasks = study.revision.expected(study.task(task).max_new_tokens, study.steps[task]) if study.revision else 0.0
+    remasks = (
+        study.revision.expected_remasks(study.task(task).max_new_tokens, study.steps[task]) if study.revision else 0.0
+    )
     data = fingerprint({role: [[e.id, e.prompt, e.target] for e in members] for role, members in roles.items()})
     return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
 

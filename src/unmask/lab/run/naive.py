@@ -61,13 +61,13 @@ def _axis(study: Study, reference: str, axis: str, named: Mapping[str, Policy], 
     count, masks = _counting(reference, steps), _path(reference, horizon, steps)
     rules = [None if name == next(iter(named)) else Cardinality.parse(name) for name in named]
     runs = [_branch(count, rule, masks[step], step, steps) for rule in rules for step in at]
-    exact = all(rule is None or rule.bounded or rule.rule == "all" for rule in rules)
+    exact = all(rule is None or rule.by_steps or rule.rule == "all" for rule in rules)
     return NaiveCount(study.rollouts * sum(runs), exact)
 
 
 def _branch(count: Count, rule: Cardinality | None, masks: int, step: int, steps: int) -> int:
     """Forwards from a state to the end: the candidate's step, then the reference."""
-    if rule is not None and not (rule.bounded or rule.rule == "all"):
+    if rule is not None and not (rule.by_steps or rule.rule == "all"):
         return steps - step
     masks -= count(masks, step) if rule is None else _first(rule, masks, steps - step)
     taken = 1

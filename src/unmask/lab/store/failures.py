@@ -16,7 +16,7 @@ from unmask.base.environment import versions
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.files import storable
 from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
-from unmask.base.options import check_types
+from unmask.base.options import check_annotations
 from unmask.lab.store.places import Place, each, place_of
 from unmask.lab.store.shards import Shard, Unit, cannot_write, write_synced
 
@@ -42,7 +42,7 @@ class Failure:
     versions: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        check_types(Failure, vars(self), "the failure")
+        check_annotations(Failure, vars(self), "the failure")
 
     @property
     def set_aside(self) -> bool:

@@ -8,9 +8,9 @@ A new family is a subclass of `CheckpointConfig` and a `Family` in `FAMILIES`.
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from unmask.base.errors import CheckpointError, ConfigError, format_value, require
 from unmask.base.files import os_error_text, read_file
@@ -69,9 +69,12 @@ class CheckpointConfig(Options):
 
     @property
     def theta(self) -> float:
-        """Base of the rotary frequencies."""
-        nested = (part.rope_theta for part in (self.rope_scaling, self.rope_parameters) if part is not None)
-        return next(float(theta) for theta in (self.rope_theta, *nested) if theta is not None)
+        """Base of the rotary frequencies, which files state in one of three places."""
+        nested = [part.rope_theta for part in (self.rope_scaling, self.rope_parameters) if part is not None]
+        stated = {float(theta) for theta in (self.rope_theta, *nested) if theta is not None}
+        hint = "defaults are not guessed, restore the published file"
+        require(len(stated) == 1, "rope_theta", sorted(stated), "one number, here or in rope_parameters", hint)
+        return stated.pop()
 
     @property
     def spec(self) -> TransformerSpec:
@@ -87,14 +90,6 @@ class CheckpointConfig(Options):
     def unknown_keys(self) -> tuple[str, ...]:
         """Keys that neither the family nor the common tools write."""
         return tuple(sorted(k for k in self.model_extra or {} if k not in self.inert and not k.startswith("_")))
-
-    @model_validator(mode="after")
-    def _check_theta(self) -> Self:
-        nested = [part.rope_theta for part in (self.rope_scaling, self.rope_parameters) if part is not None]
-        stated = {theta for theta in (self.rope_theta, *nested) if theta is not None}
-        hint = "defaults are not guessed, restore the published file"
-        require(len(stated) == 1, "rope_theta", sorted(stated), "one number, here or in rope_parameters", hint)
-        return self
 
 
 class LLaDAConfig(CheckpointConfig):
@@ -132,6 +127,9 @@ class LLaDAConfig(CheckpointConfig):
 
     @property
     def spec(self) -> TransformerSpec:
+        # The published sizes are equal; with another embedding, ids above the vocabulary would be decoded.
+        same = self.embedding_size == self.vocab_size
+        require(same, "embedding_size", self.embedding_size, f"vocab_size, {self.vocab_size}", "restore the file")
         return TransformerSpec(
             vocab=self.vocab_size,
             width=self.d_model,
@@ -148,13 +146,6 @@ class LLaDAConfig(CheckpointConfig):
     @property
     def max_length(self) -> int:
         return self.max_sequence_length
-
-    @model_validator(mode="after")
-    def _check_embedding(self) -> Self:
-        # The published sizes are equal; with another embedding, ids above the vocabulary would be decoded.
-        same = self.embedding_size == self.vocab_size
-        require(same, "embedding_size", self.embedding_size, f"vocab_size, {self.vocab_size}", "restore the file")
-        return self
 
 
 class DreamConfig(CheckpointConfig):
@@ -358,7 +349,7 @@ def read_config(folder: Path) -> tuple[Family, CheckpointConfig]:
         )
     try:
         config = family.config.from_table(values, path.name)
-        config.spec  # noqa: B018  refuses sizes that do not fit each other
+        config.spec  # noqa: B018  refuses numbers that do not fit each other
     except ConfigError as error:
         raise CheckpointError(
             f"{path} describes no network: {error}; check that the file is the published one"

@@ -11,12 +11,11 @@ import torch
 
 from unmask.base.errors import CheckpointError, format_value, require, warn_once
 from unmask.core import Vocabulary
-from unmask.models.attention_readout import default_layers
 from unmask.models.checkpoints.config import Family, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
 from unmask.models.execution import check_memory, resolve_engine, use_engine
-from unmask.models.network import QUERIES, Network
+from unmask.models.network import QUERIES, Network, default_layers
 from unmask.models.transformer import TransformerSpec
 
 MANIFEST = "manifest.json"
@@ -29,7 +28,6 @@ class CheckpointInfo:
     family: Family
     spec: TransformerSpec
     codec: TextCodec
-    mask_id: int
     length: int
     """Positions of the longest canvas."""
     ignored: tuple[str, ...]
@@ -83,7 +81,7 @@ def load_checkpoint(
                 "known here: it is ignored, and predictions are wrong if it changes the network"
             )
     model = load_weights(spec, family.names, folder, device, dtype, on_tensor)
-    vocabulary = Vocabulary(spec.vocab, about.mask_id, about.codec.eos_ids)
+    vocabulary = Vocabulary(spec.vocab, about.codec.mask_id, about.codec.eos_ids)
     network = Network(model, vocabulary, family.shift, layers, query)
     network = use_engine(network, engine, invariant=invariant)
     return Checkpoint(family, network, about.codec, about.length, about.ignored)
@@ -106,7 +104,7 @@ def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> Checkpoint
             "load with chat=False to give the model plain prompts"
         )
     length = config.max_length if family.usable is None else min(config.max_length, family.usable)
-    return CheckpointInfo(family, spec, codec, mask_id, length, config.unknown_keys)
+    return CheckpointInfo(family, spec, codec, length, config.unknown_keys)
 
 
 _DATA = (".json", ".safetensors", ".txt", ".jinja", ".model")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
 from jinja2.ext import Extension
@@ -84,19 +84,6 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     _add_tokens(tokenizer, folder)
     return tokenizer
-
-
-def read_special_tokens(folder: Path) -> dict[str, str]:
-    """Read the texts of the tokens that a template may name: bos_token, eos_token and so on."""
-    texts: dict[str, str] = {}
-    # The second file wins, as in transformers.
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        path = folder / name
-        for key, value in (read_json(path) if path.exists() else {}).items():
-            text = value.get("content") if isinstance(value, dict) else value
-            if key.endswith("_token") and isinstance(text, str):
-                texts[key] = text
-    return texts
 
 
 def _add_tokens(tokenizer: Tokenizer, folder: Path) -> None:
@@ -196,7 +183,15 @@ class ChatTemplate:
                 f"'chat_template' in {origin} is no template; allowed: a text, or a list of named templates with one "
                 "called default; download the file again, or load with chat=False"
             )
-        return cls(source, read_special_tokens(folder), f"the chat template in {origin}")
+        texts: dict[str, str] = {}
+        # The second file wins, as in transformers.
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            path = folder / name
+            for key, value in (read_json(path) if path.exists() else {}).items():
+                text = value.get("content") if isinstance(value, dict) else value
+                if key.endswith("_token") and isinstance(text, str):
+                    texts[key] = text
+        return cls(source, texts, f"the chat template in {origin}")
 
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
         """Write a conversation as the model was trained to read it, by default up to where the answer starts."""
@@ -235,9 +230,12 @@ class TextCodec:
 
     tokenizer: Tokenizer
     mask_id: int
-    ends: tuple[int, ...] = ()
+    mask: str
+    """Text of the mask token."""
+    eos_ids: tuple[int, ...]
     """Tokens that end an answer."""
     template: ChatTemplate | None = None
+    closing: ClassVar[tuple[int, ...]] = ()
 
     @classmethod
     def read(
@@ -277,20 +275,7 @@ class TextCodec:
                 f"chat is True, but {folder} has no chat template (a 'chat_template' in tokenizer_config.json, or a "
                 "chat_template.jinja); allowed: None or False for this checkpoint; leave chat out"
             )
-        return cls(tokenizer, mask_id, tuple(end_ids), template)
-
-    @property
-    def mask(self) -> str:
-        """Text of the mask token."""
-        return str(self.tokenizer.id_to_token(self.mask_id))
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        return self.ends
-
-    @property
-    def closing(self) -> tuple[int, ...]:
-        return ()
+        return cls(tokenizer, mask_id, str(tokenizer.id_to_token(mask_id)), tuple(end_ids), template)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt. With a chat template a text is one user turn; without, only texts are read."""
@@ -325,25 +310,22 @@ class TextCodec:
 
     def answer(self, tokens: Sequence[int]) -> str:
         """Return the text up to the first end, without control tokens. Masks that are left stay visible."""
-        return self._text(list(takewhile(lambda token: token not in self.ends, tokens)), skip_special_tokens=True)
+        return self._text(list(takewhile(lambda token: token not in self.eos_ids, tokens)), skip_special_tokens=True)
 
     def text(self, tokens: Sequence[int]) -> str:
         return self.decode(tokens)
 
     def _text(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
+        # Masks, and tokens without a text, are spelled by signs of ours.
+        known = {token for token in tokens if 0 <= token < 2**32 and self.tokenizer.id_to_token(token) is not None}
+        signs = {token: f"<{token}>" for token in tokens if token not in known} | {self.mask_id: self.mask}
         pieces: list[str] = []
-        for sign, group in groupby(tokens, key=self._sign):
+        for sign, group in groupby(tokens, key=lambda token: signs.get(token, "")):
             run = list(group)
             # A character of several tokens needs them decoded together.
             plain = "" if sign else self.tokenizer.decode(run, skip_special_tokens=skip_special_tokens)
             pieces.append(sign * len(run) or plain)
         return "".join(pieces)
-
-    def _sign(self, token: int) -> str:
-        """Sign for a mask, or for a token without text; empty for all other tokens."""
-        if token == self.mask_id:
-            return self.mask
-        return "" if 0 <= token < 2**32 and self.tokenizer.id_to_token(token) is not None else f"<{token}>"
 
     def _tokens(self, text: str, what: str, add_special_tokens: bool = False) -> list[int]:
         try:

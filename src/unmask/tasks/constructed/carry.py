@@ -11,107 +11,34 @@ from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
 from unmask.tasks.extract import write_spans
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 PATTERNS = ((1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1))
 """The carries out of ones, tens and hundreds: every case with at least two that are nonzero."""
 
-_RULES = (
-    "[1] is the carry from ones to tens, [2] from tens to hundreds, [3] from hundreds to thousands.",
-    "[1], [2] and [3] are the carries out of the ones, the tens and the hundreds column.",
-    "Work right to left: [1] leaves the ones column, [2] the tens column, [3] the hundreds column.",
-    "Write the carries from right to left: [1] ones to tens, [2] tens to hundreds, [3] hundreds to thousands.",
-    "Each carry is 0 or 1: [1] from the ones, [2] from the tens, [3] from the hundreds.",
-    "[1] is carried into the tens, [2] into the hundreds and [3] into the thousands.",
-    "Start with the ones: their carry is [1]. The tens give [2] and the hundreds give [3].",
-    "The ones column passes on [1], the tens column [2] and the hundreds column [3].",
-)
+_RULES: tuple[str, ...] = w.sentences("carry", "rules")
 
-_WHAT = (
-    "the carries as [1]=...; [2]=...; [3]=...",
-    "[1]=...; [2]=...; [3]=... and not the sum",
-    "only the three carries as [1]=...; [2]=...; [3]=...",
-)
+_WHAT: tuple[str, ...] = w.sentences("carry", "what")
 
-_PLAIN = (
-    "{a} + {b}",
-    "Add {a} and {b}.",
-    "Add {b} to {a} in columns.",
-    "Compute the carries of {a} + {b}.",
-    "Which carries occur in {a} + {b}?",
-    "Written addition: {a} plus {b}.",
-    "Add in columns:\n  {a}\n+ {b}\n-----",
-    "First addend: {a}. Second addend: {b}.",
-    "x = {a}, y = {b}. Find the carries of x + y.",
-    "A pupil adds {a} and {b} on paper.",
-    "Sum to set up: {a}+{b}.",
-    "Column addition with the rows {a} and {b}.",
-    "An adder receives {a} and {b}.",
-    "Take {a}, then add {b}.",
-    "Put {a} above {b} and add column by column.",
-    "Here are two numbers, {a} and {b}. Add them by hand.",
-)
+_PLAIN: tuple[str, ...] = w.sentences("carry", "plain")
 
-_STORIES = (
-    "{site} A has {a} {things}, {site} B has {b}. Add the two stocks.",
-    "{name} counted {a} {things} before lunch and {b} after it. Add them up.",
-    "A farm keeps {a} {animals}; its neighbour keeps {b}. How do the two counts add?",
-    "{name} walked {a} steps to the {site_} and {b} steps back. Add the steps.",
-    "The {site_} sold {a} {things} in {month} and {b} more in the next month. Add both.",
-    "On {day} {a} visitors came to the {site_}, a day later {b}. Add the visitors.",
-    "{name} scored {a} points and {other} scored {b}. Add their scores.",
-    "A lorry brings {a} {things} and a van brings {b}. Add the loads.",
-    "{town} ordered {a} {things}; {town2} ordered {b}. Add the orders.",
-    "The {team} won {a} games at home and {b} away. Add the wins.",
-    "One shelf holds {a} {things}, another {b}. Add the two.",
-    "{name} paid {a} coins for {a_thing} and {b} for another. Add the prices.",
-    "A gardener planted {a} {plants} in spring and {b} in autumn. Add them.",
-    "A book has {a} pages and its sequel {b}. Add the pages.",
-    "The train from {town} carries {a} people and picks up {b} in {town2}. Add them.",
-    "Tank one holds {a} litres and tank two {b} litres. Add the volumes.",
-    "{name} saved {a} coins, and then {b} more by {month}. Add the savings.",
-    "There are {a} {animals} on the island and {b} on the shore. Add them.",
-    "Meter reading {a}, then {b} units more by {day}. Add the two.",
-    "{name} owns {a} stamps; a gift from {other} adds {b}. Add the numbers.",
-)
+_STORIES: tuple[str, ...] = w.sentences("carry", "stories")
 
-_DESCRIBED = (
-    "The first number is {a}. The second number is {b}. Add them.",
-    "One number is {a}; the other is {b}. Add the two.",
-    "Add these two numbers. First: {a}. Second: {b}.",
-    "{name} writes down {a}, then adds {b}.",
-    "Number one: {a}.\nNumber two: {b}.\nAdd them.",
-    "Let x be {a} and let y be {b}. Add x and y.",
-    "Two numbers are to be added: {a}, and {b}.",
-    "{name} says: {a}. {other} says: {b}. Add what they say.",
-    "The upper row of a column sum is {a}, the lower row {b}.",
-    "Add {a}, and then {b}.",
-)
+_DESCRIBED: tuple[str, ...] = w.sentences("carry", "described")
 
-_AMONG = (
-    "{rows}\nAdd only {x} and {y}.",
-    "A notice lists {rows_}. Add the numbers for {x} and {y} and ignore the rest.",
-    "From the list ({rows_}) take {x} and {y}, and add those two.",
-    "{rows}\nUse the entries {x} and {y}; the others do not count.",
-    "{name} noted {rows_}. Only {x} and {y} are to be added.",
-    "Counts: {rows_}. What carries arise when the count for {y} is added to the one for {x}?",
-    "{rows}\nThe sum of {x} and {y} is wanted.",
-    "Stock book of {town}: {rows_}. Add {x} to {y}.",
-    "Leave everything out except {x} and {y}, and add them: {rows_}.",
-    "Report of the {site_}: {rows_}. {name} adds the figures of {x} and {y}.",
-)
+_AMONG: tuple[str, ...] = w.sentences("carry", "among")
 
 _DIGIT_NAMES = w.word_list("zero one two three four five six seven eight nine")
 
 
-def _pairs(carry_in: int, carry_out: int, least: int) -> list[tuple[int, int]]:
+def _list_pairs(carry_in: int, carry_out: int, least: int) -> list[tuple[int, int]]:
     digits = range(least, 10)
     return [(a, b) for a in digits for b in digits if (a + b + carry_in >= 10) == bool(carry_out)]
 
 
 _COLUMNS = {
-    (carry_in, carry_out, least): _pairs(carry_in, carry_out, least)
+    (carry_in, carry_out, least): _list_pairs(carry_in, carry_out, least)
     for carry_in in (0, 1)
     for carry_out in (0, 1)
     for least in (0, 1)
@@ -119,7 +46,7 @@ _COLUMNS = {
 
 
 def carries(a: int, b: int) -> tuple[int, int, int]:
-    """The carries out of the ones, tens and hundreds column of a + b."""
+    """Return the carries out of the ones, tens and hundreds column of a + b."""
     out = []
     carry = 0
     for _ in range(3):
@@ -143,49 +70,49 @@ def _draw_addends(draw: Draw, pattern: tuple[int, int, int], close: float) -> tu
     return a, b
 
 
-def _digits(n: int) -> list[int]:
+def _split_digits(n: int) -> list[int]:
     return [int(d) for d in str(n)]
 
 
-def _in_words(draw: Draw, n: int) -> str:
+def _write_in_words(draw: Draw, n: int) -> str:
     return w.cardinal(n)
 
 
-def _in_roman(draw: Draw, n: int) -> str:
+def _write_roman(draw: Draw, n: int) -> str:
     return w.roman(n) + draw.choice((" in Roman numerals", " (Roman)"))
 
 
-def _backwards(draw: Draw, n: int) -> str:
+def _write_backwards(draw: Draw, n: int) -> str:
     return f"{str(n)[::-1]} " + draw.choice(("read from right to left", "written backwards"))
 
 
-def _places(draw: Draw, n: int) -> str:
-    named = [f"{d} {unit}" for d, unit in zip(_digits(n), ("hundreds", "tens", "ones"), strict=True)]
-    return " ".join(draw.shuffled(named))
+def _write_places(draw: Draw, n: int) -> str:
+    named = [f"{d} {unit}" for d, unit in zip(_split_digits(n), ("hundreds", "tens", "ones"), strict=True)]
+    return " ".join(draw.permute(named))
 
 
-def _spelled(draw: Draw, n: int) -> str:
-    return "-".join(_DIGIT_NAMES[d] for d in _digits(n))
+def _write_digit_names(draw: Draw, n: int) -> str:
+    return "-".join(_DIGIT_NAMES[d] for d in _split_digits(n))
 
 
-def _from_ones(draw: Draw, n: int) -> str:
-    spelled = ", ".join(_DIGIT_NAMES[d] for d in reversed(_digits(n)))
+def _write_from_ones(draw: Draw, n: int) -> str:
+    spelled = ", ".join(_DIGIT_NAMES[d] for d in reversed(_split_digits(n)))
     return f"{spelled} (from the ones to the hundreds)"
 
 
-def _expanded(draw: Draw, n: int) -> str:
-    h, t, o = _digits(n)
+def _write_expanded(draw: Draw, n: int) -> str:
+    h, t, o = _split_digits(n)
     return f"{100 * h}+{10 * t}+{o}"
 
 
 STYLES: tuple[Callable[[Draw, int], str], ...] = (
-    _in_words,
-    _in_roman,
-    _backwards,
-    _places,
-    _spelled,
-    _from_ones,
-    _expanded,
+    _write_in_words,
+    _write_roman,
+    _write_backwards,
+    _write_places,
+    _write_digit_names,
+    _write_from_ones,
+    _write_expanded,
 )
 
 
@@ -230,14 +157,14 @@ def _write_list(draw: Draw, a: int, b: int, frame: str, props: dict[str, str]) -
     at_a, at_b = sorted(draw.sample(range(k), 2))
     numbers = [draw.between(100, 999) for _ in range(k)]
     numbers[at_a], numbers[at_b] = a, b
-    style = draw.choice((_plain, _in_words, _spelled, _plain))
+    style = draw.choice((_write_digits, _write_in_words, _write_digit_names, _write_digits))
     written = [style(draw, n) for n in numbers]
     rows = [f"{label}: {n}" for label, n in zip(labels, written, strict=True)]
-    x, y = draw.shuffled([labels[at_a], labels[at_b]])
+    x, y = draw.permute([labels[at_a], labels[at_b]])
     return frame.format(rows="\n".join(rows), rows_="; ".join(rows), x=x, y=y, **props)
 
 
-def _plain(draw: Draw, n: int) -> str:
+def _write_digits(draw: Draw, n: int) -> str:
     return str(n)
 
 
@@ -254,14 +181,15 @@ def generate(draw: Draw, level: int) -> Example:
         first, second = draw.choice(STYLES), draw.choice(STYLES)
         task = frames[at].format(a=first(draw, a), b=second(draw, b), **props)
     else:
-        first, second = (draw.choice((_plain, _in_words)) if level == 2 else _plain for _ in range(2))
+        styles = (_write_digits, _write_in_words) if level == 2 else (_write_digits,)
+        first, second = draw.choice(styles), draw.choice(styles)
         task = w.sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
     prompt = f"{task}\n{draw.choice(_RULES)}\n{w.answer_line(draw, draw.choice(_WHAT))}"
     parts = tuple(str(carry) for carry in pattern)
     return Example(prompt, write_spans(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "carry-rtl",
     "Carry RTL",
     Scorer("partial", scorers.score_spans),

@@ -16,7 +16,7 @@ from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
 from unmask.tasks.extract import write_spans
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 
@@ -32,66 +32,17 @@ class Clue:
 
 # Entity identity: who owns what, works where, and is what
 
-_FACTS = {
-    "item": (
-        "{s} owns the {v}.",
-        "the {v} belongs to {s}.",
-        "the owner of the {v} is {s}.",
-        "the {v} is the property of {s}.",
-        "it is {s} who owns the {v}.",
-    ),
-    "site": (
-        "{s} works at the {v}.",
-        "the {v} is where {s} works.",
-        "{s} is on duty at the {v}.",
-        "whoever comes to the {v} meets {s}, who works there.",
-        "the one on duty at the {v} is {s}.",
-    ),
-    "job": (
-        "{s} is the {v}.",
-        "the {v} is called {s}.",
-        "the name of the {v} is {s}.",
-        "everyone knows {s}, the {v}.",
-        "they hired {s} as the {v}.",
-    ),
-}
+_FACTS: dict[str, tuple[str, ...]] = w.sentences("cloze", "facts")
 
-_REFERENCES = {
-    "item": ("the owner of the {v}", "the one who owns the {v}", "whoever owns the {v}"),
-    "site": ("the one who works at the {v}", "whoever works at the {v}", "the one on duty at the {v}"),
-    "job": ("the {v}",),
-    "name": ("{v}",),
-}
+_REFERENCES: dict[str, tuple[str, ...]] = w.sentences("cloze", "references")
 
-_PREDICATES = {
-    "item": ("owns the {b}", "is the owner of the {b}", "has the {b}"),
-    "site": ("works at the {b}", "is on duty at the {b}"),
-    "job": ("is the {b}", "has the job of {b}", "is hired as the {b}"),
-    "name": ("is called {b}", "goes by the name of {b}", "has the name {b}"),
-}
+_PREDICATES: dict[str, tuple[str, ...]] = w.sentences("cloze", "predicates")
 
-_AGAIN = {
-    "item": ("The {b} is not for sale.", "Please handle the {b} with care.", "Nobody else may touch the {b}."),
-    "site": ("The {b} is closed on Sundays.", "Deliveries go to the {b}.", "Many visit the {b}."),
-    "job": ("Being {b} is hard work.", "A good {b} is hard to find.", "The title on the door is {b}."),
-    "name": ("Ask {b} for details.", "Everyone trusts {b}.", "All thanks go to {b}.", "{b} will not mind."),
-}
+_AGAIN: dict[str, tuple[str, ...]] = w.sentences("cloze", "again")
 
-_STATEMENTS = (
-    "{ref} {p}.",
-    "So {ref} {p}.",
-    "As one can work out, {ref} {p}.",
-    "It follows that {ref} {p}.",
-    "Therefore {ref} {p}.",
-)
+_STATEMENTS: tuple[str, ...] = w.sentences("cloze", "statements")
 
-_PAIRED = (
-    "{ref} {p} and {q}.",
-    "So {ref} {p} and {q}.",
-    "As one can work out, {ref} {p} and {q}.",
-    "{ref} {p}; what is more, {ref} {q}.",
-    "Clearly {ref} {p}, and {ref} also {q}.",
-)
+_PAIRED: tuple[str, ...] = w.sentences("cloze", "paired")
 
 
 def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
@@ -118,7 +69,7 @@ def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
             subject = person["name"] if level < 3 or attribute == "job" else f"the {person['job']}"
             fact = draw.choice(_FACTS[attribute]).format(s=subject, v=person[attribute])
             facts.append(w.sentence_case(fact))
-    cue, *wanted = draw.shuffled(["name", *attributes])
+    cue, *wanted = draw.permute(["name", *attributes])
     if level > 2 and cue == "job":  # The middle of the chain would be given away.
         cue, wanted[0] = wanted[0], cue
     wanted = wanted[:blanks]
@@ -140,41 +91,7 @@ def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
 
 # Arithmetic: stories in two steps
 
-_STORIES: tuple[tuple[str, str, str, str], ...] = (
-    # operations, fact, first question, second question
-    ("*-", "{name} has {b} {boxes} with {a} {things} in each.", "That makes #0 {things}.",
-     "When {c} of the #0 {things} are sold, #1 remain."),
-    ("*+", "{a_site} keeps {b} shelves of {a} {things} each.", "It keeps #0 {things} in all.",
-     "If {c} more join those #0, there will be #1."),
-    ("+-", "{name} found {a} {things} and {other} found {b}.", "Together they have #0 {things}.",
-     "They give {c} of the #0 away and keep #1."),
-    ("+*", "Each {box} holds {a} {things} and {b} {foods}.", "So one {box} holds #0 objects.",
-     "With {c} such {boxes} of #0 there are #1 objects."),
-    ("-+", "Of {a} {animals} at the {site}, {b} ran away.", "That left #0 {animals}.",
-     "With {c} newcomers added to the #0, there are now #1."),
-    ("-*", "A coat of {a} coins is {b} coins cheaper today.", "Today one coat costs #0 coins.",
-     "At #0 coins each, {c} coats cost #1 coins."),
-    ("++", "The {team} scored {a} points in the first half and {b} in the second.", "Their total was #0 points.",
-     "The rivals had {c} points more than #0, which is #1."),
-    ("--", "{name} had {a} coins and spent {b} on {a_thing}.", "Then #0 coins were left.",
-     "After paying {c} of the #0 coins for lunch, {name} had #1."),
-    ("*-", "A train of {b} wagons has {a} seats in every wagon.", "It has #0 seats.",
-     "With {c} of the #0 seats taken, #1 are free."),
-    ("+-", "{a} guests came by bus to the {site} and {b} on foot.", "There were #0 guests.",
-     "{c} of the #0 guests left early, so #1 stayed."),
-    ("*+", "{name} reads {a} pages a day for {b} days.", "That is #0 pages.",
-     "With {c} pages more than those #0, the book would have #1."),
-    ("-+", "{name} is {a} years old; {other} is {b} years younger.", "So {other} is #0.",
-     "In {c} years {other}, now #0, will be #1."),
-    ("+*", "A ticket costs {a} coins and the programme {b}.", "Both together cost #0 coins.",
-     "For {c} people who each pay #0, that is #1 coins."),
-    ("++", "From {town} to {town2} it is {a} km, and from there to {town3} {b} km.", "The way over {town2} is #0 km.",
-     "With a detour of {c} km on top of #0, it is #1 km."),
-    ("*-", "A wall has {b} rows of {a} bricks.", "The mason needs #0 bricks.",
-     "Since {c} of the #0 are there already, #1 must be bought."),
-    ("--", "The {site} has {a} rooms, {b} of them closed.", "So #0 rooms are open.",
-     "When {c} of the #0 are booked, #1 are still free."),
-)  # fmt: skip
+_STORIES: tuple[tuple[str, str, str, str], ...] = w.sentences("cloze", "stories")
 
 _NUMBERS = (((2, 9), (2, 9)), ((3, 12), (3, 19)), ((6, 19), (11, 40)), ((11, 29), (12, 60)))
 
@@ -256,53 +173,10 @@ class Scale:
     top: str
     bottom: str
     things: bool = False
+    """Whether things are compared, not people."""
 
 
-_SCALES = (
-    Scale(("{x} is taller than {y}.",), ("{x} is shorter than {y}.",), "tallest", "shortest"),
-    Scale(("{x} is older than {y}.", "{x} was born before {y}."), ("{x} is younger than {y}.",), "oldest", "youngest"),
-    Scale(
-        ("{x} runs faster than {y}.", "{x} beats {y} in every race."),
-        ("{x} runs slower than {y}.",),
-        "fastest",
-        "slowest",
-    ),
-    Scale(
-        ("{x} is richer than {y}.", "{x} has more money than {y}."), ("{x} is poorer than {y}.",), "richest", "poorest"
-    ),
-    Scale(
-        ("{x} arrived before {y}.", "{x} came earlier than {y}."),
-        ("{x} arrived after {y}.",),
-        "first to arrive",
-        "last to arrive",
-    ),
-    Scale(("{x} scored more than {y}.", "{x} finished ahead of {y}."), ("{x} finished behind {y}.",), "best", "worst"),
-    Scale(
-        ("{x} lives above {y}.", "{x} lives on a higher floor than {y}."),
-        ("{x} lives below {y}.",),
-        "one at the top",
-        "one at the bottom",
-    ),
-    Scale(("{x} sits to the left of {y}.",), ("{x} sits to the right of {y}.",), "leftmost", "rightmost"),
-    Scale(("{x} stands in front of {y}.",), ("{x} stands behind {y}.",), "first in the queue", "last in the queue"),
-    Scale(
-        ("{x} costs more than {y}.",),
-        ("{x} costs less than {y}.", "{x} is cheaper than {y}."),
-        "most expensive",
-        "cheapest",
-        True,
-    ),
-    Scale(
-        ("{x} weighs more than {y}.", "{x} is heavier than {y}."),
-        ("{x} is lighter than {y}.",),
-        "heaviest",
-        "lightest",
-        True,
-    ),
-    Scale(("{x} is longer than {y}.",), ("{x} is shorter than {y}.",), "longest", "shortest", True),
-    Scale(("{x} is older than {y}.",), ("{x} is newer than {y}.",), "oldest", "newest", True),
-    Scale(("{x} was sold before {y}.",), ("{x} was sold after {y}.",), "first to be sold", "last to be sold", True),
-)
+_SCALES = tuple(Scale(**row) for row in w.sentences("cloze", "scales"))
 
 
 def _name_place(scale: Scale, at: int, n: int) -> str:
@@ -347,7 +221,7 @@ def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
         statements.append(draw.choice(more))
     return Clue(
         "ordering",
-        tuple(w.sentence_case(fact) for fact in draw.shuffled(facts)),
+        tuple(w.sentence_case(fact) for fact in draw.permute(facts)),
         tuple(w.sentence_case(statement) for statement in statements),
         tuple(row[at] for at in wanted),
     )
@@ -355,20 +229,11 @@ def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
 
 # Temporal: days, months, years and hours
 
-_BEGINNINGS = ("The {e} was {on} {t}.", "{On} {t} there was the {e}.", "The {unit} of the {e} was {t}.")
+_BEGINNINGS: tuple[str, ...] = w.sentences("cloze", "beginnings")
 
-_GAPS = (
-    "The {next} came exactly {amount} {word} the {e}.",
-    "Exactly {amount} {word} the {e} came the {next}.",
-    "The {next} was {amount} {word} the {e}.",
-)
+_GAPS: tuple[str, ...] = w.sentences("cloze", "gaps")
 
-_DATES = (
-    "The {e} took place {on} #{i}.",
-    "{On} #{i} people met for the {e}.",
-    "The poster of the {e} says: #{i}.",
-    "So the {e} was {on} #{i}.",
-)
+_DATES: tuple[str, ...] = w.sentences("cloze", "dates")
 
 _STARTS = {"day": (0, 6), "month": (0, 11), "year": (1550, 1720), "hour": (500, 900)}
 _ON = {"day": "on", "month": "in", "year": "in", "hour": "at"}
@@ -378,7 +243,7 @@ def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
     """Make events with the time between them, and ask when they were."""
     kind = draw.choice(list(_STARTS))
     events = w.pick_distinct(draw, w.EVENTS, 3)
-    gaps = [_draw_gap(draw, kind, level) for _ in range(blanks)]
+    gaps = [_draw_time_between(draw, kind, level) for _ in range(blanks)]
     # From level 2 on a step may go back in time.
     backs = [level > 1 and draw.chance(0.4) for _ in range(blanks)]
     start = draw.between(*_STARTS[kind])
@@ -390,7 +255,7 @@ def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
     facts = [draw.choice(_BEGINNINGS).format(e=events[0], t=dates[0], **words)]
     questions = []
     for i in range(blanks):
-        amount, word = _write_gap(kind, gaps[i]), "before" if backs[i] else "after"
+        amount, word = _write_time_between(kind, gaps[i]), "before" if backs[i] else "after"
         facts.append(draw.choice(_GAPS).format(next=events[i + 1], amount=amount, word=word, e=events[i]))
         questions.append(draw.choice(_DATES).format(e=events[i + 1], i=i, **words))
     if draw.chance(0.6):
@@ -399,7 +264,7 @@ def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
     return Clue("temporal", tuple(facts), tuple(questions), tuple(dates[1:]))
 
 
-def _draw_gap(draw: Draw, kind: str, level: int) -> int:
+def _draw_time_between(draw: Draw, kind: str, level: int) -> int:
     if kind == "day":
         return draw.between(1, (3, 5, 9, 16)[level - 1])
     if kind == "month":
@@ -417,7 +282,7 @@ def _write_time(kind: str, at: int) -> str:
     return str(at) if kind == "year" else w.clock(at)
 
 
-def _write_gap(kind: str, gap: int) -> str:
+def _write_time_between(kind: str, gap: int) -> str:
     unit = "minute" if kind == "hour" else kind
     return f"{gap} {unit}" + ("s" if gap > 1 else "")
 
@@ -426,14 +291,14 @@ def _write_gap(kind: str, gap: int) -> str:
 
 
 def _ask_for_form(draw: Draw) -> tuple[str, str]:
-    """Make a sentence with one blank that another pair of words explains; return it with the answer."""
+    """Ask for a form of a word by showing the same form of another word; return the sentence and the answer."""
     kind = draw.choice(("plural", "past", "er", "est", "ordinal", "compound", "opposite"))
     if kind == "compound":
         first, second = draw.choice(w.COMPOUNDS)
         joined = ("Put '{x}' in front of '{y}' to get the word '#0'.", "'{x}' and '{y}' in one word make '#0'.")
         return draw.choice(joined).format(x=first, y=second), first + second
     if kind == "opposite":
-        given, wanted = draw.shuffled(draw.choice(w.OPPOSITES))
+        given, wanted = draw.permute(draw.choice(w.OPPOSITES))
         return f"The opposite of '{given}' begins with '{wanted[:2]}' and has {len(wanted)} letters: '#0'.", wanted
     (x, formed), (y, answer) = _draw_same_form(draw, kind)
     forms = (
@@ -462,7 +327,7 @@ def _draw_same_form(draw: Draw, kind: str) -> list[tuple[str, str]]:
 
 
 def _ask_for_spelling(draw: Draw, level: int) -> tuple[str, str]:
-    """Make a sentence whose blank is made of the letters of given words; return it with the answer."""
+    """Ask for a word that is made of the letters of given words; return the sentence and the answer."""
     most = (6, 7, 9, 11)[level - 1]
     word = _draw_word(draw, 4, most)
     kind = draw.choice(("back", "cut", "tail", "joined", "initials", "first", "last"))
@@ -504,7 +369,7 @@ _DERIVED: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 
 def _derive_blank(draw: Draw, word: str, i: int, j: int) -> tuple[str, str]:
-    """Make a sentence that derives blank j from the word in blank i; return it with the answer."""
+    """Ask in blank j for something made of the letters of the word in blank i; return the sentence and the answer."""
     text, rule = draw.choice([(text, rule) for text, rule in _DERIVED if rule(word) != word])
     return text.format(i=i, j=j), rule(word)
 
@@ -539,26 +404,11 @@ _PLANS: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((2, 1), (1, 1, 1), (1, 1, 0)),
 )
 
-_FRAMES = (
-    "Fill in the blanks.\n{passage}",
-    "{passage}\nWhich words belong in the numbered gaps?",
-    "Complete the text. A number that appears twice stands for the same word.\n{passage}",
-    "Text with gaps: {passage}",
-    "Some words are replaced by numbers in brackets: {passage}\nFind them.",
-    "{passage}\nReplace each bracket by one word or by a number in digits.",
-    "Read carefully and supply what is missing.\n{passage}",
-    "{name} erased some words:\n{passage}\nPut them back.",
-    "Cloze: {passage}\nEqual brackets hold equal words.",
-    "What is hidden behind the brackets?\n{passage}",
-    "A notice from {town}, with gaps: {passage}",
-    "Work out the missing words. {passage}",
-    "{passage}\nEach gap has exactly one solution. Give it.",
-    "Puzzle. {passage}\nSolve for the brackets.",
-)
+_FRAMES: tuple[str, ...] = w.sentences("cloze", "frames")
 
 
 def _number_blanks(passage: str) -> tuple[str, list[int]]:
-    """Number the blanks by their first appearance; return the text and the old number of each new one."""
+    """Number the blanks in the order in which they appear; return the text, and the old numbers in the new order."""
     order: list[int] = []
     for mark in re.findall(r"#(\d)", passage):
         if int(mark) not in order:
@@ -596,7 +446,7 @@ _LENGTHS = (270, 260, 480, 540)
 
 
 def _write_passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
-    facts = draw.shuffled([text for clue in clues for text in clue.facts])
+    facts = draw.permute([text for clue in clues for text in clue.facts])
     questions = [text for clue in clues for text in clue.questions]
     # From level 2 on the question may come before what settles it.
     early = level > 1 and bool(facts) and draw.chance(0.3)
@@ -620,7 +470,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, write_spans(parts), parts, {"frame": str(at), "links": [clue.kind for clue in clues]}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "multi-span-cloze",
     "Multi-Span Cloze",
     Scorer("partial", scorers.score_spans),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw, Json
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 LIMIT = 150
@@ -38,7 +38,7 @@ class Record:
         self.prose += f" {prose}" if prose else ""
 
 
-def _name_pairs(names: Sequence[str], numbers: Sequence[int], verb: str, unit: str = "") -> str:
+def _list_pairs(names: Sequence[str], numbers: Sequence[int], verb: str, unit: str = "") -> str:
     return ", ".join(f"{name} {verb} {number}{unit}" for name, number in zip(names, numbers, strict=True))
 
 
@@ -195,7 +195,7 @@ def _make_election(draw: Draw, level: int) -> Record:
         dict(zip(names, votes, strict=True)),
         {"winner": winner, "total": sum(votes)},
         ["winner = name with most votes", "total = all votes added"],
-        f"In the election, {_name_pairs(names, votes, 'got', ' votes')}.",
+        f"In the election, {_list_pairs(names, votes, 'got', ' votes')}.",
     )
     if level >= 2:
         record.add({}, {"lead": most - next_most}, "lead = votes of the winner minus votes of the second")
@@ -357,7 +357,7 @@ def _make_crew(draw: Draw, level: int) -> Record:
         dict(zip(names, ages, strict=True)),
         {"oldest": names[ages.index(max(ages))], "crew": sorted(names)},
         ["oldest = name of the oldest person", "crew = list of the people in alphabetical order"],
-        f"Ages: {_name_pairs(names, ages, 'is')}.",
+        f"Ages: {_list_pairs(names, ages, 'is')}.",
     )
     if level >= 2:
         ship = w.invent_name(draw)
@@ -550,7 +550,7 @@ def _make_auction(draw: Draw, level: int) -> Record:
         {"lot": lot, **dict(zip(names, bids, strict=True))},
         {"lot": lot, "buyer": names[bids.index(top)], "price": top},
         ["buyer = name with the highest bid", "price = that bid"],
-        f"The lot is called '{lot}'. {_name_pairs(names, bids, 'bids')}.",
+        f"The lot is called '{lot}'. {_list_pairs(names, bids, 'bids')}.",
     )
     if level >= 2:
         fee = draw.between(3, 40)
@@ -589,28 +589,9 @@ FAMILIES: dict[str, Callable[[Draw, int], Record]] = {
     "auction": _make_auction,
 }
 
-_FRAMES = (
-    "Input: {given}\nRules: {rules}\nOutput a JSON object with the keys {keys}.",
-    "{given}\nComplete the record so that {rules}. Keys: {keys}.",
-    "Fill a JSON object with the keys {keys}.\nGiven: {given}\nIt must hold that {rules}.",
-    "Data: {given}\nConstraints: {rules}\nWrite the whole record as JSON with {keys}, in this order.",
-    "Make one JSON object. Keys: {keys}\nKnown: {given}\nConditions: {rules}",
-    "{given}\nFields to return: {keys}\nHow they depend on each other: {rules}",
-    "A form was filled in halfway: {given}\nThe rest follows: {rules}\nReturn {keys} as JSON.",
-    "Build the JSON record with {keys} from\n{given}\nwhere {rules}.",
-    "Record ({family}): {given}\nSchema keys: {keys}\nRule: {rules}",
-    "Known facts: {given}\nDerive the rest: {rules}\nGive every one of the keys {keys} in one JSON object.",
-    "Convert to JSON ({keys}).\n{given}\nRemember: {rules}.",
-    "The {family} table needs one more row with {keys}.\nRow data: {given}\nChecks: {rules}",
-)
+_FRAMES: tuple[str, ...] = w.sentences("constrained_json", "frames")
 
-_WHAT = (
-    "the JSON object on one line",
-    "the complete JSON object",
-    "only the JSON object",
-    "the object as compact JSON",
-    "one JSON object",
-)
+_WHAT: tuple[str, ...] = w.sentences("constrained_json", "what")
 
 
 def _write_compact(value: Json) -> str:
@@ -625,7 +606,7 @@ def _write_given(draw: Draw, record: Record) -> str:
     if style == 0:
         return "; ".join(f"{key}={value}" for key, value in pairs)
     if style == 1:
-        return ", ".join(f"{key}: {value}" for key, value in draw.shuffled(pairs))
+        return ", ".join(f"{key}: {value}" for key, value in draw.permute(pairs))
     if style == 2:
         return "\n" + "\n".join(f"{key} = {value}" for key, value in pairs)
     if style == 3:
@@ -656,7 +637,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, _write_compact(record.gold), parts, constraints, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "constrained-json-fill",
     "Constrained JSON Fill",
     Scorer("partial", scorers.score_object),

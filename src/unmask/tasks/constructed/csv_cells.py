@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw, Json
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 
@@ -84,24 +84,7 @@ def _hide_cell(
 
 # Tables whose hidden cell is a number that follows by arithmetic, across a row or down a column
 
-_PRODUCTS = (
-    ("qty", "price", "total"),
-    ("boxes", "per_box", "pieces"),
-    ("nights", "rate", "cost"),
-    ("hours", "wage", "pay"),
-    ("rows", "seats", "places"),
-    ("width", "height", "area"),
-    ("teams", "players", "people"),
-    ("packs", "size", "units"),
-    ("days", "km_a_day", "km"),
-    ("litres", "per_litre", "sum"),
-    ("shelves", "books_each", "books"),
-    ("trips", "load", "moved"),
-    ("weeks", "weekly", "saved"),
-    ("tables", "guests", "chairs"),
-    ("pages", "words", "length"),
-    ("carts", "crates", "crates_all"),
-)
+_PRODUCTS: tuple[tuple[str, str, str], ...] = w.sentences("csv_cells", "products")
 
 
 def _make_product(draw: Draw, level: int) -> CsvSheet:
@@ -123,22 +106,9 @@ def _make_product(draw: Draw, level: int) -> CsvSheet:
     return _hide_cell(draw, columns, hide, f"{z} = {x} * {y}", plain=True)
 
 
-_SUMS = (
-    ("left", "right", "both"),
-    ("adults", "children", "visitors"),
-    ("net", "tax", "gross"),
-    ("red", "blue", "marbles"),
-    ("won", "lost", "played"),
-    ("morning", "evening", "day"),
-    ("home", "away", "points"),
-    ("old", "new", "now"),
-    ("cats", "dogs", "pets"),
-    ("base", "bonus", "paid"),
-    ("first_half", "second_half", "final"),
-    ("in_stock", "ordered", "soon"),
-)
+_SUMS: tuple[tuple[str, str, str], ...] = w.sentences("csv_cells", "sums")
 
-_THIRDS = ("other", "late", "extra", "spare", "gift", "third", "rest", "more")
+_THIRDS: tuple[str, ...] = w.sentences("csv_cells", "thirds")
 
 
 def _make_total(draw: Draw, level: int) -> CsvSheet:
@@ -153,19 +123,7 @@ def _make_total(draw: Draw, level: int) -> CsvSheet:
     return _hide_cell(draw, {label: names, **columns, z: sums}, hide, f"{z} = {' + '.join(parts)}", plain=True)
 
 
-_DIFFERENCES = (
-    ("opening", "sold", "closing"),
-    ("income", "costs", "profit"),
-    ("gross", "tare", "net"),
-    ("seats", "booked", "free"),
-    ("planned", "done", "open"),
-    ("bought", "used", "left"),
-    ("price", "discount", "to_pay"),
-    ("goals_for", "goals_against", "diff"),
-    ("invited", "absent", "present"),
-    ("budget", "spent", "rest"),
-    ("full", "drunk", "remaining"),
-)
+_DIFFERENCES: tuple[tuple[str, str, str], ...] = w.sentences("csv_cells", "differences")
 
 
 def _make_difference(draw: Draw, level: int) -> CsvSheet:
@@ -180,17 +138,7 @@ def _make_difference(draw: Draw, level: int) -> CsvSheet:
     return _hide_cell(draw, {label: names, x: a, y: b, z: c}, hide, f"{z} = {x} - {y}", plain=True)
 
 
-_RUNNING = (
-    ("paid", "balance"),
-    ("rain", "rain_so_far"),
-    ("sold", "sold_in_all"),
-    ("points", "score"),
-    ("km", "km_in_all"),
-    ("visitors", "visitors_so_far"),
-    ("pages", "read"),
-    ("caught", "catch"),
-    ("saved", "savings"),
-)
+_RUNNING: tuple[tuple[str, str], ...] = w.sentences("csv_cells", "running")
 
 
 def _make_running(draw: Draw, level: int) -> CsvSheet:
@@ -213,27 +161,7 @@ def _make_running(draw: Draw, level: int) -> CsvSheet:
     return _hide_cell(draw, columns, total if level == 1 else draw.choice((step, total)), rule, plain=level < 3)
 
 
-_UNITS = (
-    ("min", "sec", 60),
-    ("hours", "minutes", 60),
-    ("weeks", "days", 7),
-    ("days", "hours", 24),
-    ("m", "cm", 100),
-    ("cm", "mm", 10),
-    ("feet", "inches", 12),
-    ("yards", "feet", 3),
-    ("years", "months", 12),
-    ("dozens", "pieces", 12),
-    ("kg", "g", 1000),
-    ("km", "m", 1000),
-    ("euros", "cents", 100),
-    ("decades", "years", 10),
-    ("gallons", "quarts", 4),
-    ("pounds", "ounces", 16),
-    ("stone", "pounds", 14),
-    ("scores", "units", 20),
-    ("reams", "sheets", 500),
-)
+_UNITS: tuple[tuple[str, str, int], ...] = w.sentences("csv_cells", "units")
 
 
 def _make_units(draw: Draw, level: int) -> CsvSheet:
@@ -413,7 +341,7 @@ def _make_legs(draw: Draw, level: int) -> CsvSheet:
     if level < 3:
         return sheet
     # Out of order, the leg numbers tell which came before.
-    order = draw.shuffled(range(n))
+    order = draw.permute(range(n))
     rows = tuple(sheet.rows[i] for i in order)
     return replace(sheet, rows=rows, hole=(order.index(sheet.hole[0]), sheet.hole[1]))
 
@@ -488,7 +416,7 @@ def _make_lookup(draw: Draw, level: int) -> CsvSheet:
     else:
         values = w.pick_distinct(draw, w.invent_name, k)
     n = max(k + 1, _draw_row_count(draw, level))
-    picks = draw.shuffled([*range(k), *(draw.below(k) for _ in range(n - k))])
+    picks = draw.permute([*range(k), *(draw.below(k) for _ in range(n - k))])
     twice = [row for row in range(n) if picks.count(picks[row]) > 1]
     at = draw.choice(twice)
     number = draw.choice(("qty", "year", "week", "no", "hours", "weight"))
@@ -496,7 +424,7 @@ def _make_lookup(draw: Draw, level: int) -> CsvSheet:
     numbers = draw.sample(range(1950, 2040) if number == "year" else range(2, 100), n)
     rows = tuple((str(numbers[i]), keys[picks[i]], values[picks[i]]) for i in range(n))
     rule = f"rows with the same {key} have the same {value}"
-    order = draw.shuffled((0, 1, 2))
+    order = draw.permute((0, 1, 2))
     header = (number, key, value)
     return CsvSheet(
         tuple(header[i] for i in order),
@@ -530,7 +458,7 @@ def _make_pairwise(draw: Draw, level: int) -> CsvSheet:
         values = [str(v) for v in draw.sample(range(11, 100 if level < 4 else 1000), 4)]
     at = draw.below(4)
     more = [draw.below(4) for _ in range(level - 2)]
-    picks = draw.shuffled([0, 1, 2, 3, at, *more])
+    picks = draw.permute([0, 1, 2, 3, at, *more])
     places = [i for i, pick in enumerate(picks) if pick == at]
     rows = tuple((*pairs[pick], values[pick]) for pick in picks)
     rule = f"rows with the same {x} and the same {y} have the same {made}"
@@ -638,7 +566,7 @@ _CLASSES: tuple[Sequence[str], ...] = (
 
 
 def _make_classes(draw: Draw, level: int) -> CsvSheet:
-    """Make a table of classes that begin at so many marks."""
+    """Make a table of marks, and of the class that each mark belongs to."""
     n = _draw_row_count(draw, level)
     names = w.pick_distinct(draw, w.FIRST, n)
     marks = draw.sample(range(20, 100), n)
@@ -656,7 +584,7 @@ def _make_mirror(draw: Draw, level: int) -> CsvSheet:
     pairs = [(places[2 * i], places[2 * i + 1]) for i in range(k)]
     kms = draw.sample(range(11, (90, 400, 900, 5000)[level - 1]), k)
     both = [(a, b, str(km)) for (a, b), km in zip(pairs, kms, strict=True)]
-    rows = draw.shuffled(both + [(b, a, km) for a, b, km in both])
+    rows = draw.permute(both + [(b, a, km) for a, b, km in both])
     hide = 2 if level < 3 else draw.choice((2, 2, 1))
     rule = "every road is listed in both directions with the same km"
     return CsvSheet(("from", "to", "km"), tuple(rows), (draw.below(len(rows)), hide), rule)
@@ -711,41 +639,11 @@ KINDS: dict[str, tuple[int, Callable[[Draw, int], CsvSheet]]] = {
 """Each kind with the first level it appears at."""
 WORDY = ("lookup", "coded", "spelling", "legs", "pairwise")
 
-_FRAMES = (
-    "{table}\n{rule}\nWhich value belongs where the question marks are?",
-    "One cell of this table is hidden by ???.\n{table}\n{rule}\nFind it.",
-    "Fill in the missing cell ???.\n{table}\n{rule}",
-    "CSV with one gap:\n{table}\n{rule}\nWhich cell is ???",
-    "A cell was lost when the file was saved.\n{table}\n{rule}\nRestore the ??? cell.",
-    "{rule}\n{table}\nReplace ??? by the right value.",
-    "{name} spilled ink on one cell.\n{table}\n{rule}\nWhat did the cell ??? say?",
-    "Table from the {site}:\n{table}\n{rule}\nComplete it: ??? =",
-    "Read the table and work out the cell marked ???.\n{table}\n{rule}",
-    "The cell ??? can be found from the others.\n{rule}\n{table}",
-    "{table}\n{rule}\nCompute or look up the unknown cell.",
-    "data.csv\n{table}\n{rule}\nOnly one cell is unknown (???).",
-    "Repair this file.\n{table}\n{rule}",
-    "{name} exported this table with one cell missing:\n{table}\n{rule}\nSupply it.",
-    "Unknown: ???\n{table}\n{rule}",
-    "Check the rows, then give the value of ???.\n{rule}\n{table}",
-)
+_FRAMES: tuple[str, ...] = w.sentences("csv_cells", "frames")
 
-_RULES = (
-    "Rule: {rule}.",
-    "Note: {rule}.",
-    "It holds that {rule}.",
-    "In this table, {rule}.",
-    "({rule})",
-    "Here {rule}.",
-)
+_RULES: tuple[str, ...] = w.sentences("csv_cells", "rules")
 
-_WHAT = (
-    "only the missing value",
-    "just the hidden cell",
-    "the missing cell",
-    "the value of ???",
-    "the value alone (not its row)",
-)
+_WHAT: tuple[str, ...] = w.sentences("csv_cells", "what")
 
 _LENGTHS = (200, 230, 330, 390)
 
@@ -803,7 +701,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, answer, (answer,), constraints, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "csv-missing-cells",
     "CSV Missing Cells",
     Scorer("binary", scorers.score_cell),

@@ -8,7 +8,7 @@ comments, and tags quoted in attributes.
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 LIMIT = 84
@@ -39,82 +39,15 @@ _NO_INLINE = w.word_list("ul ol menu dl table tbody thead tr select option video
 _SUFFIXES = w.word_list(
     "card list box item panel page view row cell menu bar grid map note link tab form feed tile label"
 )
-_VOID = (
-    "<br>",
-    "<br/>",
-    '<img src="{thing}.png">',
-    '<img alt="{thing}" src="{n}.jpg">',
-    '<input name="{thing}">',
-    "<wbr>",
-    '<img src="{thing}.png" alt="{animal}"/>',
-)
-_ATTRIBUTES = (
-    'class="{adjective}"',
-    'id="{thing}"',
-    'id="{thing}{n}"',
-    'lang="en"',
-    'title="{adjective} {thing}"',
-    'data-{thing}="{n}"',
-    "hidden",
-    'class="{adjective} {colour}"',
-    'style="color:{colour}"',
-    'title="{name}"',
-    'data-key="{code}"',
-)
-_TRAPS = (
-    'title="<{tag}>"',
-    'data-note="</{tag}>"',
-    'title="a > b"',
-    "data-html='<{tag}>{thing}</{tag}>'",
-)
-_COMMENTS = (
-    "<!-- {thing} -->",
-    "<!-- <{tag}> -->",
-    "<!-- </{tag}> -->",
-    "<!-- open {tag} here -->",
-    "<!-- <{tag}>{thing}</{tag}> -->",
-)
-_TEXTS = (
-    "{adjective} {thing}",
-    "{name}",
-    "The {thing} of {name}",
-    "{town}",
-    "{n} {colour} {animal}",
-    "see {site}",
-    "{job} wanted",
-    "{idea} and {idea2}",
-    "{name} in {town}",
-    "no. {n}",
-    "{plant}",
-    "1 &lt; {n}",
-)
+_VOID: tuple[str, ...] = w.sentences("html_tags", "void")
+_ATTRIBUTES: tuple[str, ...] = w.sentences("html_tags", "attributes")
+_TRAPS: tuple[str, ...] = w.sentences("html_tags", "traps")
+_COMMENTS: tuple[str, ...] = w.sentences("html_tags", "comments")
+_TEXTS: tuple[str, ...] = w.sentences("html_tags", "texts")
 
-_FRAMES = (
-    "{html}\nClose every element that is still open, innermost first.",
-    "Complete this HTML by closing its open elements in the right order:\n{html}",
-    "HTML prefix: {html}\nWhich closing tags are missing? Last opened, first closed.",
-    "The file breaks off here:\n{html}\nAdd the closing tags of all open elements, last opened first.",
-    "{html}\nWrite the sequence of closing tags that makes the fragment balanced.",
-    "A page was cut off after\n{html}\nSupply only the missing closing tags.",
-    "Balance the tags. Fragment: {html}",
-    "Fragment to finish:\n{html}\nAppend a closing tag for each open element, from the inside out.",
-    "What must follow to close all open elements?\n{html}",
-    "{html}\nThe elements above were not all closed. Close the rest in nesting order.",
-    "Open elements remain in this markup: {html}\nClose them.",
-    "Given the beginning of a document, write its end.\n{html}\nNo new text, only closing tags.",
-    "The editor stopped at: {html}\nType the closing tags it still needs.",
-    "{name} forgot to close the elements of\n{html}\nClose them for {name}, the last opened first.",
-    "Markup for the {site} page:\n{html}\nEnd it with the closing tags that are due.",
-    "Repair by adding closing tags at the end: {html}",
-)
+_FRAMES: tuple[str, ...] = w.sentences("html_tags", "frames")
 
-_WHAT = (
-    "only the missing closing tags",
-    "the closing tags in order",
-    "the closing-tag sequence without spaces",
-    "just the closing tags",
-    "the missing end of the fragment",
-)
+_WHAT: tuple[str, ...] = w.sentences("html_tags", "what")
 
 
 def _draw_props(draw: Draw) -> dict[str, str]:
@@ -258,7 +191,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "html-close-tags",
     "HTML Close Tags",
     Scorer("exact/partial", scorers.score_closing_tags),

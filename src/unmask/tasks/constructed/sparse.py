@@ -16,70 +16,16 @@ from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw, Json
 from unmask.tasks.extract import write_spans
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 # Frames of sentences with slots, and the words that fill them
 
 BLANKS = 3
 
-FRAMES = (
-    # | ends a piece of the sentence that may be shown on its own.
-    "{name}|{past}|{num} {adj} {nouns}|at the {site}|on {day}.",
-    "on {day}|the {mood} {job}|{past}|{num} {nouns}|near the {site}|in {town}.",
-    "in {month}|{name} {surname}|{manner} {past}|the {colour} {thing}|near {town}.",
-    "the {job}|from {town}|{manner} {past}|{num} {material} {nouns}|for {name}.",
-    "{num} {adj} {animals}|slept|behind the {site}|until {name} came|on {day}.",
-    "last {day}|{name} {surname}|{manner} {past}|the {material} {thing}|beside the {site}.",
-    "the {mood} {job}|{manner} {past}|the {thing}|while {name} watched|from the {site}.",
-    "near {town}|{name}|{past}|{num} {colour} {nouns}|before {month}.",
-    "{name} {surname}|{past}|the {colour} {thing}|during the {event}|in {town}.",
-    "after the {event},|the {mood} {job}|{past}|the {colour} {thing}|behind the {site}.",
-    "{manner}|the {job}|{past}|{num} {adj} {nouns}|in {town}|last {month}.",
-    "when {name} reached {town},|{num} {colour} {animals}|were waiting|by the {site}.",
-    "the {material} {thing}|that {name} {surname} {past}|in {month}|now stands|by the {site}.",
-    "{town}|sent|{num} {adj} {nouns}|to the {site}|because {name} had asked|on {day}.",
-    "beside the {site},|{name}|and the {mood} {job}|{past}|{num} {nouns}|in {month}.",
-    "only {name} {surname}|knew|why the {mood} {job}|{past}|the {material} {thing}|in {month}.",
-    "{num} {material} {nouns}|lay|in the {site}|until {name} moved|to {town}.",
-    "the letter|from {town}|says|that {name}|{manner} {past}|{num} {nouns}|last {day}.",
-    "at the {event}|the {job}|{name} {surname}|{past}|{num} {foods}|on {day}.",
-    "for the {site}|in {town},|the {mood} {job}|{past}|{num} {colour} {nouns}|by {month}.",
-    "{name} {surname}|{manner} {past}|the {adj} {thing}|before leaving|for {town}|in {month}.",
-    "last {month},|{num} {adj} {animals}|followed|{name}|all the way|to the {site}.",
-    "while {name} slept,|the {mood} {job}|{manner} {past}|the {thing}|from {town}.",
-    "in the {site},|{num} {colour} {animals}|{manner}|watched|{name}|on {day}.",
-    "before the {event},|{name} {surname}|{manner} {past}|{num} {foods}|for the {job}.",
-    "nobody|in {town}|noticed|that {num} {adj} {nouns}|had vanished|from the {site}|by {day}.",
-    "by {month}|{name}|had {manner} painted|{num} {colour} {animals}|on the wall|of the {site}.",
-    "the {site}|in {town}|bought|{num} {adj} {nouns}|from {name} {surname}|on {day}.",
-    "yesterday|the {mood} {job}|{past}|{num} {material} {nouns}|until {name} rang|from {town}.",
-    "each {day}|the {event}|began|when {name} {surname} {past}|the {colour} {thing}|in the {site}.",
-    "under the {site}|{num} {adj} {animals}|{manner}|hid|from {name}|in {month}.",
-    "without {name},|the {mood} {job}|{manner} {past}|{num} {foods}|at the {event}.",
-)
+FRAMES: tuple[str, ...] = w.sentences("sparse", "frames")
 
-LABELS = {
-    "name": ("who", "person", "first name"),
-    "surname": ("surname", "family name"),
-    "job": ("job", "trade"),
-    "mood": ("character", "temper"),
-    "past": ("action", "deed"),
-    "num": ("number", "how many"),
-    "adj": ("quality", "condition"),
-    "colour": ("colour", "shade"),
-    "material": ("material", "made of"),
-    "nouns": ("things", "goods"),
-    "foods": ("food", "dish"),
-    "animals": ("animals", "species"),
-    "thing": ("object", "thing"),
-    "site": ("place", "site"),
-    "town": ("town", "city"),
-    "day": ("day", "weekday"),
-    "month": ("month",),
-    "manner": ("how", "manner"),
-    "event": ("event", "occasion"),
-}
+LABELS: dict[str, tuple[str, ...]] = w.sentences("sparse", "labels")
 
 # A list of words settles a blank only if no other blank could take the same kind of word.
 _CLASSES = {
@@ -90,7 +36,7 @@ _CLASSES = {
 
 
 def _word_class(slot: str) -> str:
-    """The kind of word that a slot takes."""
+    """Return the kind of word that a slot takes."""
     return _CLASSES.get(slot, slot)
 
 
@@ -191,13 +137,13 @@ def _write_record(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> s
     """Write the facts as fields and values, in any order."""
     joint = draw.choice(("; ", ", ", " | ", "\n"))
     sign = draw.choice((": ", " = ", " - "))
-    return joint.join(f"{draw.choice(LABELS[slot])}{sign}{values[slot]}" for slot in draw.shuffled(slots))
+    return joint.join(f"{draw.choice(LABELS[slot])}{sign}{values[slot]}" for slot in draw.permute(slots))
 
 
 def _write_questions(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
     """Write the facts as questions and answers."""
     return " ".join(
-        f"{w.sentence_case(LABELS[slot][0])}? {w.sentence_case(values[slot])}." for slot in draw.shuffled(slots)
+        f"{w.sentence_case(LABELS[slot][0])}? {w.sentence_case(values[slot])}." for slot in draw.permute(slots)
     )
 
 
@@ -215,23 +161,19 @@ def _write_pieces(draw: Draw, words: Sequence[Word]) -> str:
         by_piece.setdefault(word.piece, []).append(word.text)
     joint = draw.choice((" / ", " | ", "; "))
     intro = draw.choice(("Pieces in no order: ", "The sentence in pieces, out of order: ", "Cut up and mixed: "))
-    return intro + joint.join(" ".join(piece) for piece in draw.shuffled(list(by_piece.values())))
+    return intro + joint.join(" ".join(piece) for piece in draw.permute(list(by_piece.values())))
 
 
 def _write_rows(draw: Draw, slots: Sequence[str], values: dict[str, str], others: Sequence[dict[str, str]]) -> str:
     """Write several records as the rows of a table; the sentence matches one of them."""
-    order = draw.shuffled(slots)
-    records = draw.shuffled([values, *others])
+    order = draw.permute(slots)
+    records = draw.permute([values, *others])
     joint = draw.choice((" | ", ", ", " / "))
     header = joint.join(LABELS[slot][0] for slot in order)
     return "\n".join([header, *(joint.join(row[slot] for slot in order) for row in records)])
 
 
-_BASE_RULES = (
-    "The note has base forms; use the past tense, numbers in words, and plurals after numbers.",
-    "In the sentence, deeds are in the past tense, numbers are written in words, and their nouns are plural.",
-    "Turn verbs into the past tense, digits into words, and counted nouns into the plural.",
-)
+_BASE_RULES: tuple[str, ...] = w.sentences("sparse", "base_rules")
 
 
 def _write_base_forms(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
@@ -281,19 +223,19 @@ def _find_fillings(words: Sequence[Word], mask: Sequence[int]) -> set[tuple[str,
     seen = [None if at in mask else word.text for at, word in enumerate(words)]
     sentences = set()
 
-    def place(left: tuple[int, ...], made: tuple[str, ...]) -> None:
+    def extend(left: tuple[int, ...], made: tuple[str, ...]) -> None:
         if not left:
             sentences.add(made)
         for piece in left:
             text = by_piece[piece]
             if all(shown in (None, word) for shown, word in zip(seen[len(made) :], text, strict=False)):
-                place(tuple(other for other in left if other != piece), (*made, *text))
+                extend(tuple(other for other in left if other != piece), (*made, *text))
 
-    place(tuple(by_piece), ())
+    extend(tuple(by_piece), ())
     return sentences
 
 
-def _draw_others(draw: Draw, slots: Sequence[str], values: dict[str, str], level: int) -> list[dict[str, str]]:
+def _draw_other_records(draw: Draw, slots: Sequence[str], values: dict[str, str], level: int) -> list[dict[str, str]]:
     """Draw more records of the same kind. At level 4 each shares some fields with the true one."""
     records = []
     for _ in range(2 if level == 3 else 3):
@@ -311,10 +253,10 @@ def _draw_unused_slots(draw: Draw, slots: Sequence[str], hidden: Sequence[str]) 
     return draw.sample(unused, min(2, len(unused)))
 
 
-def _draw_corrected(
+def _draw_wrong_slots(
     draw: Draw, slots: Sequence[str], sparse: Sequence[str], clustered: Sequence[str], k: int
 ) -> list[str]:
-    """Draw k slots to correct, among them a hidden one in either mask."""
+    """Draw k slots that are shown wrong and then corrected; each of the two masks hides at least one of them."""
     changed = list(dict.fromkeys((draw.choice(sparse), draw.choice(clustered))))
     rest = [slot for slot in slots if slot not in changed]
     return changed + draw.sample(rest, k - len(changed))
@@ -345,7 +287,7 @@ def _draw_sparse_mask(draw: Draw, n: int, open_: Sequence[int]) -> tuple[int, ..
 
 
 def _draw_clustered_mask(draw: Draw, words: Sequence[Word], open_: Sequence[int]) -> tuple[int, ...] | None:
-    """Draw three blanks in a row whose order is settled."""
+    """Draw three neighbouring words to hide, such that they could not stand in another order."""
     starts = [at for at in open_ if at + 1 in open_ and at + 2 in open_ and _has_fixed_order(words[at : at + BLANKS])]
     if not starts:
         return None
@@ -393,7 +335,7 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
     if len({row[slot].lower() for row in (values, wrong) for slot in slots}) < 2 * len(slots):
         return None
     words = tuple(replace(word, text=values[word.slot]) if word.slot else word for word in blank)
-    rows = _draw_others(draw, slots, values, level) if kind == "rows" else []
+    rows = _draw_other_records(draw, slots, values, level) if kind == "rows" else []
     if not all(_is_settled(kind, words, mask, rows) for mask in (sparse, clustered)):
         return None
     far, near = ([words[at].slot for at in mask] for mask in (sparse, clustered))
@@ -406,7 +348,7 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
     elif kind == "base":
         text = _write_base_forms(draw, slots, values)
     elif kind == "corrected":
-        changed = _draw_corrected(draw, slots, far, near, level - 1)
+        changed = _draw_wrong_slots(draw, slots, far, near, level - 1)
         text = _write_corrections(draw, slots, values, wrong, changed)
     else:
         more = _draw_unused_slots(draw, slots, [*far, *near]) if level > 1 else []
@@ -416,27 +358,9 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
     return SparseSource(words, text, kind, frame, sparse, clustered)
 
 
-_ASKS = (
-    "{evidence}\nFill in the sentence: {sentence}",
-    "Note: {evidence}\nSentence: {sentence}\nWhich words are missing?",
-    "{sentence}\nThe missing words follow from this:\n{evidence}",
-    "Three words are hidden. {sentence}\nHelp: {evidence}",
-    "Complete the sentence with one word per gap.\n{sentence}\n{evidence}",
-    "From the notes\n{evidence}\nsomeone wrote: {sentence}\nRestore the gaps.",
-    "Gaps: {sentence}\nFacts: {evidence}",
-    "{evidence}\nA sentence made from this, with three gaps: {sentence}",
-    "Reconstruct the sentence. {sentence}\nSource: {evidence}",
-    "Fill gaps [1], [2] and [3] using the information given.\n{evidence}\n{sentence}",
-    "Masked: {sentence}\nEvidence: {evidence}",
-    "Read the facts first.\n{evidence}\nThen complete: {sentence}",
-)
+_ASKS: tuple[str, ...] = w.sentences("sparse", "asks")
 
-_WHAT = (
-    "the words as [1]=...; [2]=...; [3]=...",
-    "[1]=...; [2]=...; [3]=...",
-    "only [1]=...; [2]=...; [3]=...",
-    "the three words as [1]=...; [2]=...; [3]=...",
-)
+_WHAT: tuple[str, ...] = w.sentences("sparse", "what")
 
 
 def _mask_words(words: Sequence[Word], mask: Sequence[int]) -> str:
@@ -471,7 +395,7 @@ def generate_clustered(draw: Draw, level: int) -> Example:
     return _make_example(draw, level, clustered=True)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "td07-sparse-mask",
     "TD07 Sparse Mask",
     Scorer("partial", scorers.score_spans),
@@ -480,7 +404,7 @@ TASK = constructed(
     output="three spans",
     version="1",
 )
-CLUSTERED = constructed(
+CLUSTERED = constructed_task(
     "td07-clustered-mask",
     "TD07 Clustered Mask",
     TASK.scorer,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from unmask.tasks import scorers
 from unmask.tasks import words as w
 from unmask.tasks.draw import Draw
-from unmask.tasks.splits import constructed
+from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 POOL = 12
@@ -56,36 +56,11 @@ def _group_by_letters(words: Sequence[str], letters: int, least: int) -> tuple[t
 _BY_LETTER = _group_by_letters(_ALL, 1, 20)
 _BY_THREE = _group_by_letters(_ALL, 3, 3)
 
-_FRAMES = (
-    "{pool}\nSort these words and give the first eight in alphabetical order, separated by commas.",
-    "Words: {pool}\nList the first eight of them in alphabetical order, separated by commas, each once.",
-    "From this pool of twelve, name the eight that come first in the alphabet, in alphabetical order and separated "
-    "by commas.\n{pool}",
-    "Pool: {pool}\nReturn eight distinct words: the first eight in alphabetical order, comma separated.",
-    "Put the words in alphabetical order and stop after eight. Separate them by commas.\n{pool}",
-    "Twelve {topic}: {pool}\nWhich eight come first in a dictionary? Answer in that order, with commas between them.",
-    "{name} files twelve cards from A to Z: {pool}\nWrite the first eight cards in order, separated by commas.",
-    "An index must be sorted: {pool}\nGive its first eight entries alphabetically, separated by commas.",
-    "Order a to z, keep eight, drop the last four. Commas between words.\n{pool}",
-    "Here are twelve words: {pool}\nAlphabetical order, first eight only, no repeats, comma separated.",
-    "Sort alphabetically: {pool}\nGive places one to eight as a comma-separated list.",
-    "{pool}\nLeave out the four words that come last in alphabetical order; write the other eight sorted, with commas.",
-    "A shelf is to be arranged alphabetically: {pool}\nWhat are the first eight from the left, in order? Put commas "
-    "between them.",
-    "Here is a pool of twelve: {pool}\nWrite the alphabetically first eight in order, separated by commas.",
-    "{name} calls out in alphabetical order: {pool}\nIn which order are the first eight called? Use commas.",
-    "Input: {pool}\nOutput: the first eight in alphabetical order, joined by commas.",
-)
+_FRAMES: tuple[str, ...] = w.sentences("unique_list", "frames")
 
 _HINT = "A word comes before any longer word that begins with it."
 
-_WHAT = (
-    "the eight words",
-    "the comma-separated list",
-    "only the eight words, comma separated",
-    "your list of eight",
-    "the sorted list",
-)
+_WHAT: tuple[str, ...] = w.sentences("unique_list", "what")
 
 
 def _write_quoted(words: Sequence[str]) -> str:
@@ -150,7 +125,7 @@ def generate(draw: Draw, level: int) -> Example:
     """Make one example of the given level."""
     while True:
         pool, topic = _POOLS[level - 1](draw)
-        pool = draw.shuffled(pool)
+        pool = draw.permute(pool)
         parts = tuple(sorted(pool)[:WANTED])
         target = ",".join(parts)
         if len(set(pool)) == POOL and len(target) <= LIMIT:
@@ -169,7 +144,7 @@ def generate(draw: Draw, level: int) -> Example:
     return Example(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
 
 
-TASK = constructed(
+TASK = constructed_task(
     "unique-list-commit",
     "Unique List Commit",
     Scorer("partial", scorers.score_items),

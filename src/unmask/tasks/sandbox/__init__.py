@@ -37,7 +37,6 @@ from unmask.tasks.sandbox import confine
 __all__ = [
     "DEFAULT",
     "ISOLATIONS",
-    "Isolation",
     "Limits",
     "SandboxResult",
     "Status",
@@ -52,7 +51,7 @@ Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 SETUP_S = 60.0
 """Starting an interpreter is not the completion's time; longer is trouble."""
 TICK_S = 0.1
-"""How soon a cancelled run notices."""
+"""Seconds after which a cancelled run notices."""
 VARIABLE = "UNMASK_SANDBOX"
 """Environment variable: name of the isolation to use where a call names none."""
 
@@ -61,25 +60,13 @@ class Unavailable(Exception):
     """Trouble of the evaluator. Becomes the status `unavailable`."""
 
 
-@dataclass(frozen=True)
-class Isolation:
-    """What keeps a completion in."""
-
-    name: str
-    opt_in: bool = False
-    """Whether it is used only by name."""
-
-
-ISOLATIONS = {
-    "landlock": Isolation("landlock"),
-    "bubblewrap": Isolation("bubblewrap"),
-    "off": Isolation("off", opt_in=True),
-}
-"""`landlock` and `bubblewrap` hold files back; system calls are filtered in both. `off`: a process and limits alone."""
+ISOLATIONS = ("landlock", "bubblewrap", "off")
+"""Names of what keeps a completion in. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a
+process and limits alone, and is used by name only."""
 
 
 class Limits(Options):
-    """What one run may use."""
+    """Limits on the time and memory of one run."""
 
     wall_s: Seconds = 10.0
     """Seconds on the clock, from the moment the completion starts."""
@@ -94,7 +81,7 @@ DEFAULT = Limits()
 
 @dataclass(frozen=True)
 class SandboxResult:
-    """What came of one completion."""
+    """Outcome of one completion."""
 
     status: Status
     """`fail`: a test said no. `error`: the completion broke. `unavailable`: the evaluator did; do not score it."""
@@ -105,7 +92,7 @@ class SandboxResult:
     """Seconds from the start of the completion to the decision."""
 
 
-def choose_isolation(name: str | None = None) -> Isolation:
+def choose_isolation(name: str | None = None) -> str:
     """Return the isolation of that name, or of `UNMASK_SANDBOX`, or else the first that this machine has.
 
     A misspelt name is refused. Nothing weaker is taken where there is none: that is `Unavailable`.
@@ -114,17 +101,17 @@ def choose_isolation(name: str | None = None) -> Isolation:
     if name is not None:
         if name not in ISOLATIONS:
             raise UnknownName(f"isolation of the sandbox ({VARIABLE})", name, ISOLATIONS)
-        return ISOLATIONS[name]
+        return name
     try:
         confine.landlock_version()
     except OSError as error:
         if shutil.which("bwrap"):
-            return ISOLATIONS["bubblewrap"]
+            return "bubblewrap"
         raise Unavailable(
             f"no sandbox works here (landlock: {error}; bubblewrap: bwrap is not installed); {VARIABLE}=off runs "
             "completions without one"
         ) from None
-    return ISOLATIONS["landlock"]
+    return "landlock"
 
 
 def check_completion(
@@ -155,7 +142,7 @@ def check_many(
         require(isinstance(completion, str), "completion", completion, "a text", "pass what completes the prompt")
     cancel, results = threading.Event(), dict[int, SandboxResult]()
     try:
-        chosen: Isolation | None = choose_isolation(isolation)
+        chosen: str | None = choose_isolation(isolation)
     except Unavailable as trouble:
         chosen, reason = None, str(trouble)
 
@@ -183,39 +170,40 @@ def run(
     problem: Mapping[str, Any],
     completion: str,
     limits: Limits,
-    isolation: Isolation,
+    isolation: str,
     cancel: threading.Event,
     output: int = subprocess.DEVNULL,
 ) -> SandboxResult:
     """Check one completion; what it prints goes to `output`. Never raises for what goes wrong in there."""
     for key in ("prompt", "test", "entry_point"):
         if not isinstance(problem.get(key), str):
-            return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation.name, 0.0)
+            return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation, 0.0)
     tests = {key: problem[key] for key in ("prompt", "test", "entry_point")}
     try:
         with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as work:
             job = {
                 "program": problem["prompt"] + completion,
                 "entry_point": problem["entry_point"],
-                "isolation": isolation.name,
+                "isolation": isolation,
                 "work": work,
-                "readable": confine.readable_paths() if isolation.name == "landlock" else (),
+                "readable": confine.readable_paths() if isolation == "landlock" else (),
                 "cpu_s": limits.cpu_s,
                 "memory_mb": limits.memory_mb,
             }
             # The tests are a frame of their own, which is read after the process of the completion was forked.
             frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
-            status, detail, wall_s = _run_child(_command(isolation, work), frames, limits, isolation, cancel, output)
+            command = _build_command(isolation, work)
+            status, detail, wall_s = _run_child(command, frames, limits, isolation, cancel, output)
     except OSError as error:
         status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
-    return SandboxResult(status, storable(detail), isolation.name, wall_s)
+    return SandboxResult(status, storable(detail), isolation, wall_s)
 
 
 def _run_child(
     command: list[str],
     frames: Iterable[bytes],
     limits: Limits,
-    isolation: Isolation,
+    isolation: str,
     cancel: threading.Event,
     output: int,
 ) -> tuple[Status, str, float]:
@@ -231,6 +219,7 @@ def _run_child(
                 stderr=subprocess.PIPE,
                 env=_ENVIRONMENT,
                 cwd="/",
+                # A session is a process group too: one signal ends the checker and the worker.
                 start_new_session=True,
             )
         try:
@@ -248,7 +237,7 @@ def _run_child(
 
 
 def _await_outcome(
-    ours: socket.socket, limits: Limits, isolation: Isolation, cancel: threading.Event
+    ours: socket.socket, limits: Limits, isolation: str, cancel: threading.Event
 ) -> tuple[Status, str, float]:
     """Read events until there is a decision or time is up; return status, detail and seconds."""
     started_at, deadline, pending = 0.0, time.monotonic() + SETUP_S, b""
@@ -256,6 +245,7 @@ def _await_outcome(
     def outcome(status: Status, detail: str) -> tuple[Status, str, float]:
         return status, detail, time.monotonic() - started_at if started_at else 0.0
 
+    # Waits are short, so that Ctrl-C in the main thread, which sets `cancel`, is seen soon.
     while not cancel.is_set():
         left = deadline - time.monotonic()
         if left <= 0 and started_at:
@@ -284,7 +274,7 @@ def _await_outcome(
         return outcome("unavailable", "cancelled")
     if not started_at:
         return outcome("unavailable", _NOT_STARTED)
-    if isolation.opt_in:
+    if isolation == "off":
         return outcome("error", "the process that checks was ended; without isolation a completion can do that")
     return outcome("unavailable", "sandbox: the process that checks ended without a verdict")
 
@@ -306,11 +296,11 @@ main()
 """
 
 
-def _command(isolation: Isolation, work: str) -> list[str]:
+def _build_command(isolation: str, work: str) -> list[str]:
     """Return how to start the interpreter that runs us, without anything that was installed for it."""
     python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
     command = [python, *_FLAGS, "-c", _START]
-    if isolation.name != "bubblewrap":
+    if isolation != "bubblewrap":
         return command
     bwrap = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"]
     bwrap += ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]

@@ -26,7 +26,7 @@ from . import confine, values
 ANSWER_BYTES, FRAME_BYTES = 4 << 20, 256 << 20
 """Longest answer to one call, and longest frame of all."""
 PATIENCE_S = 0.5
-"""How long a worker whose pipe is closed has to end."""
+"""Seconds that a worker whose pipe is closed has to end."""
 SWALLOWED = (StopIteration, StopAsyncIteration, AttributeError)
 """Exceptions that Python takes for an answer: `list(map(candidate, ...))` for the end of the list, `hasattr` for no.
 
@@ -67,6 +67,7 @@ def run_checker(fd: int) -> None:
     os.chdir(job["work"])
     if job["isolation"] == "landlock":
         confine.restrict_files(job["readable"], job["work"])
+    # Forked before the tests are read from the socket: what this process never held, the worker cannot find in memory.
     calls_out, calls_in = os.pipe()
     answers_out, answers_in = os.pipe()
     worker = os.fork()
@@ -77,6 +78,7 @@ def run_checker(fd: int) -> None:
             os._exit(70)
     os.close(calls_out)
     os.close(answers_in)
+    # Tests may print. Standard input was the socket: only `fd` leads to it now.
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     tests = json.loads(read_frame(fd, FRAME_BYTES))
@@ -84,11 +86,12 @@ def run_checker(fd: int) -> None:
     if "trouble" in hello:
         send_event(fd, trouble=f"sandbox: {hello['trouble']}")
         return
+    # Only now, because the filter refuses to fork, and lets signals pass to this worker alone.
     confine_process(job, worker)
     send_event(fd, ready=True)
     candidate = Candidate(worker, calls_in, answers_out, job["cpu_s"])
     try:
-        outcome = judge(tests, candidate)
+        outcome = run_tests(tests, candidate)
     except BaseException as error:
         # Whatever went wrong from here on, the completion had a part in it.
         outcome = {"status": "error", "detail": f"the process that checks failed: {describe(error)}"}
@@ -120,7 +123,7 @@ class Candidate:
         self.called = self.is_reaped = False
         self.raised: dict[int, tuple[BaseException, str]] = {}
         self.outcome: dict[str, object] = {}
-        """What ended the check; nothing that the tests do afterwards changes it."""
+        """Outcome that ended the check; nothing that the tests do afterwards changes it."""
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         try:
@@ -148,7 +151,7 @@ class Candidate:
             built_in, name, args, words = content
             if outcome != "raise" or not all(isinstance(text, str) for text in (built_in, name, words)):
                 raise values.BadValue("neither returned nor raised")
-            error = rebuild(built_in, args, words)
+            error = rebuild_exception(built_in, args, words)
         except BrokenPipeError:
             self.end(**self.describe_ending())
         except Exception as wrong:
@@ -157,6 +160,7 @@ class Candidate:
         detail = f"{name}: {words}".rstrip(": ")[:500]
         if isinstance(error, SWALLOWED) or not isinstance(error, Exception):
             self.end(status="error", detail=f"{'the completion raised' if self.called else NOT_LOADED} {detail}")
+        # The exception itself is kept too: were it freed, another one could come by its id, and pass for it.
         self.raised[id(error)] = error, detail
         raise error
 
@@ -183,7 +187,7 @@ class Candidate:
         return {"status": "error", "detail": f"the completion's process {how} before the checks were through"}
 
 
-def rebuild(built_in: str, args: Any, words: str) -> BaseException:
+def rebuild_exception(built_in: str, args: Any, words: str) -> BaseException:
     """Make an exception like the one that the completion raised, of the nearest built-in class."""
     kind = getattr(builtins, built_in)
     if not issubclass(kind, BaseException):
@@ -196,8 +200,8 @@ def rebuild(built_in: str, args: Any, words: str) -> BaseException:
     return error
 
 
-def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
-    """Run the tests on the candidate, and say what came of it."""
+def run_tests(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
+    """Run the tests on the candidate, and return the outcome."""
     try:
         run_check = load_tests(tests, candidate)
     except BaseException as error:
@@ -237,6 +241,7 @@ def load_tests(tests: dict[str, str], candidate: Candidate) -> Any:
 
 def failing_line(error: BaseException, source: str) -> str:
     """Return the line of the tests at which an exception came up."""
+    # The last line of the tests on the way: below it are helpers and this module.
     line, step = 0, error.__traceback__
     while step:
         if step.tb_frame.f_code.co_filename == "<test>":
@@ -287,6 +292,7 @@ def answer_call(action: Any, *arguments: object) -> bytes:
     try:
         return values.dumps(["return", action(*arguments)], strict=False)
     except BaseException as error:
+        # The nearest built-in class of an exception of the completion's own; there always is one.
         kinds = [kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
         name, words = type(error).__name__, message(error)
         try:

@@ -25,6 +25,8 @@ STACK_BYTES = 2 << 20
 """Stack of a thread: the usual 8 MB count against the memory limit though hardly any of it is used."""
 PACKAGES = ("site-packages", "dist-packages")
 
+# System calls of Landlock, by their numbers on every architecture: the C library has no functions for them.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 # Options of prctl.
 _DIE_WITH_PARENT, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVILEGES, _AMBIENT = 1, 4, 22, 38, 47
 
@@ -54,19 +56,19 @@ def _prctl(option: int, *arguments: object) -> None:
 
 def lower_limits(memory_mb: int) -> None:
     """Limit memory, files and core dumps of this process and those it forks."""
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower(resource.RLIMIT_FSIZE, FILE_BYTES)
-    _lower(resource.RLIMIT_AS, memory_mb << 20)
+    _lower_limit(resource.RLIMIT_CORE, 0)
+    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower_limit(resource.RLIMIT_FSIZE, FILE_BYTES)
+    _lower_limit(resource.RLIMIT_AS, memory_mb << 20)
 
 
 def lower_worker_limits(cpu_s: float) -> None:
     """Limit processor time, which the process that checks does not share."""
-    _lower(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
-    _lower(resource.RLIMIT_NPROC, TASKS)
+    _lower_limit(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
+    _lower_limit(resource.RLIMIT_NPROC, TASKS)
 
 
-def _lower(kind: int, soft: int, hard: int | None = None) -> None:
+def _lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
     """Set a limit; one that is already lower stays."""
     now = resource.getrlimit(kind)[1]
     hard = soft if hard is None else hard
@@ -82,6 +84,7 @@ def drop_privileges() -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:  # Older than Linux 4.3: there is no such set.
             raise
+    # Version 3 of the header, and this process; then the effective, permitted and inheritable set, all empty.
     _call("capset", struct.pack("=II", 0x20080522, 0), bytes(24))
 
 
@@ -100,7 +103,7 @@ def hide_memory() -> None:
 
 @functools.cache
 def readable_paths() -> list[tuple[str, bool]]:
-    """What a completion needs to run: each path with whether files below it may be read, or only listed.
+    """List the paths that a completion needs to run, each with whether files below it may be read, or only listed.
 
     The standard library and shared libraries are named entry by entry, because a rule holds for all below a folder:
     packages that were installed beside them would come along, and verdicts would depend on the machine.
@@ -122,8 +125,9 @@ def readable_paths() -> list[tuple[str, bool]]:
 
 
 def landlock_version() -> int:
-    """What the kernel's Landlock can do; `OSError` if it has none."""
-    return _call("syscall", 444, None, 0, 1)
+    """Return the version of the kernel's Landlock; raise `OSError` if it has none."""
+    # No attributes, of no bytes, and the flag that asks for the version.
+    return _call("syscall", _CREATE_RULESET, None, 0, 1)
 
 
 def restrict_files(readable: list[tuple[str, bool]], work: str) -> None:
@@ -133,10 +137,12 @@ def restrict_files(readable: list[tuple[str, bool]], work: str) -> None:
     knows how, connections and signals to processes outside are refused as well.
     """
     version = landlock_version()
+    # What a ruleset handles is denied where no rule allows it. A kernel refuses rights that it does not know, and
+    # attributes that are longer than its own, so both are cut to its version.
     everything = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
     network, scopes = 0b11, 0b11
     attributes = struct.pack("=QQQ", everything, network, scopes)[: 8 if version < 4 else 16 if version < 6 else 24]
-    rules = _call("syscall", 444, attributes, len(attributes), 0)
+    rules = _call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
     write, read, read_folder, remove, make, truncate = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
     for path, files in readable:
         _allow(rules, path, (read if files else 0) | (read_folder if os.path.isdir(path) else 0))
@@ -145,14 +151,14 @@ def restrict_files(readable: list[tuple[str, bool]], work: str) -> None:
     _allow(rules, os.devnull, (read | write | truncate) & everything)
     _allow(rules, work, (read | write | truncate | read_folder | remove | make) & everything)
     _prctl(_NO_NEW_PRIVILEGES, 1)
-    _call("syscall", 446, rules, 0)
+    _call("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
 
 
 def _allow(rules: int, path: str, access: int) -> None:
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        _call("syscall", 445, rules, 1, struct.pack("=Qi", access, handle), 0)
+        _call("syscall", _ADD_RULE, rules, 1, struct.pack("=Qi", access, handle), 0)
     finally:
         os.close(handle)
 
@@ -229,6 +235,7 @@ def filter_program(machine: str, pid: int, *others: int) -> bytes:
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
     architecture, column = _ARCHITECTURES[machine]
+    # The architecture comes first: a process may enter the kernel in 32-bit mode, where numbers mean other calls.
     # The last but one test is for the second, 32-bit set of numbers on x86_64.
     code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), _REFUSE]
     code += [(_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, 0x40000000), _REFUSE]
@@ -255,6 +262,8 @@ def _allow_only(
     call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM
 ) -> list[_Instruction]:
     """Let a call through only with some values of its arguments, each 32 bits at an offset; else `answer`."""
+    # An instruction loads 32 bits, and to the kernel these arguments have no more: nothing can hide in the bits above.
+    # Of the one pointer both halves are compared.
     body: list[_Instruction] = []
     for offset, values in allowed.items():
         # A hit jumps over the other tests and the refusal.

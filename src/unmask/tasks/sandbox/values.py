@@ -55,6 +55,7 @@ def _encode(value: Any, strict: bool, depth: int) -> Any:
         # Many digits are slow to read in decimal, and Python refuses to beyond a point.
         return number if number.bit_length() <= 64 else ["integer", hex(number)]
     if isinstance(value, float):
+        # NaN and infinities too: Python's JSON writes and reads them, and no other program reads this.
         return float.__float__(value)
     if isinstance(value, str):
         return str.__str__(value)
@@ -77,6 +78,7 @@ def _encode(value: Any, strict: bool, depth: int) -> Any:
 def _decode(data: Any, depth: int) -> Any:
     if data is None or isinstance(data, bool | int | float | str):
         return data
+    # Anything but a pair fails here or below, and `loads` says so: the sender may have written the frame by hand.
     kind, content = data
     if depth > DEPTH:
         raise BadValue("too deep")
