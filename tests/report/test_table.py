@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unmask.report.table import Column, Table, counted, escape_latex, parse_columns, plain
+from unmask.report.table import Column, Table, count_noun, escape_latex, parse_columns, plain
 
 NAN = float("nan")
 COLUMNS = """
@@ -131,4 +131,8 @@ class TestLatex:
 
 
 def test_counts_of_things():
-    assert [counted(1, "answer"), counted(2, "answer"), counted(2, "batch")] == ["1 answer", "2 answers", "2 batches"]
+    assert [count_noun(1, "answer"), count_noun(2, "answer"), count_noun(2, "batch")] == [
+        "1 answer",
+        "2 answers",
+        "2 batches",
+    ]

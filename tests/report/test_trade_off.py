@@ -7,7 +7,7 @@ from math import nan
 import matplotlib.axes
 import pytest
 
-from unmask.report.figures import trade_off as figure
+from unmask.report import trade_off as figure
 from unmask.report.trade_off import CostPanel, CostPoint, trade_off
 from unmask.stats import Estimate, pareto_front
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from unmask.report.table import counted
+from unmask.report.table import count_noun
 from unmask.stats import FEWEST
 
 NEVER = "never deviates"
@@ -135,7 +135,11 @@ def answer_questions(headlines: pd.DataFrame, held: Sequence[float], asked: bool
 def _how_much(rows: pd.DataFrame | None) -> str:
     if rows is None or not rows["looked_at"].sum():
         return "Not known: nothing could be measured."
-    shown, hints, pairs = rows["shown"].sum(), rows["hints"].sum(), counted(rows["looked_at"].sum(), "task-axis pair")
+    shown, hints, pairs = (
+        rows["shown"].sum(),
+        rows["hints"].sum(),
+        count_noun(rows["looked_at"].sum(), "task-axis pair"),
+    )
     if shown:
         most = f"{rows['largest'].max():.4f} of a utility from 0 to 1"
         return f"Yes, there is something to gain: on {shown} of {pairs}, in one step {most} at most."
@@ -155,7 +159,11 @@ def _how_concentrated(held: Sequence[float]) -> str:
 def _predictable(rows: pd.DataFrame | None) -> str:
     if rows is None:
         return "Not known: no diagnosed setting has numbers."
-    shown, hints, pairs = rows["shown"].sum(), rows["hints"].sum(), counted(rows["looked_at"].sum(), "task-axis pair")
+    shown, hints, pairs = (
+        rows["shown"].sum(),
+        rows["hints"].sum(),
+        count_noun(rows["looked_at"].sum(), "task-axis pair"),
+    )
     if shown:
         return f"In part: on {shown} of {pairs} a signal says better than chance where to act."
     if hints:
@@ -175,7 +183,7 @@ _WHOLE = {
 
 
 def _pays(one_step: pd.DataFrame | None, whole: pd.DataFrame | None) -> str:
-    """What counts is whole answers; one step where those were not decoded."""
+    """Answer for whole answers, or for one step where those were not decoded."""
     if whole is not None:
         clauses = []
         for row in whole.itertuples():
@@ -187,7 +195,7 @@ def _pays(one_step: pd.DataFrame | None, whole: pd.DataFrame | None) -> str:
     shown, hints, pairs = (
         one_step["shown"].sum(),
         one_step["hints"].sum(),
-        counted(one_step["looked_at"].sum(), "task-axis pair"),
+        count_noun(one_step["looked_at"].sum(), "task-axis pair"),
     )
     if shown:
         return f"One step at a time, yes on {shown} of {pairs}; whole answers were not decoded."

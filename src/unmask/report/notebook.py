@@ -158,14 +158,14 @@ def findings_table(found: Findings, table: str = "opportunity") -> Any:
     tables = {one.name: one for one in study_report(found).tables}
     if table not in tables:
         raise UnknownName("table", table, tables)
-    return tables[table].stored.infer_objects()
+    return tables[table].file_frame.infer_objects()
 
 
 _ROOM = "padding:2px 8px;white-space:nowrap"
 
 
 def _table(table: Table) -> str:
-    heads = [(column.head or "", "left" if column.left else "right") for column in table.shown]
+    heads = [(column.head or "", "left" if column.align_left else "right") for column in table.shown]
     head = "".join(f'<th style="text-align:{side};{_ROOM}">{html.escape(name)}</th>' for name, side in heads)
     body = "".join(f"<tr>{''.join(_cells(row, [side for _, side in heads]))}</tr>" for row in table.cells)
     caption = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""

@@ -29,7 +29,7 @@ from unmask.report import files, study_tables
 from unmask.report.figures import IMAGES, StudyFigure, study_figures
 from unmask.report.headlines import BETTER, HINT_BETTER, Answer, answer_questions, headline_frame
 from unmask.report.study_tables import LEGEND
-from unmask.report.table import Table, counted, plain, to_json
+from unmask.report.table import Table, count_noun, plain, to_json
 from unmask.report.themed import picture
 from unmask.stats import FEWEST
 
@@ -113,7 +113,7 @@ class Report:
 
     @property
     def intervals(self) -> str:
-        """What brackets are."""
+        """Meaning of the brackets in tables."""
         return f"95 % percentile intervals from {self.resamples:,} resamples of prompts"
 
     @property
@@ -128,7 +128,7 @@ class Report:
 
     @property
     def signs(self) -> dict[str, str]:
-        """What the signs in the short tables mean."""
+        """Meaning of the signs in the short tables."""
         shown = {sign for table in self.screens for marks in table.frame["marks"] for sign in marks}
         return {sign: meaning for sign, meaning in LEGEND.items() if sign in shown}
 
@@ -174,26 +174,28 @@ def _question_frames(findings: Findings) -> dict[str, pd.DataFrame]:
     if len(cells):
         # All axes count here, that of an extension, too: opportunity is what candidates gain, not what a decoder has.
         cells = cells.assign(diagnostic=cells["axis"])
-        frames["opportunity"] = _asked(findings, cells, "delta", "positive_prompts", apart=False)
+        frames["opportunity"] = _question_rows(findings, cells, "delta", "positive_prompts", apart=False)
     whole = study_tables.diagnosed_settings(findings)
     cells = whole[(whole["task"] != MEAN) & (whole["proposal"] == "raw")]
     if len(cells):
-        frames["ranking"] = _asked(findings, cells, "auroc", "positive_prompts", chance=0.5, also="auroc_among_low")
-        frames["one step"] = _asked(findings, cells, "lift_selective", "positive_prompts", shut="tau_never")
+        frames["ranking"] = _question_rows(
+            findings, cells, "auroc", "positive_prompts", chance=0.5, also="auroc_among_low"
+        )
+        frames["one step"] = _question_rows(findings, cells, "lift_selective", "positive_prompts", shut="tau_never")
     arms = study_tables.arm_settings(findings)
     means = arms[(arms["axis"] == CHOSEN) & (arms["task"] == MEAN)]
     if len(means):
         gain = study_tables.GAIN
-        frame = _asked(findings, means, f"difference_{gain}", f"{gain}_differ", shut="shut")
-        frames["whole answers"] = frame.assign(place=[counted(int(tasks), "task") for tasks in means["tasks"]])
+        frame = _question_rows(findings, means, f"difference_{gain}", f"{gain}_differ", shut="shut")
+        frames["whole answers"] = frame.assign(place=[count_noun(int(tasks), "task") for tasks in means["tasks"]])
     learned = study_tables.learned_settings(findings)
     means = learned[(learned["task"] == MEAN) & (learned["axis"] == ALL_AXES)]
     if len(means):
-        frames["learned"] = _asked(findings, means, "difference_ranked_lift_10", "positive_prompts")
+        frames["learned"] = _question_rows(findings, means, "difference_ranked_lift_10", "positive_prompts")
     return frames
 
 
-def _asked(
+def _question_rows(
     findings: Findings,
     frame: pd.DataFrame,
     number: str,
@@ -222,7 +224,7 @@ def _asked(
 
 
 def _held_by_tenth(findings: Findings) -> list[float]:
-    """What the best tenth of states holds of the gain: where a gain was shown, or else where it is hinted at."""
+    """Shares of the gain in the best tenth of states: where a gain was shown, or else where it is hinted at."""
     cells = study_tables.opportunity_settings(findings)
     cells = cells[cells["task"] != MEAN]
     if not len(cells):
@@ -236,7 +238,7 @@ def _held_by_tenth(findings: Findings) -> list[float]:
 
 
 def _warnings(findings: Findings) -> Iterator[str]:
-    """What is not there."""
+    """Say what of the study is not there."""
     study = findings.study
     missing = findings.select("opportunity", measure=MISSING)
     if not study.complete:
@@ -254,8 +256,8 @@ def _warnings(findings: Findings) -> Iterator[str]:
         yield f"Nothing could be measured. {'; '.join(why)}."
     for failure in study.failures:
         yield (
-            f"Set aside after {counted(failure.attempts, 'attempt')}: {failure.name}: {failure.error}. Correct that; "
-            "`unmask study run` with --retry-failed tries it again."
+            f"Set aside after {count_noun(failure.attempts, 'attempt')}: {failure.name}: {failure.error}. Correct "
+            "that; `unmask study run` with --retry-failed tries it again."
         )
 
 
@@ -293,12 +295,12 @@ def _notes(findings: Findings) -> Iterator[str]:
     unjudged, used = (int(counts[counts["measure"] == name]["value"].sum()) for name in ("unjudged", "prompts"))
     if unjudged:
         yield (
-            f"End to end, {unjudged:,} of {unjudged + used:,} prompts, counted once for each axis, are left out: "
+            f"End to end, {unjudged:,} of {unjudged + used:,} prompts, count_noun once for each axis, are left out: "
             "some arm's answer could not be judged; they are missing, not 0."
         )
     for experiment, what in (("diagnostics", "Diagnostics"), ("arms", "End to end")):
         if count := len(findings.select(experiment, measure=MISSING)):
-            yield f"{what}: {counted(count, 'setting')} without numbers; the tables have the reasons."
+            yield f"{what}: {count_noun(count, 'setting')} without numbers; the tables have the reasons."
 
 
 def model_name(findings: Findings, model: str) -> str:
@@ -319,7 +321,7 @@ def _what_was_run(findings: Findings) -> dict[str, str]:
     missing = len(findings.select("opportunity", measure=MISSING))
     unjudged = int(study.unjudged["branches"].sum())
     lacks = ["the study is not complete"] * (not study.complete)
-    lacks += [f"{counted(missing, 'model-task-axis cell')} without numbers"] * bool(missing)
+    lacks += [f"{count_noun(missing, 'model-task-axis cell')} without numbers"] * bool(missing)
     lacks += [f"{unjudged:,} futures that could not be judged"] * bool(unjudged)
     return {
         "models": ", ".join(f"{model_name(findings, s['name'])}, {s['reference']} reference" for s in config["models"]),
@@ -406,7 +408,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
 
 
 def _screens(findings: Findings) -> Iterator[Table]:
-    """What fits on a terminal: raw proposals, and the axes that validation chose."""
+    """Short tables for a terminal: raw proposals, and the axes that validation chose."""
     several = len(findings.study.references) > 1
     model = "model=model | " if several else ""
     cells = study_tables.opportunity_settings(findings)
@@ -488,7 +490,7 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
         pictures={figure.name: Markup(picture(figure.to_svg(), figure.title)) for figure in report.figures},
         config=json.dumps(report.manifest, indent=2, ensure_ascii=False),
     )
-    numbers = packed("numbers", to_json({table.name: table.to_csv() for table in report.tables}))
+    numbers = pack_text("numbers", to_json({table.name: table.to_csv() for table in report.tables}))
     return look.page(
         opening.title if opening else report.title,
         f"{body}\n{numbers}",
@@ -498,7 +500,7 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
     )
 
 
-def packed(name: str, text: str) -> str:
+def pack_text(name: str, text: str) -> str:
     """Return a script element with a text at a fraction of its size; a browser unpacks it when it is first needed."""
     inside = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
     return f'<script type="text/plain" id="{name}">{inside}</script>'

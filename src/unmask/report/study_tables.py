@@ -146,7 +146,7 @@ def missing_table(findings: Findings, experiment: str) -> Table:
     return make_table(_MISSING_TABLES[experiment], rows, setting=setting_columns(rows, "model", "task"))
 
 
-def _measured(findings: Findings, experiment: str) -> pd.DataFrame:
+def _rows_with_numbers(findings: Findings, experiment: str) -> pd.DataFrame:
     rows = findings.select(experiment)
     return rows[rows["measure"] != MISSING]
 
@@ -156,14 +156,14 @@ def _measured(findings: Findings, experiment: str) -> pd.DataFrame:
 
 def opportunity_settings(findings: Findings) -> pd.DataFrame:
     """A row for every model, task and axis, and for the means over tasks."""
-    rows = _measured(findings, "opportunity")
+    rows = _rows_with_numbers(findings, "opportunity")
     return spread(rows[rows["measure"] != "pairwise"], ["model", "task", "axis"])
 
 
 def opportunity_tables(findings: Findings) -> dict[str, Table]:
     """Tables of E1 by name."""
     by = ["model", "task", "axis"]
-    rows, whole = _measured(findings, "opportunity"), opportunity_settings(findings)
+    rows, whole = _rows_with_numbers(findings, "opportunity"), opportunity_settings(findings)
     cells, means = whole[whole["task"] != MEAN], whole[whole["task"] == MEAN]
     stages = spread(taken_at(rows[rows["task"] != MEAN], int), [*by, "at"])
     stages = _copy_marks(stages, cells, by, ["partial"]).assign(stage_name=[STAGE_NAMES[k] for k in stages["at"]])
@@ -185,7 +185,7 @@ def opportunity_tables(findings: Findings) -> dict[str, Table]:
 
 def method_tables(findings: Findings) -> list[Table]:
     """Tables of the policy axis."""
-    cells = spread(_measured(findings, "methods"), ["model", "task"])
+    cells = spread(_rows_with_numbers(findings, "methods"), ["model", "task"])
     costs = make_table("methods-cost", findings.study.method_costs)
     return [make_table("methods", cells), costs, missing_table(findings, "methods")]
 
@@ -195,7 +195,7 @@ def method_tables(findings: Findings) -> list[Table]:
 
 def diagnosed_settings(findings: Findings) -> pd.DataFrame:
     """A row for every diagnosed setting and kind of proposal, and for their means over tasks."""
-    rows = _measured(findings, "diagnostics")
+    rows = _rows_with_numbers(findings, "diagnostics")
     frame = spread(rows[~rows["measure"].str.startswith(("bin_", "along"))], [*SETTING, "proposal"])
     if not len(frame):
         return frame
@@ -220,7 +220,7 @@ def diagnostic_tables(findings: Findings, extension: bool) -> list[Table]:
     whole = split_extension(findings, diagnosed_settings(findings))[extension]
     cells, means = whole[whole["task"] != MEAN], whole[whole["task"] == MEAN]
     raw = cells[cells["proposal"] == "raw"]
-    rows = split_extension(findings, _measured(findings, "diagnostics"))[extension]
+    rows = split_extension(findings, _rows_with_numbers(findings, "diagnostics"))[extension]
     rows = rows[rows["task"] != MEAN]
     covered = taken_at(rows, float)
     covered = spread(covered[covered["at"].isin(COVERAGES)], [*by, "at"])
@@ -245,7 +245,7 @@ def diagnostic_tables(findings: Findings, extension: bool) -> list[Table]:
 
 def learned_settings(findings: Findings) -> pd.DataFrame:
     """A row for every setting with both detectors, and for their means over tasks; each model's settings first."""
-    rows = _by_detector(_measured(findings, "learned"))
+    rows = _by_detector(_rows_with_numbers(findings, "learned"))
     frame = spread(rows[~rows["measure"].str.startswith("weight")], SETTING)
     if not len(frame):
         return frame
@@ -263,7 +263,7 @@ def learned_tables(findings: Findings, extension: bool) -> list[Table]:
     suffix = "-revision" if extension else ""
     whole = split_extension(findings, learned_settings(findings))[extension]
     cells = whole[whole["task"] != MEAN]
-    rows = split_extension(findings, _measured(findings, "learned"))[extension]
+    rows = split_extension(findings, _rows_with_numbers(findings, "learned"))[extension]
     rows = rows[rows["task"] != MEAN]
     covered = spread(taken_at(_by_detector(rows), float), [*SETTING, "at"])
     weights = spread(rows[rows["measure"].str.startswith("weight")], [*SETTING, "at"])
@@ -285,7 +285,7 @@ def learned_tables(findings: Findings, extension: bool) -> list[Table]:
 
 def arm_settings(findings: Findings) -> pd.DataFrame:
     """A row for every diagnostic that was decoded end to end, and for means over tasks."""
-    frame = spread(_measured(findings, "arms"), SETTING)
+    frame = spread(_rows_with_numbers(findings, "arms"), SETTING)
     if not len(frame):
         return frame
     frame = add_conclusions(frame, GAIN, "selective - end-to-end fixed", CONTROL)
@@ -325,7 +325,7 @@ def arm_tables(findings: Findings, extension: bool) -> list[Table]:
 
 
 def choice_tables(findings: Findings) -> list[Table]:
-    """What depends on a choice: the reading of the paper, how the axis is chosen, how the gate is."""
+    """Tables by reading of the paper, by how the axis is chosen, and by how the gate is."""
     readings = add_conclusions(
         spread(findings.select("readings"), ["model", "at"]), GAIN, "selective - reference", CONTROL
     )
@@ -368,7 +368,7 @@ def paper_table(findings: Findings) -> Table:
 
 
 def inventory_tables(findings: Findings) -> list[Table]:
-    """What a study has, what it lacks, what it cost and what it was made with."""
+    """Tables of what a study has, what it lacks, what it cost and what it was made with."""
     study, models = findings.study, []
     for spec in study.config["models"]:
         loaded = study.manifest["models"].get(spec["name"], {})

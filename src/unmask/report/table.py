@@ -56,7 +56,7 @@ class Column(NamedTuple):
     interval: bool
 
     @property
-    def left(self) -> bool:
+    def align_left(self) -> bool:
         return self.format in TEXTS
 
 
@@ -106,16 +106,16 @@ class Table:
         return [column for column in parse_columns(self.columns) if column.head is not None]
 
     @property
-    def stored(self) -> pd.DataFrame:
+    def file_frame(self) -> pd.DataFrame:
         """The columns that files have, under their names there; None is a missing value."""
         values: dict[str, list[Any]] = {}
         for column in parse_columns(self.columns):
             if column.key:
-                values[column.key] = _stored(self.frame, column.source, column.format)
+                values[column.key] = _file_values(self.frame, column.source, column.format)
                 for end in ENDS if column.interval else ():
                     form = "count" if end == "_undefined" else "number"
                     # Where a number was never asked for, no resample lacks it.
-                    values[column.key + end] = _stored(self.frame, column.source + end, form)
+                    values[column.key + end] = _file_values(self.frame, column.source + end, form)
         return pd.DataFrame(values, dtype=object)
 
     @property
@@ -125,15 +125,18 @@ class Table:
 
     def to_csv(self) -> str:
         """Return every value with all digits; an empty cell is a missing value."""
-        stored = self.stored
         flags = {True: "true", False: "false"}
-        return stored.map(lambda x: flags[x] if isinstance(x, bool) else x).to_csv(index=False, lineterminator="\n")
+        columns = {
+            name: [flags[x] if isinstance(x, bool) else x for x in values] for name, values in self.file_frame.items()
+        }
+        # Objects: a column of counts with a missing one would become floats, and 12 be written as 12.0.
+        return pd.DataFrame(columns, dtype=object).to_csv(index=False, lineterminator="\n")
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return the rows for JSON: an estimate is a mapping, and neither NaN nor infinity is left."""
         columns = [column for column in parse_columns(self.columns) if column.key]
         records = []
-        for row in self.stored.to_dict("records"):
+        for row in self.file_frame.to_dict("records"):
             record: dict[str, Any] = {}
             for column in columns:
                 value = plain(row[column.key])
@@ -146,7 +149,7 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return heads and cells, even where there are only heads."""
-        sides = ["---" if column.left else "---:" for column in self.shown]
+        sides = ["---" if column.align_left else "---:" for column in self.shown]
         lines = [[column.head or "" for column in self.shown], sides, *self.cells]
         return "\n".join(
             f"| {' | '.join(' '.join(x.split()).replace('|', chr(92) + '|') for x in line)} |" for line in lines
@@ -154,7 +157,7 @@ class Table:
 
     def to_latex(self) -> str:
         """Return the cells as a `tabular` with rules of booktabs; title and note are comments above it."""
-        sides = "".join("l" if column.left else "r" for column in self.shown)
+        sides = "".join("l" if column.align_left else "r" for column in self.shown)
         rows = [_latex_row(cells) for cells in self.cells]
         if not rows:
             rows = [rf"\multicolumn{{{len(self.shown)}}}{{l}}{{{escape_latex(self.empty)}}} \\"]
@@ -168,7 +171,7 @@ class Table:
         return "\n".join([*comments, *head, *rows, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _stored(frame: pd.DataFrame, source: str, form: str) -> list[Any]:
+def _file_values(frame: pd.DataFrame, source: str, form: str) -> list[Any]:
     """Values as plain Python ones, so that files have 12 and not 12.0, true and not True."""
     convert: Callable[[Any], Any] = (
         int if form in COUNTS else bool if form in FLAGS else str if form in TEXTS else float
@@ -178,18 +181,18 @@ def _stored(frame: pd.DataFrame, source: str, form: str) -> list[Any]:
 
 
 def _cells(frame: pd.DataFrame, column: Column) -> list[str]:
-    values = _stored(frame, column.source, column.format)
+    values = _file_values(frame, column.source, column.format)
     show = FORMATS[column.format]
     if not column.interval or column.format.endswith("point"):
         return [show(value) for value in values]
-    ends = (_stored(frame, column.source + end, "number") for end in ENDS[:2])
+    ends = (_file_values(frame, column.source + end, "number") for end in ENDS[:2])
     return [
         f"{show(value)} [{show(low)}, {show(high)}]" if low is not None and isfinite(low) else show(value)
         for value, low, high in zip(values, *ends, strict=True)
     ]
 
 
-def counted(items: int, noun: str) -> str:
+def count_noun(items: int, noun: str) -> str:
     """Return 1 answer, 2 answers; 1 batch, 2 batches."""
     plural = "es" if noun.endswith("ch") else "s"
     return f"{items} {noun}{'' if items == 1 else plural}"

@@ -72,7 +72,7 @@ def _draw(draw: Callable[[Figure], None], size: tuple[float, float], image: str)
 
 def themed_svg(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
     """Return an SVG with what `draw` puts on a figure, in the colours of the reader's light or dark setting."""
-    return _themed(_draw(draw, size, "svg").decode("utf-8"))
+    return _apply_theme(_draw(draw, size, "svg").decode("utf-8"))
 
 
 def save_figure(draw: Callable[[Figure], None], size: tuple[float, float], image: str) -> bytes:
@@ -94,7 +94,7 @@ def plain_axes(ax: Axes) -> None:
     ax.tick_params(which="both", colors=FAINT, length=0)
 
 
-def _themed(svg: str) -> str:
+def _apply_theme(svg: str) -> str:
     """Colours as variables of the picture's own style, and fonts that other machines have, too."""
     light, dark = (" ".join(f"--{name}: {both[at]};" for name, both in PALETTE.items()) for at in (0, 1))
     style = f"<style>:root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}</style>"

@@ -34,30 +34,30 @@ def state_features(rows: Mapping[str, Mapping[StateKey, Row]]) -> dict[StateKey,
     for name, by_state in rows.items():
         for key, row in by_state.items():
             # The summary of the prediction is the same in the readings of all diagnostics.
-            terms = features.setdefault(key, {column: _known(row[column]) for column, _ in SUMMARY})
+            terms = features.setdefault(key, {column: finite_or_nan(row[column]) for column, _ in SUMMARY})
             terms |= {f"{name}: {term}": value for term, value in reading_terms(row).items()}
     return features
 
 
 def reading_terms(row: Row) -> dict[str, float]:
     """Signal of one reading, whether it abstained, and the terms that the signal was made of."""
-    terms = {"signal": _known(row["signal"]), ABSTAINED: float(row["abstained"])}
+    terms = {"signal": finite_or_nan(row["signal"]), ABSTAINED: float(row["abstained"])}
     for name, value in sorted(json.loads(row["ingredients"]).items()):
         # The last letters of a name say what its axes are: rules (J) are taken one by one, of a matrix of rules its
         # diagonal, and positions and counts as their mean, least and most, so that every state has the same numbers.
         stem, _, axes = name.rpartition("_")
         if not isinstance(value, list):
-            terms[stem] = _known(value)
+            terms[stem] = finite_or_nan(value)
         elif axes.endswith("J"):
             rules = [x[at] for at, x in enumerate(value)] if axes.endswith("JJ") else value
-            terms |= {f"{stem} {at}": _known(x) for at, x in enumerate(rules)}
+            terms |= {f"{stem} {at}": finite_or_nan(x) for at, x in enumerate(rules)}
         else:
-            known = [x for x in map(_known, value) if isfinite(x)] or [nan]
+            known = [x for x in map(finite_or_nan, value) if isfinite(x)] or [nan]
             terms |= {f"{stem} mean": float(np.mean(known)), f"{stem} least": min(known), f"{stem} most": max(known)}
     return terms
 
 
-def _known(value: Any) -> float:
+def finite_or_nan(value: Any) -> float:
     number = nan if value is None else float(value)
     return number if isfinite(number) else nan
 

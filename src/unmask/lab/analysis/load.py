@@ -95,7 +95,8 @@ class Findings(Displayable):
                 f"{len(rows)} rows are {experiment} {measure} {where}; name the columns that tell them apart"
             )
         row = rows.iloc[0]
-        return Estimate(row["value"], row["low"], row["high"], int(np.nan_to_num(row["undefined"])))
+        value, low, high, undefined = (float(row[end]) for end in ("value", "low", "high", "undefined"))
+        return Estimate(value, low, high, int(np.nan_to_num(undefined)))
 
     def to_pandas(self, table: str = "opportunity") -> Any:
         """Return a table of the report, by the name of its file, as a `pandas.DataFrame`."""
@@ -143,9 +144,9 @@ class StudyFrames:
     """What is finished of a study, cut by model, task, axis and role."""
 
     manifest: Mapping[str, Any]
-    utilities: Mapping[tuple[str, str, str, str], Utilities] = field(repr=False)
+    utilities: Mapping[tuple[str, ...], Utilities] = field(repr=False)
     """By model, task, axis and role: utilities of branches."""
-    readings: Mapping[tuple[str, str, str, str], Mapping[str, Mapping[StateKey, Row]]] = field(repr=False)
+    readings: Mapping[tuple[str, ...], Mapping[str, Mapping[StateKey, Row]]] = field(repr=False)
     """By model, task, axis and role, then by diagnostic and state."""
     decodes: pd.DataFrame = field(repr=False)
     """Whole runs of evaluation prompts."""
@@ -212,7 +213,7 @@ class StudyFrames:
         """Whether an axis is no choice of the model's own decoder, but an extension of it."""
         return is_extension(self.references[model], axis)
 
-    def unfinished(self, model: str, task: str) -> str:
+    def open_shards(self, model: str, task: str) -> str:
         """Say which shards are not there yet; empty if all are."""
         return unfinished_shards(self.extents, model, task)
 
@@ -231,17 +232,9 @@ class StudyFrames:
         """States of both roles with the readings of one diagnostic; its signal compares with the fixed action."""
         tables = {role: self.utilities[model, task, axis, role] for role in ROLES}
         mixture = fixed_mixture(tables["validation"], self.references[model], axis)
-        kinds = {"validation": ValidationSet, "evaluation": HeldOutSet}
-        validation, held_out = (
-            join_readings(
-                kinds[role],
-                tables[role],
-                self.readings.get((model, task, axis, role), {}).get(diagnostic, {}),
-                role,
-                mixture,
-            )
-            for role in ROLES
-        )
+        rows = {role: self.readings.get((model, task, axis, role), {}).get(diagnostic, {}) for role in ROLES}
+        validation = join_readings(ValidationSet, tables["validation"], rows["validation"], "validation", mixture)
+        held_out = join_readings(HeldOutSet, tables["evaluation"], rows["evaluation"], "evaluation", mixture)
         require_apart(validation, held_out)
         return validation, held_out
 
@@ -280,7 +273,7 @@ def read_study(store: Store) -> StudyFrames:
         extents=extents,
         costs=_costs(infos),
         method_costs=_method_costs(branches),
-        unjudged=_unjudged(branches),
+        unjudged=_count_unjudged(branches),
         branches=len(branches),
         decode_seconds=sum(float(info.get("seconds", 0)) for info in units.values()),
         failures=tuple(Failures(store.folder).set_aside()),
@@ -377,14 +370,14 @@ def _method_costs(branches: pa.Table) -> pd.DataFrame:
     return groups[columns].mean().assign(branches=groups.size()).reset_index()
 
 
-def _unjudged(branches: pa.Table) -> pd.DataFrame:
+def _count_unjudged(branches: pa.Table) -> pd.DataFrame:
     keys = ["model", "task", "split", "axis", "reason"]
     lost = branches.filter(pc.is_null(branches["utility"])).select(keys).to_pandas().astype(str)
     return lost.groupby(keys, dropna=False).size().rename("branches").reset_index()
 
 
 def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """What each unit of whole runs says of itself, by model and task; refused where two are of one."""
+    """Read the info of each unit of whole runs, by model and task; refused where two are of one."""
     units: dict[tuple[str, str], Mapping[str, Any]] = {}
     for info in store.decode_infos():
         key = (str(info["unit"]["model"]), str(info["unit"]["task"]))

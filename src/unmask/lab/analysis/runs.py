@@ -170,7 +170,7 @@ class DecodedUnit:
 
 
 def _decoded_unit(
-    study: StudyFrames, key: tuple[str, str], calibrations: Mapping[tuple[str, ...], Calibration]
+    study: StudyFrames, key: tuple[str, str], calibrations: Mapping[tuple[str, str, str], Calibration]
 ) -> DecodedUnit:
     """Refused if the study's tables choose otherwise than the arms were made."""
     info, choices = study.units[key], {}
@@ -321,7 +321,7 @@ def _headline_rows(
             if not chosen:
                 continue
             where = {"experiment": "headlines", "model": model, "at": f"{by}{', with revision' * revision}"}
-            facts = {
+            facts: dict[str, Any] = {
                 "by": by,
                 "revision": revision,
                 "usual": by == usual and not revision,
@@ -485,6 +485,6 @@ def _reading_rows(study: StudyFrames, units: Sequence[DecodedUnit], sampling: Sa
                 continue
             where = {"experiment": "readings", "model": model, "at": variant.anchor}
             where["at"] += f", but for {variant.changed}" if variant.changed else ", as it is"
-            facts = {"anchor": variant.anchor, "changed": variant.changed, "axes": _count_names(chosen)}
+            facts: dict[str, Any] = {"anchor": variant.anchor, "changed": variant.changed, "axes": _count_names(chosen)}
             facts |= {"open": shut.count(False), "shut": all(shut)}
             yield from result_rows(where, {**mean_numbers(used, READING_PAIRS, coverages, sampling), **facts})

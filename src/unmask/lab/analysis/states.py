@@ -64,16 +64,17 @@ def state_evidence(
     gains, losses = (list_largest(changes, sign, count) for sign in (1, -1))
     named = _find_states(branches, keys)
     shown = pd.concat([named, gains[STATE], losses[STATE]]).drop_duplicates()
-    tables = [branches, _read(store, "readings", ["axis", "diagnostic", "signal", "abstained", *OUTCOME])]
-    tables.append(_read(store, "states", ["horizon", "tokens", "fixed", "trajectory"]))
+    readings = _read(store, "readings", ["axis", "diagnostic", "signal", "abstained", *OUTCOME])
+    states = _read(store, "states", ["horizon", "tokens", "fixed", "trajectory"])
     # The few rows of a large study that states are looked up in.
-    prompts = [dict(list(table[table["prompt"].isin(shown["prompt"])].groupby(STATE))) for table in tables]
+    by_state = [dict(list(x[x["prompt"].isin(shown["prompt"])].groupby(STATE))) for x in (branches, readings, states)]
+    keys_shown = list(shown.itertuples(index=False, name=None))
     return StateEvidence(
         study=str(manifest["study"]["name"]),
         gains=gains,
         losses=losses,
         states=[
-            _state(key, *(own.get(key) for own in prompts), codecs) for key in shown.itertuples(index=False, name=None)
+            _state(key, by_state[0][key], by_state[1].get(key), by_state[2].get(key), codecs) for key in keys_shown
         ],
         compared=len(branches[STATE].drop_duplicates()),
         rollouts=int(manifest["study"]["rollouts"]),
@@ -108,6 +109,9 @@ def list_largest(changes: pd.DataFrame, sign: int, count: int) -> pd.DataFrame:
     The largest differences come first; among equal ones, one of each prompt and task before a second of any.
     """
     best = changes[sign * changes["size"] > 0].assign(size=-sign * changes["size"])
+    columns = [*STATE, "axis", "candidate", "difference", "utility", "reference"]
+    if best.empty:
+        return pd.DataFrame(columns=[*columns, "key"])
     # Of equal candidates the first axis and name.
     best = (
         best.sort_values(["size", "axis", "candidate"], kind="stable")
@@ -119,7 +123,6 @@ def list_largest(changes: pd.DataFrame, sign: int, count: int) -> pd.DataFrame:
     best["of_task"] = best.groupby(["size", "again", "model", "task"]).cumcount()
     best = best.sort_values(["size", "again", "of_task", *STATE]).head(count)
     keys = [state_key(*names) for names in best[["model", "task", "prompt", "state"]].itertuples(index=False)]
-    columns = [*STATE, "axis", "candidate", "difference", "utility", "reference"]
     return best[columns].assign(key=keys).reset_index(drop=True)
 
 
@@ -169,12 +172,12 @@ def _state(
         "tokens": tokens,
         "fixed": [] if kept is None else [bool(given) for given in kept["fixed"]],
         "fillers": [spell(token) for token in getattr(codec, "eos_ids", ())],
-        "actions": [*_tried(branches, spell), *_proposed(readings, branches, spell)],
+        "actions": [*_tried_actions(branches, spell), *_proposed_actions(readings, branches, spell)],
         "key": state_key(model, task, prompt, state),
     }
 
 
-def _tried(branches: pd.DataFrame, spell: Callable[[int], str]) -> Iterator[Json]:
+def _tried_actions(branches: pd.DataFrame, spell: Callable[[int], str]) -> Iterator[Json]:
     """The reference of each axis first, then its candidates, the best first."""
     for axis, own in branches.groupby("axis", sort=False):
         reference = _by_rollout(own[own["is_reference"]])
@@ -190,8 +193,10 @@ def _best_first(action: Json) -> tuple[Any, ...]:
     return action["kind"] != "reference", unknown, -(action["difference"] or 0.0), action["name"]
 
 
-def _proposed(readings: pd.DataFrame | None, branches: pd.DataFrame, spell: Callable[[int], str]) -> Iterator[Json]:
-    """What diagnostics would have done, where they proposed something; a reading holds its rollouts as lists."""
+def _proposed_actions(
+    readings: pd.DataFrame | None, branches: pd.DataFrame, spell: Callable[[int], str]
+) -> Iterator[Json]:
+    """Yield the actions that diagnostics proposed; a reading holds its rollouts as lists."""
     for reading in () if readings is None else readings[~readings["abstained"]].to_dict("records"):
         rows = pd.DataFrame({name: list(reading[name]) for name in OUTCOME}).reset_index(names="rollout")
         reference = _by_rollout(branches[branches["is_reference"] & (branches["axis"] == reading["axis"])])
@@ -257,7 +262,7 @@ def _plain_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _missing(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
-    """What a reader must know that the lists could not see."""
+    """Say which tasks and shards the lists could not see."""
     extents = read_extents(manifest, store.infos())
     for task, about in manifest["tasks"].items():
         if about.get("unavailable"):

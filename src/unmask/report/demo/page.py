@@ -25,7 +25,7 @@ from unmask.report.figures import FEW
 from unmask.report.states import states_data
 from unmask.report.study import Opening, Report, model_name
 from unmask.report.study import page as study_page
-from unmask.report.table import counted
+from unmask.report.table import count_noun
 from unmask.report.themed import picture
 
 STATES = 2
@@ -128,7 +128,7 @@ def _on_study(findings: Findings) -> dict[str, Any]:
     return {
         "models": " and ".join(model_name(findings, model) for model in models),
         "few": FEW,
-        "states_count": counted(int(findings.study.extents["states"].sum()), "state"),
+        "states_count": count_noun(int(findings.study.extents["states"].sum()), "state"),
     }
 
 
