@@ -62,7 +62,7 @@ def test_small_enough_to_carry(name, models):
 @names
 def test_trained_as_the_committed_configuration_says(name):
     """All but how often a run looks at itself."""
-    config = TrainConfig.read(CONFIGS / f"{name}.toml").flat()
+    config = TrainConfig.read(CONFIGS / f"{name}.toml").flatten()
     watching = {"run.log_every", "run.validate_every", "run.checkpoint_every", "run.score_every", "run.score_prompts"}
     wanted = json.loads(json.dumps({key: value for key, value in config.items() if key not in watching}))
     trained = {key: value for key, value in manifest(name)["config"].items() if key not in watching}
@@ -92,7 +92,7 @@ def test_the_wheel_has_them(tmp_path):
     quick = ["--no-compile", "--config-settings=--build-option=--compression=stored"]
     subprocess.run([*pip, *alone, *quick, str(source)], check=True)
     assert sorted(path.name for path in (target / "unmask" / "models" / "shipped").iterdir()) == sorted(NAMES)
-    examples = target / "unmask" / "methods" / "examples"
+    examples = target / HOME.relative_to(SRC)
     assert {path.name for path in examples.glob("*.json")} == {path.name for path in HOME.glob("*.json")}
     shutil.rmtree(source)
     code = (

@@ -42,7 +42,7 @@ def calibrated(axis, kind="llada", **choices):
 
 def arms_of(axis, kind="llada", **choices):
     operator = ReMDM("conf") if axis == "commitment" else None
-    return Arms(axis, kind, calibrated(axis, kind, **choices), DIAGNOSTICS[axis](), operator)
+    return Arms(axis, kind, calibrated(axis, kind, **choices), DIAGNOSTICS[axis], operator)
 
 
 def small(seed=0, steps=(3, 2, 4)):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.helpers.adaptive_arms import always, random_gate, selective
 from tests.helpers.cases import each_case
-from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
+from unmask.adapt import Arms, DetectorRule, Staged, coverage
 from unmask.adapt.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName
@@ -49,9 +50,11 @@ class TestArms:
         assert arms.fixed == named[2]
         assert arms.stage == Staged(tuple(named[:4]))
         base = fixed_action() if kind == "llada" else Composed(Dream(), score="certainty")
-        assert arms.always == Proposed(named[2], RegionDiagnostic(), base=base)
-        assert arms.selective == Selective(named[2], RegionDiagnostic(), Lookup((0.0,), (0.0, 0.1), 0.05), base=base)
-        assert arms.random_gate(0.2) == RandomGate(named[2], RegionDiagnostic(), 0.2, base=base)
+        assert arms.always == always(named[2], RegionDiagnostic(), base=base)
+        assert arms.selective == selective(
+            named[2], RegionDiagnostic(), DetectorRule((0.0,), (0.0, 0.1), 0.05), base=base
+        )
+        assert arms.random_gate(0.2) == random_gate(named[2], RegionDiagnostic(), 0.2, base=base)
 
     def test_the_score_signal_is_against_the_fixed_mixture(self, kit):
         assert kit.arms_of("score", fixed=3).selective.base == fixed_action(score="stability")
@@ -100,5 +103,5 @@ class TestArms:
             Arms("score", "dream", kit.calibrated("score"), ScoreDiagnostic())
         with pytest.raises(UnknownName, match="gpt"):
             Arms("score", "gpt", kit.calibrated("score"), ScoreDiagnostic())
-        assert {kind.axis for kind in DIAGNOSTICS.values()} == set(AXES)
+        assert {one.axis for one in DIAGNOSTICS.values()} == set(AXES)
         assert set(AXES) <= set(DIAGNOSTICS)

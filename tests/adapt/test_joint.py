@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from unmask.adapt import JointPolicy, Lookup, Proposed, Selective, coverage, joint_arm
+from tests.helpers.adaptive_arms import always, joint, selective
+from unmask.adapt import Adaptive, DetectorRule, coverage, joint_arm
 from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
@@ -17,8 +18,8 @@ from unmask.core import NO_LOOK_AHEAD
 from unmask.methods import Composed, Dream, fixed_action, with_remasking
 from unmask.methods.check import check_policy
 
-NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
-ALL = tuple(DIAGNOSTICS[axis]() for axis in AXES)
+NEVER, WHEREVER = DetectorRule((), (0.0,), None), DetectorRule((), (0.0,), float("-inf"))
+ALL = tuple(DIAGNOSTICS[axis] for axis in AXES)
 BASES = {"llada": fixed_action(), "dream": Dream()}
 
 
@@ -29,24 +30,23 @@ def gates(*open_axes):
 @pytest.mark.parametrize("kind", BASES)
 class TestJoint:
     def test_keeps_the_contract(self, kind, kit):
-        half = tuple(Lookup((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
-        assert check_policy(JointPolicy(BASES[kind], ALL, half), kit.small()) is None
+        half = tuple(DetectorRule((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
+        assert check_policy(joint(BASES[kind], ALL, half), kit.small()) is None
         assert (
-            check_policy(with_remasking(JointPolicy(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small())
-            is None
+            check_policy(with_remasking(joint(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small()) is None
         )
 
     def test_with_all_gates_shut_is_the_fixed_action(self, kind, kit):
-        assert kit.record(kit.run(JointPolicy(BASES[kind], ALL, gates()))) == kit.record(kit.run(BASES[kind]))
+        assert kit.record(kit.run(joint(BASES[kind], ALL, gates()))) == kit.record(kit.run(BASES[kind]))
 
     @pytest.mark.parametrize("axis", ["score", "region", "cardinality"])
     def test_with_one_gate_is_the_selective_policy(self, kind, axis, kit):
-        alone = Selective(BASES[kind], DIAGNOSTICS[axis](), WHEREVER)
-        assert kit.record(kit.run(JointPolicy(BASES[kind], ALL, gates(axis)))) == kit.record(kit.run(alone))
+        alone = selective(BASES[kind], DIAGNOSTICS[axis], WHEREVER)
+        assert kit.record(kit.run(joint(BASES[kind], ALL, gates(axis)))) == kit.record(kit.run(alone))
 
     def test_of_one_axis(self, kind, kit):
-        one = JointPolicy(BASES[kind], (RegionDiagnostic(),), (WHEREVER,))
-        assert kit.record(kit.run(one)) == kit.record(kit.run(Proposed(BASES[kind], RegionDiagnostic())))
+        one = joint(BASES[kind], (RegionDiagnostic(),), (WHEREVER,))
+        assert kit.record(kit.run(one)) == kit.record(kit.run(always(BASES[kind], RegionDiagnostic())))
 
 
 class TestTogether:
@@ -54,18 +54,19 @@ class TestTogether:
         """At each state of a joint run: what they say when they read the action with the new mixture."""
         seen = []
 
-        class Watch(JointPolicy):
+        class Watch(Adaptive):
             def act(self, traj, look_ahead):
                 seen.append(traj)
                 return super().act(traj, look_ahead)
 
-        kit.run(Watch(fixed_action(), ALL, gates("score", "region")), kit.small(steps=(5, 3, 6)))
+        axes = list(zip(ALL, gates("score", "region"), strict=True))
+        kit.run(Watch(fixed_action(), axes), kit.small(steps=(5, 3, 6)))
         mattered = False
         for traj in seen:
             mixture = ScoreDiagnostic().read(traj, fixed_action().act(traj, NO_LOOK_AHEAD)).action
             region = RegionDiagnostic().read(traj, mixture)
             count = CardinalityDiagnostic().read(traj, region.action)
-            notes = JointPolicy(fixed_action(), ALL, gates("score", "region")).act(traj, NO_LOOK_AHEAD).notes
+            notes = joint(fixed_action(), ALL, gates("score", "region")).act(traj, NO_LOOK_AHEAD).notes
             torch.testing.assert_close(notes["region/signal_B"], region.signal_B, rtol=0, atol=0, equal_nan=True)
             torch.testing.assert_close(notes["cardinality/signal_B"], count.signal_B, rtol=0, atol=0, equal_nan=True)
             apart = RegionDiagnostic().read(traj, fixed_action().act(traj, NO_LOOK_AHEAD)).signal_B
@@ -73,7 +74,7 @@ class TestTogether:
         assert mattered
 
     def test_axes_whose_gates_open_are_replaced_together(self, kit):
-        found = kit.run(JointPolicy(fixed_action(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
+        found = kit.run(joint(fixed_action(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
         counts = {axis: int(one.deviated_B.sum()) for axis, one in coverage(found).items()}
         assert list(counts) == list(AXES)
         assert counts["score"] > 0
@@ -84,13 +85,11 @@ class TestTogether:
             for step in found.steps
         )
 
-    def test_axes_must_be_in_order_and_have_a_detector_each(self):
+    def test_axes_must_be_in_order(self):
         with pytest.raises(ConfigError, match="in this order"):
-            JointPolicy(fixed_action(), (RegionDiagnostic(), ScoreDiagnostic()), (NEVER, NEVER))
+            joint(fixed_action(), (RegionDiagnostic(), ScoreDiagnostic()), (NEVER, NEVER))
         with pytest.raises(ConfigError, match="in this order"):
-            JointPolicy(fixed_action(), (), ())
-        with pytest.raises(ConfigError, match="one per diagnostic"):
-            JointPolicy(fixed_action(), (RegionDiagnostic(),), ())
+            joint(fixed_action(), (), ())
 
 
 class TestArm:
@@ -98,7 +97,7 @@ class TestArm:
         policy = joint_arm([kit.arms_of("cardinality", fixed=2), kit.arms_of("score", fixed=1)])
         assert policy.fixed == fixed_action(score="margin", cardinality="count:2")
         assert [one.axis for one in policy.diagnostics] == ["score", "cardinality"]
-        assert policy.detectors[0].tau == 0.05
+        assert policy.rules[0].tau == 0.05
 
     def test_of_dream(self, kit):
         policy = joint_arm([kit.arms_of("region", "dream", fixed=1), kit.arms_of("score", "dream")])

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unmask.adapt import Lookup, Selective, Snapped
+from tests.helpers.adaptive_arms import random_gate, selective
+from unmask.adapt import Adaptive, DetectorRule, nearest_candidate, read_together
 from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic
-from unmask.adapt.snapped import RandomSnapped, nearest
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import NO_LOOK_AHEAD, Action, State
 from unmask.engine import apply
 from unmask.methods import Dream, candidates, fixed_action, with_explicit_order
 from unmask.methods.check import check_policy
 
-NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
+NEVER, WHEREVER = DetectorRule((), (0.0,), None), DetectorRule((), (0.0,), float("-inf"))
 BASES = {"llada": fixed_action(), "dream": Dream()}
 AXES = ("score", "region", "cardinality")
 
@@ -27,29 +27,30 @@ def members(kind, axis):
 @pytest.mark.parametrize("axis", AXES)
 class TestSnapped:
     def test_keeps_the_contract(self, kind, axis, kit):
-        half = Lookup((0.05,), (0.1, 0.0), 0.1)
-        policy = Snapped(BASES[kind], DIAGNOSTICS[axis](), half, members(kind, axis))
+        half = DetectorRule((0.05,), (0.1, 0.0), 0.1)
+        policy = selective(BASES[kind], DIAGNOSTICS[axis], half, members(kind, axis))
         assert check_policy(policy, kit.small()) is None
 
     def test_shut_it_is_the_fixed_action(self, kind, axis, kit):
-        policy = Snapped(BASES[kind], DIAGNOSTICS[axis](), NEVER, members(kind, axis))
+        policy = selective(BASES[kind], DIAGNOSTICS[axis], NEVER, members(kind, axis))
         assert kit.record(kit.run(policy)) == kit.record(kit.run(BASES[kind]))
 
     def test_open_it_takes_a_candidate_that_none_is_nearer_than(self, kind, axis, kit):
         """And the signal is the diagnostic's own: only what is done instead is another."""
-        policy = Snapped(BASES[kind], DIAGNOSTICS[axis](), WHEREVER, members(kind, axis))
-        plain = Selective(BASES[kind], DIAGNOSTICS[axis](), WHEREVER)
+        policy = selective(BASES[kind], DIAGNOSTICS[axis], WHEREVER, members(kind, axis))
+        plain = selective(BASES[kind], DIAGNOSTICS[axis], WHEREVER)
         seen = []
 
-        class Watch(Snapped):
+        class Watch(Adaptive):
             def act(self, traj, look_ahead):
                 seen.append(traj)
                 return super().act(traj, look_ahead)
 
-        kit.run(Watch(BASES[kind], DIAGNOSTICS[axis](), WHEREVER, members(kind, axis)), kit.small(steps=(5, 3, 6)))
+        watch = Watch(BASES[kind], [(DIAGNOSTICS[axis], WHEREVER)], snap_to=members(kind, axis))
+        kit.run(watch, kit.small(steps=(5, 3, 6)))
         taken = 0
         for traj in seen:
-            mine, theirs = policy.read(traj), plain.read(traj)
+            mine, theirs = read_together({"mine": policy, "theirs": plain}, traj).values()
             assert torch.equal(mine.signal_B.nan_to_num(-1), theirs.signal_B.nan_to_num(-1))
             done = apply(traj.state, traj.current_prediction, policy.act(traj, NO_LOOK_AHEAD)).check().state
             others = [
@@ -63,8 +64,8 @@ class TestSnapped:
 
     def test_its_control_takes_candidates_too(self, kind, axis, kit):
         """With every state left to chance that always comes up it is the arm with an open gate."""
-        of_gate = Snapped(BASES[kind], DIAGNOSTICS[axis](), WHEREVER, members(kind, axis))
-        of_chance = RandomSnapped(BASES[kind], DIAGNOSTICS[axis](), 1.0, members(kind, axis))
+        of_gate = selective(BASES[kind], DIAGNOSTICS[axis], WHEREVER, members(kind, axis))
+        of_chance = random_gate(BASES[kind], DIAGNOSTICS[axis], 1.0, members(kind, axis))
         one, other = (kit.run(policy).state.tokens_BL for policy in (of_gate, of_chance))
         assert torch.equal(one, other)
 
@@ -72,20 +73,21 @@ class TestSnapped:
 def test_it_is_the_candidate_itself_where_the_proposal_is_one(kit):
     """The told diagnostic reveals everything: of these the last."""
     told = kit.Told((0.1, 0.1, 0.1))
-    snapped = Snapped(
+    snapped = selective(
         fixed_action(), told, WHEREVER, tuple(fixed_action(cardinality=k) for k in ("schedule", "count:2", "share:1.0"))
     )
-    assert kit.record(kit.run(snapped)) == kit.record(kit.run(Selective(fixed_action(), told, WHEREVER)))
-    without = Snapped(fixed_action(), told, WHEREVER, (fixed_action(), fixed_action(cardinality="count:2")))
+    assert kit.record(kit.run(snapped)) == kit.record(kit.run(selective(fixed_action(), told, WHEREVER)))
+    without = selective(fixed_action(), told, WHEREVER, (fixed_action(), fixed_action(cardinality="count:2")))
     assert kit.record(kit.run(without)) == kit.record(kit.run(fixed_action(cardinality="count:2")))
 
 
-def test_needs_candidates():
-    with pytest.raises(ConfigError, match="candidates is"):
-        Snapped(fixed_action(), CardinalityDiagnostic(), WHEREVER, ())
-    dependent = Snapped(fixed_action(), RegionDiagnostic(), WHEREVER, (fixed_action(score="dependency"),))
+def test_candidates_of_one_axis_alone():
+    axes = [(RegionDiagnostic(), WHEREVER), (CardinalityDiagnostic(), WHEREVER)]
+    with pytest.raises(ConfigError, match="axes with snap_to"):
+        Adaptive(fixed_action(), axes, snap_to=(fixed_action(),))
+    dependent = selective(fixed_action(), RegionDiagnostic(), WHEREVER, (fixed_action(score="dependency"),))
     assert dependent.needs.attention
-    assert not Selective(fixed_action(), RegionDiagnostic(), WHEREVER).needs.attention
+    assert not selective(fixed_action(), RegionDiagnostic(), WHEREVER).needs.attention
 
 
 class TestArms:
@@ -93,16 +95,17 @@ class TestArms:
         arms = kit.arms_of("cardinality", fixed=1)
         gate = kit.calibrated("cardinality", fixed=1, proposal="snapped", tau=0.07)
         names = list(candidates("llada")["cardinality"])
-        snapped = arms.under(gate, names)
+        snapped = arms.with_calibration(gate, names)
         made_of = (members("llada", "cardinality")[1], CardinalityDiagnostic())
         near = members("llada", "cardinality")
-        assert snapped.selective == Snapped(*made_of, Lookup.of(gate), near, base=with_explicit_order(fixed_action()))
-        assert snapped.random_gate(0.3) == RandomSnapped(*made_of, 0.3, near, base=with_explicit_order(fixed_action()))
-        assert arms.under(arms.calibration, names).selective == arms.selective
+        base = with_explicit_order(fixed_action())
+        assert snapped.selective == selective(*made_of, DetectorRule.of(gate), near, base=base)
+        assert snapped.random_gate(0.3) == random_gate(*made_of, 0.3, near, base=base)
+        assert arms.with_calibration(arms.calibration, names).selective == arms.selective
 
     def test_a_calibration_for_candidates_is_for_them_alone(self, kit):
         gate = kit.calibrated("cardinality", fixed=1, proposal="snapped", tau=0.07)
-        with pytest.raises(ConfigError, match="'snapped' with snaps_to, 'raw' without"):
+        with pytest.raises(ConfigError, match="'snapped' with snap_to, 'raw' without"):
             replace(kit.arms_of("cardinality", fixed=1), calibration=gate)
 
 
@@ -122,7 +125,7 @@ class TestNearest:
 
     def near(self, axis, proposed, *others):
         candidates = [self.action(**other) for other in others]
-        return nearest(axis, self.state, self.action(**proposed), self.revealed_BL, candidates).tolist()
+        return nearest_candidate(axis, self.state, self.action(**proposed), self.revealed_BL, candidates).tolist()
 
     def test_score(self):
         pure, margin, uniform = ({"alpha": a} for a in ((1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0.2,) * 5))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.adapt import Staged
-from unmask.adapt.staged import stage
+from unmask.adapt.adaptive import stage
 from unmask.base.errors import ConfigError
 from unmask.core import State
 from unmask.methods import Dream, fixed_action, with_remasking

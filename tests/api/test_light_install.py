@@ -97,9 +97,11 @@ def gate(tmp_path_factory):
     """The file of a gate for `exact`."""
     model = unmask.load("exact")
     calibration = made(list(candidates("llada")["cardinality"]))
-    arms = Arms("cardinality", "llada", calibration, DIAGNOSTICS["cardinality"]())
+    arms = Arms("cardinality", "llada", calibration, DIAGNOSTICS["cardinality"])
     path = tmp_path_factory.mktemp("gate") / "gate.json"
-    Gate("exact", model.fingerprint, "carry-rtl", arms, 0.5, Lift(0.02, 0.005, 0.035, "by hand"), None).save(path)
+    lift = Lift(value=0.02, low=0.005, high=0.035, how="by hand")
+    gate = Gate(model="exact", fingerprint=model.fingerprint, task="carry-rtl", arms=arms, steps_share=0.5, lift=lift)
+    gate.save(path)
     return path
 
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.helpers.adaptive_arms import selective
 from tests.helpers.cases import each_case
 from tests.helpers.recordable import OPEN, POLICIES, four
-from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder, regions_as_on_a_gpu
+from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
 from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.adapt.selective import Selective
 from unmask.api.load import load
 from unmask.base.errors import DenoiserError, InvalidAction, Unfinished
 from unmask.core import (
@@ -32,11 +32,6 @@ from unmask.methods import METHODS, LLaDA, fixed_action, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, Network, Transformer, TransformerSpec
 
 EXACT = ExactDenoiser(JointDistribution.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
-
-
-@pytest.fixture(autouse=True)
-def _regions_as_on_a_gpu(monkeypatch):
-    regions_as_on_a_gpu(monkeypatch)
 
 
 def rows(denoiser, new_tokens=(2, 6, 4, 5), steps=None, prompts=((0,), (1, 2), (3,), (2, 1))):
@@ -84,7 +79,7 @@ def test_methods_of_one_shape_are_recordable():
     assert not make_policy("fast-dllm", spacing=8).cuda_graph
     assert not make_policy("p2", noisy=True).cuda_graph
     assert not make_policy("revised", base=make_policy("wino")).cuda_graph
-    assert not Selective(make_policy("fast-dllm", spacing=2), DIAGNOSTICS["score"](), OPEN).cuda_graph
+    assert not selective(make_policy("fast-dllm", spacing=2), DIAGNOSTICS["score"], OPEN).cuda_graph
 
 
 # The same as the plain loop.

@@ -268,10 +268,15 @@ def steps(case: Case) -> Results:
             yield f"{name}/{turn}", (end.state.tokens_BL, sure)
 
 
+def default_diagnostics() -> dict[str, Any]:
+    """All diagnostics by name. Trees before 0.8 list classes."""
+    return {name: one() if isinstance(one, type) else one for name, one in get("DIAGNOSTICS").items()}
+
+
 def readings(case: Case) -> Results:
     """Every diagnostic at every step: read at once, recorded and replayed."""
     network = random_network(case.name, case.dtype, case.device, engines(case)[-1])
-    diagnostics = {name: kind() for name, kind in get("DIAGNOSTICS").items()}
+    diagnostics = default_diagnostics()
     for turn in range(3):
         policy = watched_policy()
         state = start(network, PROMPTS[:3], 12, steps=4, seed=turn)

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from tests.gpu import shared_pool
-from tests.gpu.kernel_bits import GIVEN_UP, watched_policy
+from tests.gpu.kernel_bits import GIVEN_UP, default_diagnostics, watched_policy
 from tests.gpu.names import get
 from tests.gpu.networks import ManyRows, inputs, noise, random_network, start
 from tests.helpers.gpu import gpu
 from tests.helpers.recordable import four
-from tests.helpers.tape import HostFree, Tape, TapeRecorder, regions_as_on_a_gpu
+from tests.helpers.tape import HostFree, Tape, TapeRecorder
 from unmask.core import Action, LookAhead, Trajectory
 from unmask.engine import decode
 from unmask.methods import Composed, make_policy
@@ -32,7 +32,6 @@ caches = pytest.mark.parametrize("cache", ["prefix", "dual"])
 def cpu(monkeypatch):
     """A small network on the CPU whose passes and steps are recorded by stand-ins."""
     events = shared_pool.install(monkeypatch)
-    regions_as_on_a_gpu(monkeypatch)
     network = random_network("tiny", torch.float32, "cpu")
     return replace(network, forward=get("PassGraphs")(network.model)), events
 
@@ -369,7 +368,7 @@ def states(network, seed):
 
 def test_readings_run_on_streams_that_are_forked_and_joined(cpu, monkeypatch):
     """Each side stream waits for what came before, and what comes after waits for each."""
-    diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
+    diagnostics = list(default_diagnostics().values())
     traj, action = states(plain(cpu[0]), 0)[2]
     before = len(cpu[1])
     get("build_reading_graph")(diagnostics, traj, action)
@@ -384,7 +383,7 @@ def test_readings_run_on_streams_that_are_forked_and_joined(cpu, monkeypatch):
 def test_readings_outlive_the_next_replays_and_read_what_they_are_given(replays, nothing_given_up):
     """While the device is behind: a side stream that does not wait would read the values of an earlier replay."""
     network = on_gpu(dtype=torch.float32)
-    diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
+    diagnostics = list(default_diagnostics().values())
     get("READING_GRAPHS").clear()
     seen = [step for seed in range(4) for step in states(replace(network, step_graphs=None), seed)]
     torch.cuda.synchronize()

@@ -6,7 +6,6 @@ import re
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -38,15 +37,11 @@ class Repo:
 
 @dataclass
 class FakeHub:
-    """Serves `repos` until closed. `cut` and `hold` name files that are sent only in part."""
+    """Serves `repos` until closed. `cut` names files that are sent only in part."""
 
     repos: dict[str, Repo]
     cut: dict[str, int] = field(default_factory=dict)
     """How many more times the connection breaks in the middle of a file."""
-    hold: set[str] = field(default_factory=set)
-    """Files that stop in the middle and go on when `let_go` is set."""
-    held: threading.Event = field(default_factory=threading.Event)
-    let_go: threading.Event = field(default_factory=threading.Event)
     asked: list[str] = field(default_factory=list)
     """Every request: method and path."""
     tokens: set[str] = field(default_factory=set)
@@ -65,7 +60,6 @@ class FakeHub:
 
     def close(self) -> None:
         """Stop answering: connections are refused from now on."""
-        self.let_go.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -172,16 +166,5 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.close_connection = True
             self.connection.shutdown(2)
-        elif file in self.hub.hold:
-            self.wfile.write(body[:half])
-            self.wfile.flush()
-            self.hub.held.set()
-            self.hub.let_go.wait(20)
-            self.wfile.write(body[half:])
         else:
             self.wfile.write(body)
-
-
-def folder_files(folder: Path) -> dict[str, bytes]:
-    """The files of a checkpoint folder, to put them on the hub."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -144,7 +144,7 @@ def store(
             place.note("models", name, {**about, "reference": reference, "shards": mine})
     for key, held in tables.items():
         table = branches(shards[key], held, reason)
-        work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 5, "settled": 1}
+        work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 6}
         prompts = sorted(set(table["prompt"].to_pylist()))
         info = {
             "shard": {"model": key[0], "task": key[1], "split": key[2], "block": 0, "depends": "0" * 16},

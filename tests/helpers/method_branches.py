@@ -6,7 +6,7 @@ from unmask.api.request import Request
 from unmask.axes import POLICY, ReMDM
 from unmask.core import Noise, SamplingParams, Trajectory, row_key
 from unmask.engine import decode, decode_one_step
-from unmask.lab.branch import Plan, stream
+from unmask.lab.branching import BranchPlan, stream
 from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 8, 3, 2
@@ -26,7 +26,7 @@ STARTS = [start(0, 1, 5), start(2, 1, 4, N - 2)]
 
 def plan(reference, temperature=0.0, rollouts=2, states=2, *, guests, sets=None):
     chosen = {**(sets or {}), POLICY: {"reference": reference, **guests}}
-    return Plan(reference, chosen, ReMDM("conf"), rollouts, states, seed=SEED, temperature=temperature)
+    return BranchPlan(reference, chosen, ReMDM("conf"), rollouts, states, seed=SEED, temperature=temperature)
 
 
 def noise_of(branch) -> Noise:

@@ -1,16 +1,12 @@
 """Policies that say their steps can be recorded, at settings that run all of their code."""
 
-from unmask.adapt.detector import Lookup
+from tests.helpers.adaptive_arms import always, joint, random_gate, selective
+from unmask.adapt import DetectorRule, Staged
 from unmask.adapt.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS
-from unmask.adapt.joint import JointPolicy
-from unmask.adapt.proposed import Proposed
-from unmask.adapt.random_gate import RandomGate
-from unmask.adapt.selective import Selective
-from unmask.adapt.staged import Staged
 from unmask.core import Policy
 from unmask.methods import METHODS, Composed, LLaDA, candidates, fixed_action, make_policy, with_remasking
 
-OPEN = Lookup((0.0, 0.05), (0.2, None, 0.1), 0.1)
+OPEN = DetectorRule((0.0, 0.05), (0.2, None, 0.1), 0.1)
 """Deviates at some signals and not at others."""
 
 SETTINGS = {
@@ -32,9 +28,9 @@ SETTINGS = {
 }
 
 
-def four() -> JointPolicy:
+def four() -> Policy:
     """Selective adaptation with all four diagnostics."""
-    return JointPolicy(fixed_action(), tuple(kind() for kind in PAPER_DIAGNOSTICS), (OPEN,) * len(PAPER_DIAGNOSTICS))
+    return joint(fixed_action(), PAPER_DIAGNOSTICS, [OPEN] * len(PAPER_DIAGNOSTICS))
 
 
 def recordable() -> dict[str, Policy]:
@@ -50,15 +46,15 @@ def recordable() -> dict[str, Policy]:
     found |= {f"score {rule}": Composed(score=rule) for rule in ("entropy", "random", "confidence+stability")}
     found |= {f"commit {rule}": Composed(commitment=rule) for rule in ("margin:0.5", "confidence:0.9+remdm-conf")}
     found |= {f"dream's {axis}": next(reversed(named.values())) for axis, named in candidates("dream").items()}
-    found |= {f"selective {n}": Selective(fixed_action(), kind(), OPEN) for n, kind in DIAGNOSTICS.items()}
+    found |= {f"selective {n}": selective(fixed_action(), one, OPEN) for n, one in DIAGNOSTICS.items()}
     found |= {
         "four": four(),
         "revised four": with_remasking(four()),
         "staged": Staged((LLaDA(), fixed_action(region="block:2"))),
     }
     found |= {
-        "always": Proposed(LLaDA(), DIAGNOSTICS["region"]()),
-        "random": RandomGate(fixed_action(), DIAGNOSTICS["score"](), 0.5),
+        "always": always(LLaDA(), DIAGNOSTICS["region"]),
+        "random": random_gate(fixed_action(), DIAGNOSTICS["score"], 0.5),
     }
     found |= {"instead": Composed(LLaDA(), region="block:2", cardinality="count:2")}
     return {name: policy for name, policy in found.items() if isinstance(policy, Policy) and policy.cuda_graph}

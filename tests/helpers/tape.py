@@ -9,14 +9,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from tests.helpers.fake_cuda import FakeCapture, FakeGraph
-from unmask.adapt.diagnostics import region
 from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs
 from unmask.models import GraphCache, NotGraphable
 
@@ -88,7 +86,7 @@ class TapeRecorder(GraphCache):
         self.refused[key] = warning
         self.kept.pop(key, None)
 
-    def nested(self) -> "Tapes":
+    def nested_cache(self) -> "Tapes":
         return Tapes(self)
 
 
@@ -115,16 +113,6 @@ class Tapes(GraphCache):
         # This does the work, too; a graph would have to be replayed for that.
         with HostFree(), tape:
             return work()
-
-
-def regions_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the region program the sizes that it has on a GPU, where it may not ask the device for smaller ones."""
-
-    def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor) -> Tensor:
-        length = score_BL.shape[1]
-        return region._best_sets(score_BL, open_BL, nu_B, budget_B, width=length, most=length)
-
-    monkeypatch.setattr(region, "best_region", best_region)
 
 
 class Recorded(DenoiserWrapper):

@@ -37,6 +37,11 @@ from unmask.tasks import open_task, own_task
 QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
 
 
+def runs_of(*numbers):
+    """Scores of whole runs in the order of their fields."""
+    return EndToEnd(**dict(zip(EndToEnd.model_fields, numbers, strict=True)))
+
+
 @pytest.fixture
 def model(tiny_model):
     return tiny_model
@@ -233,7 +238,7 @@ class TestEndToEnd:
         gate = gate_from(echo(one_step("schedule")))
         assert gate.arms.fixed == gate.arms.reference
         assert ran == [(gate.arms.reference, rows) for rows in (8, 8, 4)]
-        assert gate.end_to_end == EndToEnd(1.0, 1.0, 1.0, 0.0, 0.0, 20, 0)
+        assert gate.end_to_end == runs_of(1.0, 1.0, 1.0, 0.0, 0.0, 20, 0)
         assert verdict(gate).endswith("no prompt is worth more or less than with the reference (20 prompts).")
         ran.clear()
         gate = gate_from(echo(one_step("count:1:below")), "fixed")
@@ -257,7 +262,7 @@ class TestEndToEnd:
         """A task on which the diagnostic is always right: targets are what is said when every gate is open."""
         table = one_step("count:1:below", opens=True, prompts=ECHOED)
         chosen = fit_calibration(table, CalibrationSettings(seed=0))
-        return echo(table, policy=Arms("cardinality", "llada", chosen, DIAGNOSTICS["cardinality"]()).always)
+        return echo(table, policy=Arms("cardinality", "llada", chosen, DIAGNOSTICS["cardinality"]).always)
 
     def test_a_guarantee(self, adapts, gate_from, tmp_path):
         """Half of the prompts show that leaving the fixed action gains."""
@@ -412,8 +417,9 @@ def test_no_opportunity_is_said_and_not_raised(kind, reason):
 def gate_of(kind):
     table = planted(kind)
     chosen = fit_calibration(table, CalibrationSettings(seed=0))
-    arms = Arms("region", "llada", chosen, DIAGNOSTICS["region"](), None)
-    return Gate("small", "f" * 16, "mine", arms, 0.5, lift_of(table, chosen))
+    arms = Arms("region", "llada", chosen, DIAGNOSTICS["region"], None)
+    lift = lift_of(table, chosen)
+    return Gate(model="small", fingerprint="f" * 16, task="mine", arms=arms, steps_share=0.5, lift=lift)
 
 
 def test_the_verdict_in_words():
@@ -427,20 +433,29 @@ def test_the_verdict_in_words():
     opens = gate_of("finds")
     assert f"{opens.lift.value:+.4f} per state [{opens.lift.low:+.4f}, {opens.lift.high:+.4f}]" in verdict(opens)
     assert "may be nothing" not in verdict(opens)
-    unsure = Gate(**{**vars(opens), "lift": lab.Lift(0.01, -0.01, 0.03, "made up")})
+    unsure = Gate(**{**vars(opens), "lift": lab.Lift(value=0.01, low=-0.01, high=0.03, how="made up")})
     assert "The interval reaches 0, so this may be nothing" in verdict(unsure)
 
 
 @each_case(
     ("runs", "words"),
     [
-        (EndToEnd(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60), "worse than the reference ([-0.580, -0.460]), so do"),
-        (EndToEnd(0.9, 0.8, 0.8, -0.2, -0.02, 40, 4), "([-0.200, -0.020]), but only 4 of 40 prompts differ, so this"),
-        (EndToEnd(0.5, 0.4, 0.52, -0.01, 0.05, 40, 12), "no clear difference to the reference ([-0.010, +0.050]; 12"),
-        (EndToEnd(0.5, 0.4, 0.6, 0.0, 0.2, 40, 12), "no clear difference to the reference"),
-        (EndToEnd(0.5, 0.5, 0.4, -0.2, 0.0, 40, 12), "no clear difference to the reference"),
-        (EndToEnd(0.5, 0.5, 0.7, 0.1, 0.3, 40, 20), "better than the reference ([+0.100, +0.300]). These are the"),
-        (EndToEnd(0.5, 0.5, 0.7, 0.1, 0.3, 40, 9), "([+0.100, +0.300]), but only 9 of 40 prompts differ, so this"),
+        (
+            runs_of(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60),
+            "worse than the reference ([-0.580, -0.460]), so do",
+        ),
+        (
+            runs_of(0.9, 0.8, 0.8, -0.2, -0.02, 40, 4),
+            "([-0.200, -0.020]), but only 4 of 40 prompts differ, so this",
+        ),
+        (
+            runs_of(0.5, 0.4, 0.52, -0.01, 0.05, 40, 12),
+            "no clear difference to the reference ([-0.010, +0.050]; 12",
+        ),
+        (runs_of(0.5, 0.4, 0.6, 0.0, 0.2, 40, 12), "no clear difference to the reference"),
+        (runs_of(0.5, 0.5, 0.4, -0.2, 0.0, 40, 12), "no clear difference to the reference"),
+        (runs_of(0.5, 0.5, 0.7, 0.1, 0.3, 40, 20), "better than the reference ([+0.100, +0.300]). These are the"),
+        (runs_of(0.5, 0.5, 0.7, 0.1, 0.3, 40, 9), "([+0.100, +0.300]), but only 9 of 40 prompts differ, so this"),
         (None, "could all be judged: what whole runs are worth is not known."),
     ],
 )

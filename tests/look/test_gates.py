@@ -4,10 +4,9 @@ import math
 
 import pytest
 
-from unmask.adapt import Selective
-from unmask.adapt.detector import Lookup
+from tests.helpers.adaptive_arms import joint, selective
+from unmask.adapt import DetectorRule
 from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.adapt.joint import JointPolicy
 from unmask.api.load import load
 from unmask.look.gates import acting, edge
 from unmask.look.run import run_record
@@ -22,7 +21,7 @@ def model():
 
 
 def gated(tau=0.1, starts=(0.0,), expected=(0.0, 0.2)):
-    return Selective(fixed_action(), DIAGNOSTICS["region"](), Lookup(starts, expected, tau))
+    return selective(fixed_action(), DIAGNOSTICS["region"], DetectorRule(starts, expected, tau))
 
 
 def signals(model):
@@ -62,8 +61,8 @@ def test_around_a_gate_the_threshold_is_the_same(model):
 
 def test_of_several_gates_each_is_told(model):
     names = ("score", "region")
-    lookups = (Lookup((), (0.0,), None), Lookup((-5.0,), (0.0, 1.0), 0.5))
-    policy = JointPolicy(fixed_action(), tuple(DIAGNOSTICS[name]() for name in names), lookups)
+    lookups = (DetectorRule((), (0.0,), None), DetectorRule((-5.0,), (0.0, 1.0), 0.5))
+    policy = joint(fixed_action(), tuple(DIAGNOSTICS[name] for name in names), lookups)
     steps = run_record(model.generate("ab", policy=policy, steps=5).trajectory, 0, model.codec)["steps"]
     opened = [step for step in steps if step["open"]]
     assert opened
@@ -85,14 +84,14 @@ def test_a_branch_has_the_gate_of_each_part(model):
 @pytest.mark.parametrize(("signal", "border"), [(-1.0, 0.0), (0.5, 0.0), (1.5, 2.0), (2.0, 2.0), (9.0, 2.0)])
 def test_the_border_a_signal_is_measured_against(signal, border):
     """Open from 0 to 1 and from 2 on."""
-    assert edge(Lookup((0.0, 1.0, 2.0), (0.0, 1.0, 0.0, 1.0), 0.5), signal) == border
+    assert edge(DetectorRule((0.0, 1.0, 2.0), (0.0, 1.0, 0.0, 1.0), 0.5), signal) == border
 
 
 def test_borders_of_gates_that_open_below_always_and_never():
-    below = Lookup((1.0,), (1.0, 0.0), 0.5)
+    below = DetectorRule((1.0,), (1.0, 0.0), 0.5)
     assert (edge(below, 0.0), edge(below, 3.0)) == (None, 1.0)
-    assert edge(Lookup((1.0,), (1.0, 0.0), -INF), 3.0) is None
-    assert edge(Lookup((1.0,), (1.0, 0.0), None), 3.0) is None
+    assert edge(DetectorRule((1.0,), (1.0, 0.0), -INF), 3.0) is None
+    assert edge(DetectorRule((1.0,), (1.0, 0.0), None), 3.0) is None
 
 
 @pytest.mark.parametrize("branch", [1, {}, {"step": "x"}, {"step": 3, "from": 4}, {"step": 3, "from": {"branch": []}}])

@@ -1,6 +1,5 @@
 """What the tests of the methods share: the toy network of `tests/golden`, recorded noise, scripted denoisers."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 import unmask
-from tests.helpers.paths import GOLDEN
 from unmask.core import (
     ModelInput,
     ModelOutput,
@@ -25,7 +23,6 @@ from unmask.core import (
     sample,
 )
 from unmask.engine import decode
-from unmask.methods.examples import ScriptedDenoiser, TableNoise
 from unmask.models import GuidedDenoiser
 from unmask.train import HeadOptions, train_head
 
@@ -172,40 +169,19 @@ class Run:
         return self.noise.unused(len(self.canvases))
 
 
-def _replay(
-    case: dict[str, Any], policy: Any, sampling: SamplingParams, eos_ids: tuple[int, ...], eos_fill: bool
-) -> Run:
-    toy: Any = Toy(case["toy_seed"], eos_ids)
-    if case.get("cfg_scale"):
-        toy = GuidedDenoiser(toy, case["cfg_scale"])
-    new = case.get("gen_length", case.get("max_new_tokens"))
-    state = State.from_prompts([case["prompt"]], new_tokens=new, steps=case.get("steps", new), mask_id=MASK)
-    noise = Replay(case)
-    traj = decode(toy, policy, state, noise=noise, sampling=sampling, eos_fill=eos_fill)
-    return Run(traj.row(0), noise)
-
-
-@pytest.fixture(scope="session")
-def toy() -> type[Toy]:
-    return Toy
-
-
-@pytest.fixture(scope="session")
-def scripted() -> type[ScriptedDenoiser]:
-    return ScriptedDenoiser
-
-
-@pytest.fixture(scope="session")
-def constant() -> type[TableNoise]:
-    return TableNoise
-
-
 @pytest.fixture(scope="session")
 def replay() -> Callable[..., Run]:
     """Decode a golden case with its own network and its recorded noise."""
 
-    def run(case, policy, proposal=None, eos_ids=(9, 10), eos_fill=False):
-        return _replay(case, policy, proposal or SamplingParams(), eos_ids, eos_fill)
+    def run(case, policy, sampling=None, eos_ids=(9, 10), eos_fill=False):
+        toy: Any = Toy(case["toy_seed"], eos_ids)
+        if case.get("cfg_scale"):
+            toy = GuidedDenoiser(toy, case["cfg_scale"])
+        new = case.get("gen_length", case.get("max_new_tokens"))
+        state = State.from_prompts([case["prompt"]], new_tokens=new, steps=case.get("steps", new), mask_id=MASK)
+        noise = Replay(case)
+        traj = decode(toy, policy, state, noise=noise, sampling=sampling or SamplingParams(), eos_fill=eos_fill)
+        return Run(traj.row(0), noise)
 
     return run
 
@@ -232,11 +208,6 @@ def predict() -> Callable[..., Prediction]:
         )
 
     return run
-
-
-@pytest.fixture(scope="session")
-def toy_checks() -> dict[str, Any]:
-    return json.loads((GOLDEN / "toy.json").read_text())
 
 
 def _head(kind, tmp_path_factory):

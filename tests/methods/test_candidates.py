@@ -33,7 +33,6 @@ from unmask.methods import (
     register_reference,
     with_remasking,
 )
-from unmask.methods.check import check_policy
 
 MASK, VOCAB = 12, 12
 SETS = {"llada": candidates(), "dream": candidates("dream")}
@@ -340,19 +339,6 @@ class TestInstead:
         first = int(cardinality.dream_count(state.masked_BL.sum(-1), state.horizon_B, state.step_B))
         assert counts[0] == first == 1
 
-    @pytest.mark.parametrize(
-        "policy",
-        [
-            Composed(Dream(), score="uniform"),
-            Composed(Dream(), score="certainty", region="block:2"),
-            Composed(LLaDA(), cardinality="count:2"),
-            with_remasking(Composed(Dream(), commitment="margin:0.5")),
-        ],
-        ids=["alpha", "region", "kappa", "commit"],
-    )
-    def test_keeps_every_promise_of_a_policy(self, policy):
-        assert check_policy(policy) is None
-
     @pytest.mark.parametrize("field", ["score", "region", "cardinality", "commitment"])
     def test_refuses_what_it_does_not_know(self, field):
         with pytest.raises(ConfigError, match="nonsense"):
@@ -431,9 +417,3 @@ class TestAround:
         )
         assert torch.equal(plain.state.tokens_BL, varied.state.tokens_BL)
         assert any(bool(step.remasked_BL.any()) for step in varied.steps)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("axis", list(AXES))
-    def test_contract(self, axis):
-        for policy in candidates(register_reference(FastDLLM(block_length=2)))[axis].values():
-            check_policy(policy)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
+from tests.methods.conftest import Toy
 from tests.methods.worked import confidences, revealed, run
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
@@ -13,16 +14,18 @@ from unmask.methods import (
     DCD,
     DSB,
     DUS,
+    P2,
     Composed,
     EBSampler,
     FastDLLM,
     LLaDA,
+    ReMDMLLaDA,
     compose,
     fixed_action,
     make_policy,
     with_remasking,
 )
-from unmask.methods.check import check_policy
+from unmask.methods.examples import ScriptedDenoiser
 from unmask.models import ExactDenoiser, JointDistribution
 
 TABLE = [[0.95, 0.40, 0.99, 0.97, 0.91, 0.60, 0.93, 0.30]]
@@ -81,9 +84,9 @@ def test_a_method_as_a_composition(method, composed, temperature, exact):
 
 
 @each_case(("method", "composed"), METHODS, ids=ids)
-def test_a_method_as_a_composition_on_a_network(method, composed, toy):
+def test_a_method_as_a_composition_on_a_network(method, composed):
     state = State.from_prompts([[1, 2]], new_tokens=8, steps=8, mask_id=11)
-    same_run(toy(3), composed, method, state, Noise.of([7]), 0.0)
+    same_run(Toy(3), composed, method, state, Noise.of([7]), 0.0)
 
 
 VARIED = {
@@ -129,21 +132,6 @@ def test_adaptive_counts_are_not_bound_by_the_steps():
     assert len(run(confidences(unsure), scheduled, 6, steps=2).steps) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [
-        compose("margin", "block:3", "eb:0.5", "remdm-conf"),
-        compose("random", "masks:2", "factor:1"),
-        compose("stability+confidence", "sliding:2:3", "above:0.6", "confidence:0.5+remdm-cap:0.3"),
-        compose("entropy", "groups:4", "all"),
-        compose("uniform", "last-block:3", 0.5, "remdm-loop:0.1"),
-    ],
-)
-def test_contract(policy):
-    check_policy(policy)
-
-
 def test_the_resolved_action():
     assert compose("margin", "block:32", "eb:0.1", "remdm-conf").rules == {
         "score": {"rule": "margin"},
@@ -186,8 +174,8 @@ def test_what_is_refused(wrong, words):
         compose(**wrong)
 
 
-def test_an_uneven_quota_is_refused_before_the_first_forward(scripted):
-    denoiser = scripted(lambda *_: pytest.fail("asked the model"), vocab=3)
+def test_an_uneven_quota_is_refused_before_the_first_forward():
+    denoiser = ScriptedDenoiser(lambda *_: pytest.fail("asked the model"), vocab=3)
     with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens"):
         run(denoiser, compose(region="block:4", cardinality="quota"), 6)
 
@@ -210,3 +198,23 @@ def test_a_rule_that_is_no_text():
 def test_messages_name_the_rule_as_it_was_given(given, words):
     with pytest.raises(ConfigError, match=words):
         compose(**given)
+
+
+@each_case(
+    ("policy", "trait", "value"),
+    [
+        (with_remasking(P2(planner=True)), "looks_ahead", True),
+        (with_remasking(P2(planner=True)), "needs", P2(planner=True).needs),
+        (Composed(ReMDMLLaDA(), commitment="none"), "extra_steps", True),
+        (Composed(ReMDMLLaDA(), commitment="none"), "past_steps", 1),
+        (Composed(FastDLLM(), commitment="none"), "steps", "ignore"),
+        (with_remasking(FastDLLM()), "steps", "pace"),
+        (Composed(FastDLLM(), score="margin", region="block:8"), "steps", "pace"),
+        (Composed(EBSampler(spacing=2), score="margin"), "cuda_graph", False),
+        (Composed(LLaDA(remasking="random"), region="block:8"), "random", True),
+        (Composed(P2(), commitment="none"), "remasks", True),
+        (Composed(DUS(leave_skipped=True), score="margin"), "own_end", True),
+    ],
+)
+def test_a_composition_declares_what_its_base_does(policy, trait, value):
+    assert getattr(policy, trait) == value

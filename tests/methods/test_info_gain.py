@@ -13,7 +13,7 @@ from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State
 from unmask.engine import decode
 from unmask.methods import InfoGain
-from unmask.methods.examples import load_cases
+from unmask.methods.examples import ScriptedDenoiser, TableNoise, load_cases
 
 GOLDEN = json.loads((paths.GOLDEN / "info_gain.json").read_text())
 SKIPPED = {
@@ -176,11 +176,11 @@ def candidate_noise(length):
     return table
 
 
-def first_step(scripted, constant, length=4, **settings):
+def first_step(length=4, **settings):
     options = {"block_length": 4, "candidates": 3, "tau_pos": 1.0, "threshold": None, **settings}
     state = State.from_canvases([[3] * length], steps=length, mask_id=3)
-    noise = constant(candidate_noise(length))
-    return decode(scripted(script, vocab=3), InfoGain(**options), state, noise=noise).steps[0]
+    noise = TableNoise(candidate_noise(length))
+    return decode(ScriptedDenoiser(script, vocab=3), InfoGain(**options), state, noise=noise).steps[0]
 
 
 def test_entropies_by_hand(predict):
@@ -195,8 +195,8 @@ GAIN = [-0.1552, 0.5560, 0.5107]
 J = [-1.4122, -1.3552, -1.2789]
 
 
-def test_info_gain_by_hand(scripted, constant, looks):
-    step = first_step(scripted, constant)
+def test_info_gain_by_hand(looks):
+    step = first_step()
     sets, _, values = looks[0]
     assert sets == [[0], [1], [2]]
     assert values == pytest.approx(J, abs=6e-5)
@@ -205,24 +205,24 @@ def test_info_gain_by_hand(scripted, constant, looks):
     assert int(step.forwards_B) == 1 + 3
 
 
-def test_remaining_entropy_alone_by_hand(scripted, constant, looks):
-    step = first_step(scripted, constant, objective="remaining")
+def test_remaining_entropy_alone_by_hand(looks):
+    step = first_step(objective="remaining")
     assert [-v for v in looks[0][2]] == pytest.approx(HBAR_AFTER, abs=5e-5)
     assert positions(step.revealed_BL[0]) == [1]
 
 
-def test_greedy_by_hand(scripted, constant, looks):
+def test_greedy_by_hand(looks):
     """One candidate, or no position noise, is plain confidence and looks at nothing."""
     for settings in ({"candidates": 1}, {"tau_pos": 0.0}):
-        step = first_step(scripted, constant, **settings)
+        step = first_step(**settings)
         assert positions(step.revealed_BL[0]) == [0]
         assert int(step.forwards_B) == 1
     assert not looks
 
 
-def test_masks_outside_the_block_count_by_hand(scripted, constant, looks):
+def test_masks_outside_the_block_count_by_hand(looks):
     """Six flat masks outside the block dilute what is gained inside, and the choice flips to {0}."""
-    step = first_step(scripted, constant, length=10)
+    step = first_step(length=10)
     values = looks[0][2]
     hbar = [-v - c for v, c in zip(values, SPENT, strict=True)]
     assert hbar == pytest.approx([1.0717, 0.8346, 0.8497], abs=1e-4)
@@ -231,49 +231,51 @@ def test_masks_outside_the_block_count_by_hand(scripted, constant, looks):
 
 
 @pytest.mark.parametrize(("threshold", "revealed", "forwards"), [(0.8, [0], 1), (0.9 + 1e-9, [2], 4)])
-def test_bypass_by_hand(threshold, revealed, forwards, scripted, constant):
+def test_bypass_by_hand(threshold, revealed, forwards):
     """Position 0 is sure enough at 0.8 and goes without a look; no position is at 0.9."""
-    step = first_step(scripted, constant, threshold=threshold)
+    step = first_step(threshold=threshold)
     assert positions(step.revealed_BL[0]) == revealed
     assert int(step.forwards_B) == forwards
 
 
 @pytest.mark.parametrize(("threshold", "forwards"), [(0.5, [1, 1, 1]), (0.5 + 1e-9, [3, 0, 1])])
-def test_bypass_threshold_is_not_strict(threshold, forwards, scripted, constant):
+def test_bypass_threshold_is_not_strict(threshold, forwards):
     """Two tokens alike hit 1/2 without rounding."""
     state = State.from_canvases([[2] * 3], steps=3, mask_id=2)
     policy = InfoGain(candidates=2, tau_pos=1.0, threshold=threshold)
-    noise = constant({"candidate/1": [1e-9, 1 - 1e-9, 1e-9]})
-    end = decode(scripted(lambda tokens, slot, call: [0.0, 0.0], vocab=2), policy, state, noise=noise)
+    noise = TableNoise({"candidate/1": [1e-9, 1 - 1e-9, 1e-9]})
+    end = decode(ScriptedDenoiser(lambda tokens, slot, call: [0.0, 0.0], vocab=2), policy, state, noise=noise)
     # A look at two candidates pays for the next step's own forward, and then one candidate is left.
     assert [int(s.forwards_B) for s in end.steps] == forwards
 
 
-def test_bypass_takes_the_most_probable_token_whatever_was_drawn(scripted, constant):
+def test_bypass_takes_the_most_probable_token_whatever_was_drawn():
     rows = [[3.0, 0.0, 0.0], [0.2, 0.1, 0.0], [0.2, 0.1, 0.0]]
     state = State.from_canvases([[3] * 3], steps=3, mask_id=3)
     always_last = [1e-9, 1e-9, 1 - 1e-9]
-    noise = constant({"token": always_last})
+    noise = TableNoise({"token": always_last})
     sampling = SamplingParams(temperature=1.0, sampler="gumbel")
     policy = InfoGain(candidates=1, threshold=0.8)
-    end = decode(scripted(lambda t, slot, call: rows[slot], vocab=3), policy, state, noise=noise, sampling=sampling)
+    end = decode(
+        ScriptedDenoiser(lambda t, slot, call: rows[slot], vocab=3), policy, state, noise=noise, sampling=sampling
+    )
     assert positions(end.steps[0].revealed_BL[0]) == [0]
     assert end.state.tokens_BL[0].tolist() == [0, 2, 2]
 
 
-def test_bypass_reveals_at_most_the_quota(scripted):
+def test_bypass_reveals_at_most_the_quota():
     rows = [[3.0, 0, 0], [4.0, 0, 0], [5.0, 0, 0], [0.1, 0, 0]]
     state = State.from_canvases([[3] * 4], steps=2, mask_id=3)
-    end = decode(scripted(lambda tokens, slot, call: rows[slot], vocab=3), InfoGain(), state, noise=NO_NOISE)
+    end = decode(ScriptedDenoiser(lambda tokens, slot, call: rows[slot], 3), InfoGain(), state, noise=NO_NOISE)
     assert [positions(s.revealed_BL[0]) for s in end.steps] == [[1, 2], [0, 3]]
 
 
-def test_what_a_bypass_leaves_is_revealed_on_the_last_step_and_not_before(scripted):
+def test_what_a_bypass_leaves_is_revealed_on_the_last_step_and_not_before():
     """8 masks in 4 steps, one sure position in each of the first steps: 1, 2, 2, then the 3 that are left."""
     rows = [[5.0, 0, 0], *[[0.2 - 0.01 * i, 0, 0] for i in range(1, 8)]]
     state = State.from_canvases([[3] * 8], steps=4, mask_id=3)
     policy = InfoGain(tau_pos=0.0, threshold=0.8)
-    end = decode(scripted(lambda tokens, slot, call: rows[slot], vocab=3), policy, state, noise=NO_NOISE)
+    end = decode(ScriptedDenoiser(lambda tokens, slot, call: rows[slot], vocab=3), policy, state, noise=NO_NOISE)
     assert [int(s.revealed_BL.sum()) for s in end.steps] == [1, 2, 2, 3]
 
 
@@ -290,20 +292,20 @@ def authors_quotas(masks, steps):
     return quotas
 
 
-def our_quotas(masks, steps, scripted):
+def our_quotas(masks, steps):
     rows = [[0.1 - 0.001 * i, 0, 0] for i in range(masks)]
     state = State.from_canvases([[3] * masks], steps=steps, mask_id=3)
     policy = InfoGain(threshold=None, candidates=1)
-    end = decode(scripted(lambda tokens, slot, call: rows[slot], vocab=3), policy, state, noise=NO_NOISE)
+    end = decode(ScriptedDenoiser(lambda tokens, slot, call: rows[slot], vocab=3), policy, state, noise=NO_NOISE)
     return [int(s.revealed_BL.sum()) for s in end.steps]
 
 
-def test_quotas_are_the_authors_float32_ones(scripted):
+def test_quotas_are_the_authors_float32_ones():
     """Exact quotients would reveal 1, 2, 1."""
-    assert our_quotas(4, 3, scripted) == authors_quotas(4, 3) == [1, 1, 2]
+    assert our_quotas(4, 3) == authors_quotas(4, 3) == [1, 1, 2]
     for masks in range(1, 25):
         for steps in range(1, masks + 1):
-            assert our_quotas(masks, steps, scripted) == authors_quotas(masks, steps), (masks, steps)
+            assert our_quotas(masks, steps) == authors_quotas(masks, steps), (masks, steps)
 
 
 @each_case("case", GOLDEN["cases"], ids=lambda c: c["id"])
@@ -320,10 +322,10 @@ def test_the_authors_own_quotas_are_told_right(case):
     ("masks", "steps", "quotas"),
     [(12, 5, [2, 2, 3, 2, 3]), (12, 6, [2] * 6), (7, 3, [2, 2, 3]), (9, 2, [4, 5]), (5, 4, [1, 1, 2, 1])],
 )
-def test_schedule_rounds_halves_to_even(masks, steps, quotas, scripted):
+def test_schedule_rounds_halves_to_even(masks, steps, quotas):
     rows = [[0.1 - 0.001 * i, 0, 0] for i in range(masks)]
     state = State.from_canvases([[3] * masks], steps=steps, mask_id=3)
-    end = decode(scripted(lambda tokens, slot, call: rows[slot], vocab=3), InfoGain(), state, noise=NO_NOISE)
+    end = decode(ScriptedDenoiser(lambda tokens, slot, call: rows[slot], 3), InfoGain(), state, noise=NO_NOISE)
     assert [int(s.revealed_BL.sum()) for s in end.steps] == quotas
 
 

@@ -5,14 +5,24 @@ from typing import Any
 
 from unmask.core import Noise, Policy, State, Trajectory
 from unmask.engine import decode
-from unmask.methods import examples
-from unmask.methods.examples import VOCAB, ScriptedDenoiser, load_cases, logs, run_told
+from unmask.methods.examples import VOCAB, ScriptedDenoiser, load_cases, logs, peak_logits, run_statistics
 
-__all__ = ["VOCAB", "confidences", "distributions", "first", "logs", "peaked", "revealed", "run", "run_told", "table"]
+__all__ = [
+    "VOCAB",
+    "confidences",
+    "distributions",
+    "first",
+    "logs",
+    "peaked",
+    "revealed",
+    "run",
+    "run_statistics",
+    "table",
+]
 
 
 def peaked(p: float, vocab: int = VOCAB) -> list[float]:
-    return examples.peaked(p, vocab)
+    return peak_logits(p, vocab)
 
 
 def table(method: str, case: int = 0) -> Any:

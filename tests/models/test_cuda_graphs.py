@@ -163,7 +163,7 @@ def found(cache, key, make):
 
 def test_work_is_done_once_then_recorded_then_replayed(events):
     done, cache = [], GraphCache(CPU, limit=1)
-    first, second = cache.nested_cache(), cache.nested()
+    first, second = cache.nested_cache(), cache.nested_cache()
     for graphs in (first, second, first):
         for key in (0, 1, 0, 0):
             graphs.run(key, lambda key=key: done.append(key))

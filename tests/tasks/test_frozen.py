@@ -15,7 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, example_line, explain, find_task, own_task, score, words
+from unmask.tasks import (
+    CONTROLS,
+    SPLITS,
+    TASKS,
+    Example,
+    Task,
+    example_line,
+    explain,
+    find_task,
+    own_task,
+    score,
+    words,
+)
 from unmask.tasks.code_answers import find_completion
 from unmask.tasks.draw import Draw, canonical, digest
 from unmask.train.texts import write_arithmetic, write_code, write_english
@@ -156,10 +168,20 @@ def own_hashes(folder: Path) -> Hashes:
         path = folder / "mine.jsonl"
         path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
         task = own_task("mine", str(path), scorer=rule, max_new_tokens=8)
-        yield f"own/{rule}", hash_of([task.version, canonical(dict(task.counts))])
-        rows = [row for split in SPLITS for row in task.examples(split)]
-        yield f"own/{rule}/rows", hash_of(example_line(row, task.version) for row in rows)
-        yield from verdicts(f"own/{rule}/verdicts", rows)
+        yield from task_hashes(f"own/{rule}", task)
+    fills = [("cat", "red wool"), ("dog", "a b  c"), ("12", "x")]
+    records = [{"text": f"{n}: the [MASK] on the [MASK*2] mat.", "target": list(fills[n % 3])} for n in range(15)]
+    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+    yield from task_hashes("own/blanks", own_task("mine", str(path), scorer="blanks"))
+
+
+def task_hashes(prefix: str, task: Task) -> Hashes:
+    yield prefix, hash_of([task.version, canonical(dict(task.counts))])
+    rows = [row for split in SPLITS for row in task.examples(split)]
+    yield f"{prefix}/rows", hash_of(example_line(row, task.version) for row in rows)
+    yield from verdicts(f"{prefix}/verdicts", rows)
+    if rows[0].has_blanks:
+        yield f"{prefix}/filled", hash_of(verdict_text("\n".join(row.parts), row) for row in rows)
 
 
 def word_hashes() -> Hashes:

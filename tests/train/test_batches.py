@@ -65,7 +65,7 @@ def test_only_answers_are_masked_and_sources_come_in_proportion(rows):
         picked_R = batch.rows_B[row_R]
         assert (column_R >= group.prompt_E[picked_R]).all()
         assert (column_R < (group.prompt_E + group.answer_E)[picked_R]).all()
-        assert len(np.unique(batch.place_R)) == len(batch.place_R) == group.room
+        assert len(np.unique(batch.place_R)) == len(batch.place_R) == group.loss_count
         source_B = rows.source_E[group.chosen_E[batch.rows_B]]
         for source, share in zip(range(3), group.share_T, strict=True):
             assert abs((source_B == source).sum() - share * group.rows) <= 1
@@ -111,10 +111,14 @@ def test_validation_reads_every_row_once_and_never_changes(rows):
 def test_shapes_never_change_and_masked_tokens_hardly_ever_exceed_them(rows):
     for group in make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40):
         drawn = [draw_batch(group, 0, step, LEAST) for step in range(300)]
-        assert {batch.place_R.shape for batch in drawn} == {(group.room,)} == {batch.weight_R.shape for batch in drawn}
-        assert max(batch.hidden_BN.sum() for batch in drawn) <= group.room
+        assert (
+            {batch.place_R.shape for batch in drawn}
+            == {(group.loss_count,)}
+            == {batch.weight_R.shape for batch in drawn}
+        )
+        assert max(batch.hidden_BN.sum() for batch in drawn) <= group.loss_count
         # And the room is not wasted: far less than the longest answers would take.
-        assert group.room < 0.75 * group.rows * group.answer_E.max()
+        assert group.loss_count < 0.75 * group.rows * group.answer_E.max()
 
 
 def test_fillers_are_other_places_without_weight():

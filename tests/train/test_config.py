@@ -48,6 +48,6 @@ def test_impossible_values_are_refused(tables, key, value, message):
 
 def test_differences_name_what_differs(tables):
     changes = {"model.mlp": 64}, {"optimizer.betas": [0.8, 0.9]}
-    ours, theirs = (TrainConfig(**tables(**change)).flat() for change in changes)
+    ours, theirs = (TrainConfig(**tables(**change)).flatten() for change in changes)
     found = describe_differences(ours, theirs)
     assert found == ["model.mlp is 64, was 48", "optimizer.betas is [0.9, 0.95], was [0.8, 0.9]"]

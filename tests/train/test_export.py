@@ -86,7 +86,7 @@ def test_the_manifest_vouches_for_every_file(exported):
     for name, digest in manifest["files"].items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
     assert manifest["parameters"] == sum(p.numel() for p in model.parameters())
-    assert manifest["config"] == config.flat()
+    assert manifest["config"] == config.flatten()
     assert {"unmask", "torch", "tokenizers"} <= set(manifest["versions"])
 
 

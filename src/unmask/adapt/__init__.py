@@ -1,32 +1,46 @@
-"""Adaptive decoding: arms that leave the fixed action at some states, and the files they are kept in."""
+"""Adaptive decoding: diagnostics, policies that leave the fixed action at some states, and gate files."""
 
+from unmask.adapt.adaptive import (
+    Adaptive,
+    AlwaysRule,
+    Coverage,
+    DetectorRule,
+    GateRule,
+    RandomRule,
+    Staged,
+    coverage,
+    nearest_candidate,
+    needs_of,
+    noted_diagnostics,
+    read_together,
+    without_deviation_notes,
+)
 from unmask.adapt.arms import Arms, joint_arm
-from unmask.adapt.detector import Lookup
+from unmask.adapt.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, Diagnostic, Reading
 from unmask.adapt.gate import EndToEnd, Gate, Guarantee, Lift
-from unmask.adapt.gated import Gated
-from unmask.adapt.joint import JointPolicy
-from unmask.adapt.notes import Coverage, coverage
-from unmask.adapt.proposed import Proposed
-from unmask.adapt.random_gate import RandomGate
-from unmask.adapt.selective import Selective
-from unmask.adapt.snapped import Snapped
-from unmask.adapt.staged import Staged
 
 __all__ = [
+    "DIAGNOSTICS",
+    "PAPER_DIAGNOSTICS",
+    "Adaptive",
+    "AlwaysRule",
     "Arms",
     "Coverage",
+    "DetectorRule",
+    "Diagnostic",
     "EndToEnd",
     "Gate",
-    "Gated",
+    "GateRule",
     "Guarantee",
-    "JointPolicy",
     "Lift",
-    "Lookup",
-    "Proposed",
-    "RandomGate",
-    "Selective",
-    "Snapped",
+    "RandomRule",
+    "Reading",
     "Staged",
     "coverage",
     "joint_arm",
+    "nearest_candidate",
+    "needs_of",
+    "noted_diagnostics",
+    "read_together",
+    "without_deviation_notes",
 ]

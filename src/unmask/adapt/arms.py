@@ -4,14 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from unmask.adapt.detector import Lookup
+from unmask.adapt.adaptive import Adaptive, AlwaysRule, DetectorRule, GateRule, RandomRule, Staged
 from unmask.adapt.diagnostics import Diagnostic
-from unmask.adapt.joint import JointPolicy
-from unmask.adapt.proposed import Proposed
-from unmask.adapt.random_gate import RandomGate
-from unmask.adapt.selective import Selective
-from unmask.adapt.snapped import RandomSnapped, Snapped
-from unmask.adapt.staged import Staged
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import UnknownName, require
 from unmask.core import Policy
@@ -29,7 +23,7 @@ from unmask.stats import Calibration
 
 @dataclass(frozen=True, eq=False)
 class Arms:
-    """One axis around one reference, and what was calibrated for it.
+    """The decoders that are compared on one axis around one reference, from a calibration.
 
     On the commitment axis ReMDM's operator stands around every arm that may leave positions revisable: without it they
     would never be re-opened, and the axis would do nothing. It was part of every branch that the calibration saw.
@@ -37,13 +31,13 @@ class Arms:
 
     axis: str
     reference_kind: str
-    """Whose candidates these are: "llada" or "dream"."""
+    """Name of the reference whose candidates these are: "llada", "dream", or a registered one."""
     calibration: Calibration
     diagnostic: Diagnostic
     operator: ReMDM | None = None
-    """For the commitment axis, and for no other."""
-    snaps_to: tuple[str, ...] = ()
-    """Candidates, where the nearest of them stands in for a proposal; the first of equally near ones."""
+    """The remasking operator of the commitment axis; None on every other axis."""
+    snap_to: tuple[str, ...] = ()
+    """Names of candidates, of which the nearest is taken in place of a proposal; empty for proposals as they are."""
 
     def __post_init__(self) -> None:
         if self.axis not in AXES:
@@ -51,7 +45,7 @@ class Arms:
         read = self.diagnostic.axis
         require(read == self.axis, "axis of the diagnostic", read, repr(self.axis), "take a diagnostic of the axis")
         kind = self.calibration.settings.proposal
-        ok, allowed = (kind == "snapped") == bool(self.snaps_to), "'snapped' with snaps_to, 'raw' without"
+        ok, allowed = (kind == "snapped") == bool(self.snap_to), "'snapped' with snap_to, 'raw' without"
         require(ok, "proposal of the calibration", kind, allowed, "calibrate for what the decoder will run")
         fits = (self.operator is not None) == AXES[self.axis].revises
         allowed = "one where the axis revises, None elsewhere"
@@ -68,77 +62,67 @@ class Arms:
 
     @property
     def fixed(self) -> Policy:
-        """The action that is best on validation states, at every state."""
+        """The candidate that is best on validation states, at every state."""
         return self._candidates[self.calibration.fixed.action]
 
     @property
     def stage(self) -> Policy:
-        """The best action of each stage."""
-        return self._revised(Staged(tuple(_inner(self._candidates[a]) for a in self.calibration.schedule.action_K)))
+        """The best candidate of each stage of the masked share."""
+        chosen = (self._candidates[action] for action in self.calibration.schedule.action_K)
+        return self._add_operator(Staged(tuple(map(_without_operator, chosen))))
 
     @property
     def always(self) -> Policy:
         """The diagnostic's action wherever it proposes one."""
-        return self._revised(Proposed(_inner(self.fixed), self.diagnostic, base=self._base))
+        return self._adaptive(AlwaysRule())
 
     @property
     def selective(self) -> Policy:
         """The diagnostic's action where the detector expects an opportunity."""
-        inner, lookup = _inner(self.fixed), Lookup.of(self.calibration)
-        if self.snaps_to:
-            return self._revised(Snapped(inner, self.diagnostic, lookup, self._near, base=self._base))
-        return self._revised(Selective(inner, self.diagnostic, lookup, base=self._base))
+        return self._adaptive(DetectorRule.of(self.calibration), self.snap_to)
 
     def random_gate(self, coverage: float) -> Policy:
         """The diagnostic's action at a random share of its steps."""
-        inner = _inner(self.fixed)
-        if self.snaps_to:
-            return self._revised(RandomSnapped(inner, self.diagnostic, coverage, self._near, base=self._base))
-        return self._revised(RandomGate(inner, self.diagnostic, coverage, base=self._base))
+        return self._adaptive(RandomRule(coverage), self.snap_to)
 
-    def under(self, gate: Calibration, candidates: Sequence[str]) -> "Arms":
-        """The same under another calibration; one of snapped proposals takes the nearest of the candidates."""
-        snaps = gate.settings.proposal == "snapped"
-        return replace(self, calibration=gate, snaps_to=tuple(candidates) if snaps else ())
+    def with_calibration(self, calibration: Calibration, candidates: Sequence[str]) -> "Arms":
+        """Return the arms under another calibration; one for snapped proposals takes the nearest of the candidates."""
+        snapped = calibration.settings.proposal == "snapped"
+        return replace(self, calibration=calibration, snap_to=tuple(candidates) if snapped else ())
 
-    @property
-    def _near(self) -> tuple[Policy, ...]:
-        names = self.snaps_to
-        return tuple(_inner(candidate(self.reference_kind, self.axis, name, self.operator)) for name in names)
+    def _adaptive(self, rule: GateRule, snap_to: Sequence[str] = ()) -> Policy:
+        fixed = _without_operator(self.fixed)
+        # All but the axis is the reference's. The score signal compares with the fixed mixture, so that one is read.
+        base = with_explicit_order(fixed if AXES[self.axis].mixes else self.reference, self.diagnostic.ordered)
+        near = tuple(_without_operator(self._candidate(name)) for name in snap_to)
+        return self._add_operator(Adaptive(fixed, [(self.diagnostic, rule)], base, near))
+
+    def _candidate(self, name: str) -> Policy:
+        return candidate(self.reference_kind, self.axis, name, self.operator)
 
     @cached_property
     def _candidates(self) -> tuple[Policy, ...]:
-        names = self.calibration.candidates
-        return tuple(candidate(self.reference_kind, self.axis, name, self.operator) for name in names)
+        return tuple(map(self._candidate, self.calibration.candidates))
 
-    @property
-    def _base(self) -> Policy:
-        """All but the axis is the reference's. The score signal compares with the fixed mixture, so that is read."""
-        policy = _inner(self.fixed) if AXES[self.axis].mixes else self.reference
-        return with_explicit_order(policy, self.diagnostic.ordered)
-
-    def _revised(self, policy: Policy) -> Policy:
+    def _add_operator(self, policy: Policy) -> Policy:
         return policy if self.operator is None else with_remasking(policy, self.operator)
 
 
 def joint_arm(arms: Sequence[Arms]) -> Policy:
-    """Several axes adapted together: the fixed actions of all of them, and a gate for each."""
+    """Adapt several axes together: the fixed actions of all of them, and a gate for each."""
     kinds = {one.reference_kind for one in arms}
     require(len(kinds) == 1, "references of the arms", sorted(kinds), "one", "combine axes of one model")
     ordered = sorted(arms, key=lambda one: list(AXES).index(one.axis))
     names = {one.axis: one.calibration.candidates[one.calibration.fixed.action] for one in ordered}
     require(len(names) == len(arms), "axes", [one.axis for one in arms], "no axis twice", "drop one")
-    policy = JointPolicy(
-        combine_candidates(kinds.pop(), names),
-        tuple(one.diagnostic for one in ordered),
-        tuple(Lookup.of(one.calibration) for one in ordered),
-    )
+    axes = [(one.diagnostic, DetectorRule.of(one.calibration)) for one in ordered]
+    policy = Adaptive(combine_candidates(kinds.pop(), names), axes)
     operator = next((one.operator for one in ordered if one.operator is not None), None)
     return policy if operator is None else with_remasking(policy, operator)
 
 
-def _inner(policy: Policy) -> Policy:
-    """Without the operator, which goes around the arm."""
+def _without_operator(policy: Policy) -> Policy:
+    """Return the policy inside of a remasking operator, which goes around the whole arm."""
     if isinstance(policy, Composed) and policy.operator is not None and policy.base is not None:
         return policy.base
     return policy

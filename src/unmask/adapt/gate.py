@@ -1,72 +1,75 @@
 """Gate files: a calibrated selective policy to decode with, and what it was calibrated on. docs/adapt.md"""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import Field, model_validator
 
 from unmask import __version__
 from unmask.adapt.arms import Arms
-from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
 from unmask.base.files import atomic_write, format_path, read_file
 from unmask.base.json_files import HashMismatch, from_hashed_json, hash_body, to_hashed_json
-from unmask.base.options import check_annotations
+from unmask.base.options import Options, check_annotations
 from unmask.core import Policy
 from unmask.stats import Calibration
 
+T = TypeVar("T")
 FORMAT = "unmask-gate-2"
 """Goes up when an old file would decode differently, or does not say what a gate has to say."""
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Utility = Annotated[float, Field(ge=0, le=1)]
+Difference = Annotated[float, Field(ge=-1, le=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Natural = Annotated[int, Field(ge=0)]
 
-@dataclass(frozen=True)
-class Lift:
+
+class Lift(Options):
     """What the selective policy gains over the fixed action, with an interval."""
 
-    value: float
-    low: float
-    high: float
+    value: Finite
+    low: Finite
+    high: Finite
     how: str
-    """What was measured, and on what."""
+    """How it was measured, and on which prompts."""
 
-    def __post_init__(self) -> None:
-        check_annotations(Lift, vars(self), "the lift")
-        numbers = (self.value, self.low, self.high)
-        ok = all(map(math.isfinite, numbers)) and self.low <= self.high
-        require(ok, "lift", numbers, "finite numbers, low <= high", "measure it again")
+    @model_validator(mode="after")
+    def _check_interval(self) -> Self:
+        require(self.low <= self.high, "lift", (self.low, self.high), "low <= high", "measure it again")
+        return self
 
 
-@dataclass(frozen=True)
-class EndToEnd:
+class EndToEnd(Options):
     """Mean utility of whole runs on the prompts of the calibration.
 
     A lift is about one step, after which the reference goes on. What is best there can be ruinous at every step.
     """
 
-    reference: float
-    fixed: float
-    """The fixed action at every step."""
-    selective: float
-    low: float
-    high: float
-    """95 % interval of selective less reference, on the same prompts."""
-    prompts: int
-    """Those whose answers could all be judged."""
-    differ: int
-    """Prompts on which selective and reference are not worth the same."""
+    reference: Utility
+    fixed: Utility
+    """Utility of the fixed action, taken at every step."""
+    selective: Utility
+    low: Difference
+    high: Difference
+    """Ends of the 95 % interval of selective less reference, on the same prompts."""
+    prompts: Annotated[int, Field(ge=1)]
+    """Number of prompts whose answers could all be scored."""
+    differ: Natural
+    """Number of prompts on which selective and reference are not worth the same."""
 
-    def __post_init__(self) -> None:
-        check_annotations(EndToEnd, vars(self), "the end-to-end scores")
-        means = (self.reference, self.fixed, self.selective)
-        require(all(0 <= x <= 1 for x in means), "end-to-end scores", means, "from 0 to 1", _MEASURE)
+    @model_validator(mode="after")
+    def _check_interval(self) -> Self:
         ends = (self.low, self.high)
-        require(-1 <= self.low <= self.high <= 1, "end-to-end interval", ends, "from -1 to 1, low <= high", _MEASURE)
-        require(self.prompts >= 1, "end-to-end prompts", self.prompts, "1 or more", _MEASURE)
-        ok = 0 <= self.differ <= self.prompts
-        require(ok, "end-to-end prompts that differ", self.differ, f"0 to {self.prompts}", _MEASURE)
+        require(self.low <= self.high, "end-to-end interval", ends, "low <= high", "calibrate again")
+        ok, allowed = self.differ <= self.prompts, f"0 to {self.prompts}"
+        require(ok, "end-to-end prompts that differ", self.differ, allowed, "calibrate again")
+        return self
 
     @property
     def difference(self) -> float:
@@ -75,115 +78,104 @@ class EndToEnd:
 
     @property
     def worse(self) -> bool:
-        """The whole interval lies below zero."""
+        """Whether the whole interval lies below zero."""
         return self.high < 0
 
     @property
     def better(self) -> bool:
-        """The whole interval lies above zero."""
+        """Whether the whole interval lies above zero."""
         return self.low > 0
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """That decoding with the gate is not worse than the fixed action by more than a margin, end to end.
+class Guarantee(Options):
+    """Promise that decoding with the gate is, end to end, worse than the fixed action by at most a margin.
 
     Thresholds were fitted on one half of the prompts and tested on the other. A gate that stays shut is the fixed one.
     """
 
-    risk: float
-    """Probability, over the prompts that were drawn, that it does not hold."""
-    margin: float
-    """Of mean utility."""
-    fitted: int
-    """Prompts that chose the fixed action, the bins and the order of thresholds."""
-    tested: int
-    """Prompts that thresholds were tested on."""
-    thresholds: int
-    """How many were tested, one after the other until one failed."""
-    difference: float
+    risk: Share
+    """Probability, over the prompts that were drawn, that the promise does not hold."""
+    margin: Share
+    """Largest loss of mean utility that is promised."""
+    fitted: Natural
+    """Number of prompts that chose the fixed action, the bins and the order of thresholds."""
+    tested: Natural
+    """Number of prompts that thresholds were tested on."""
+    thresholds: Natural
+    """Number of thresholds that were tested, one after the other until one failed."""
+    difference: Difference
     """Gated less fixed on the tested prompts; 0 for a gate that stays shut."""
-    bound: float
-    """The mean of that over all prompts is above this, but for the risk; 0 for a gate that stays shut."""
+    bound: Difference
+    """Lower bound of the mean difference over all prompts, but for the risk; 0 for a gate that stays shut."""
 
-    def __post_init__(self) -> None:
-        check_annotations(Guarantee, vars(self), "the guarantee")
-        for name, value in (("risk", self.risk), ("margin", self.margin)):
-            require(0 < value < 1, f"{name} of the guarantee", value, "above 0, below 1", _MEASURE)
-        for name in ("fitted", "tested", "thresholds"):
-            count = getattr(self, name)
-            require(count >= 0, f"{name} of the guarantee", count, "0 or more", _MEASURE)
-        require(abs(self.difference) <= 1, "difference of the guarantee", self.difference, "from -1 to 1", _MEASURE)
-        ok = -self.margin <= self.bound <= 1
-        require(ok, "bound of the guarantee", self.bound, f"from {-self.margin:g} to 1", _MEASURE)
+    @model_validator(mode="after")
+    def _check_bound(self) -> Self:
+        ok, allowed = self.bound >= -self.margin, f"from {-self.margin:g} to 1"
+        require(ok, "bound of the guarantee", self.bound, allowed, "calibrate again")
+        return self
 
     def inspect(self) -> str:
-        """In one sentence."""
+        """Return the promise as one sentence."""
         return (
             f"not worse than the fixed action by more than {self.margin:g}, end to end, with probability "
             f"{1 - self.risk:g} over validation prompts ({self.tested} tested, {self.fitted} fitted on)"
         )
 
 
-_MEASURE = "calibrate again"
-
-
-@dataclass(frozen=True, eq=False)
-class Gate:
+class Gate(Options):
     """A selective policy for one model, task and axis."""
 
     model: str
     fingerprint: str
-    """Which weights these were: `Model.fingerprint`."""
+    """Hash of the model's weights and options: `Model.fingerprint`."""
     task: str
     arms: Arms
-    steps_share: float
-    """Steps by new tokens in the calibration; what `generate` takes unless told otherwise."""
+    steps_share: Annotated[float, Field(gt=0, le=1)]
+    """Steps by new tokens in the calibration; the default of runs that decode with the gate."""
     lift: Lift
     end_to_end: EndToEnd | None = None
-    """None where no prompt has answers of all three that could be judged."""
+    """None where no prompt has answers of reference, fixed action and gate that could all be scored."""
     guarantee: Guarantee | None = None
-    """None where nobody asked for one."""
+    """None where no guarantee was asked for."""
     unmask: str = __version__
-    """Who wrote it."""
-
-    def __post_init__(self) -> None:
-        check_annotations(Gate, vars(self), "the gate")
-        require(0 < self.steps_share <= 1, "steps_share", self.steps_share, "above 0, at most 1", "0.5 is common")
+    """Version of this library that wrote the gate."""
 
     def policy(self) -> Policy:
         """The selective policy."""
         return self.arms.selective
 
+    # --- the file
+
     @property
     def hash(self) -> str:
-        """Of everything that the file says."""
-        return hash_body(FORMAT, _body(self))
+        """SHA-256 of the file's content."""
+        return hash_body(FORMAT, _to_body(self))
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What a result's configuration shows: which gate this is, and what it does."""
-        shown = {key: value for key, value in _body(self).items() if key != "calibration"}
-        return {"hash": self.hash, **shown, "tau": self.arms.calibration.tau.value}
+        """The file's content without the calibration, as the configuration of a run records it."""
+        content = {key: value for key, value in _to_body(self).items() if key != "calibration"}
+        return {"hash": self.hash, **content, "tau": self.arms.calibration.tau.value}
 
     def to_json(self) -> str:
-        """The file's text; the same gate gives the same bytes."""
-        return to_hashed_json(FORMAT, _body(self))
+        """Return the file's text; the same gate gives the same bytes."""
+        return to_hashed_json(FORMAT, _to_body(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Gate":
-        """Back from the file's text; refused if it is of another format or not exactly what was written."""
+        """Read the file's text; refuse another format, and anything that is not exactly what was written."""
         try:
-            gate = from_hashed_json(FORMAT, text, _gate, kind="gate", to_body=_body, refusals=(ConfigError,))
+            gate = from_hashed_json(FORMAT, text, _from_body, kind="gate", to_body=_to_body, refusals=(ConfigError,))
         except HashMismatch as error:
             raise GateFileError(f"{error}; {_AGAIN}") from error
-        # The hash is of what is said. A changed letter case of an exponent says the same, and is damage nevertheless.
+        # The hash is of the content alone. A changed letter case of an exponent says the same, and is damage all the
+        # same.
         if gate.to_json() != text:
             raise GateFileError(f"the gate file is not byte for byte what was written; {_AGAIN}")
         return gate
 
     def save(self, path: str | Path) -> None:
-        """Write the file: beside its place first, so that what was there stays until the new one is whole."""
+        """Write the file whole: a file that was there stays until the new one is complete."""
         try:
             with atomic_write(Path(path)) as partial:
                 partial.write_text(self.to_json(), encoding="utf-8")
@@ -192,35 +184,31 @@ class Gate:
 
     @classmethod
     def load(cls, path: str | Path, *, fingerprint: str | None = None, force: bool = False) -> "Gate":
-        """Read a file that `save` wrote; refused for a model of another fingerprint, unless forced."""
+        """Read a file that `save` wrote; refuse one for a model of another fingerprint, unless forced."""
         require(isinstance(path, str | Path), "path of the gate", path, "a path", "name a file that Gate.save wrote")
-        known = fingerprint is None or isinstance(fingerprint, str)
-        require(known, "fingerprint", fingerprint, "a text, or None", "pass the model's: model.fingerprint")
-        require(isinstance(force, bool), "force", force, "True or False", "pass one of them")
         try:
             gate = cls.from_json(read_file(path).decode("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise GateFileError(
-                f"gate {format_path(path)} cannot be read ({reason}); allowed: a file that Gate.save wrote; check the "
-                "path"
-            ) from error
+            raise GateFileError(f"gate {format_path(path)} cannot be read ({reason}); {_AGAIN}") from error
         except GateFileError as error:
             raise GateFileError(f"{format_path(path)[1:-1]}: {error}") from error
         if fingerprint is not None and not force:
             gate.check_model(fingerprint)
         return gate
 
+    # --- its use
+
     def check_model(self, fingerprint: str) -> None:
-        """Refuse another model: its signals and its opportunities are others."""
+        """Refuse another model: its signals and opportunities differ from those of the calibration."""
         if fingerprint != self.fingerprint:
             raise OtherModel(
                 f"fingerprint of the model is {fingerprint!r}; allowed: {self.fingerprint!r} ({self.model}), on which "
                 "the gate was calibrated; load that model, or force the gate and expect nothing"
             )
 
-    def at_other_steps(self, steps: int, usual: int, blanks: int) -> str:
-        """In words that a run has other steps than the gate's own share gives, which are `usual`; empty if not."""
+    def steps_warning(self, steps: int, usual: int, blanks: int) -> str:
+        """Return a warning where a run has other steps than the `usual` ones of the gate's own share; else nothing."""
         if steps == usual:
             return ""
         return (
@@ -230,15 +218,23 @@ class Gate:
         )
 
     def inspect(self) -> str:
-        """What it is and does, in plain text."""
-        lift, operator = self.lift, self.arms.operator
+        """Return what the gate is and does as plain text."""
+        lift, runs, operator, name = self.lift, self.end_to_end, self.arms.operator, self.arms.diagnostic.name
+        axis = self.arms.axis + ("" if name == self.arms.axis else f", by the diagnostic {name}")
+        whole = "not known, no prompt has answers of all three that could be scored"
+        if runs is not None:
+            whole = (
+                f"reference {runs.reference:.3f}, fixed action {runs.fixed:.3f}, this gate {runs.selective:.3f}; gate "
+                f"less reference {runs.difference:+.3f} [{runs.low:+.3f}, {runs.high:+.3f}], on {runs.prompts} prompts "
+                f"of the calibration, of which {runs.differ} differ"
+            )
         lines = [
             f"gate {self.hash[:12]}, written by unmask {self.unmask}",
             f"model: {self.model} ({self.fingerprint}); task: {self.task}; steps: {self.steps_share:g} x new tokens",
-            f"axis: {_axis(self.arms)}, around the {self.arms.reference_kind} reference",
+            f"axis: {axis}, around the {self.arms.reference_kind} reference",
             f"expected lift over the fixed action: {lift.value:+.4f} [{lift.low:+.4f}, {lift.high:+.4f}]: {lift.how}",
+            f"end to end: {whole}",
         ]
-        lines.append(f"end to end: {_scores(self.end_to_end)}")
         if self.guarantee is not None:
             lines.append(f"guarantee: {self.guarantee.inspect()}")
         if operator is not None:
@@ -246,59 +242,42 @@ class Gate:
         return "\n".join([*lines, self.arms.calibration.inspect()])
 
 
-def _axis(arms: Arms) -> str:
-    """With the diagnostic where that is not called as its axis."""
-    name = arms.diagnostic.name
-    return arms.axis if name == arms.axis else f"{arms.axis}, by the diagnostic {name}"
+_AGAIN = "allowed: a file that Gate.save wrote; check the path, or calibrate again"
 
 
-def _scores(runs: EndToEnd | None) -> str:
-    if runs is None:
-        return "not known, no prompt has answers of all three that could be judged"
-    return (
-        f"reference {runs.reference:.3f}, fixed action {runs.fixed:.3f}, this gate {runs.selective:.3f}; gate less "
-        f"reference {runs.difference:+.3f} [{runs.low:+.3f}, {runs.high:+.3f}], on {runs.prompts} prompts of the "
-        f"calibration, of which {runs.differ} differ"
-    )
-
-
-_AGAIN = "allowed: a file that Gate.save wrote; calibrate again"
-_NAME = "diagnostic_name"
-
-
-def _body(gate: Gate) -> dict[str, Any]:
-    """Lists, numbers and texts only, in one order. Candidates and the fixed action are there to be read by people.
-
-    The diagnostic is named where it is not called as its axis; a guarantee where there is one; how the fixed action was
-    chosen where it was not by one step.
-    """
-    arms, chosen = gate.arms, gate.arms.calibration
-    name = arms.diagnostic.name
+def _to_body(gate: Gate) -> dict[str, Any]:
+    """Content of the file in its one order. Entries that came later are left out at their default."""
+    arms, calibration = gate.arms, gate.arms.calibration
+    name, fixed_by = arms.diagnostic.name, calibration.settings.fixed
     return {
         "unmask": gate.unmask,
         "model": {"name": gate.model, "fingerprint": gate.fingerprint},
         "task": gate.task,
         "axis": arms.axis,
-        **({} if name == arms.axis else {_NAME: name}),
+        **({} if name == arms.axis else {"diagnostic_name": name}),
         "reference": arms.reference_kind,
-        "candidates": list(chosen.candidates),
-        "fixed": chosen.candidates[chosen.fixed.action],
-        **({} if chosen.settings.fixed == "one-step" else {"fixed_by": chosen.settings.fixed}),
-        "diagnostic": _settings(arms.diagnostic),
+        # Candidates and fixed action follow from the calibration; they are here for people.
+        "candidates": list(calibration.candidates),
+        "fixed": calibration.candidates[calibration.fixed.action],
+        **({} if fixed_by == "one-step" else {"fixed_by": fixed_by}),
+        "diagnostic": arms.diagnostic.settings,
         "revision": None if arms.operator is None else asdict(arms.operator),
         "steps_share": gate.steps_share,
-        "lift": asdict(gate.lift),
-        "end_to_end": None if gate.end_to_end is None else asdict(gate.end_to_end),
-        **({} if gate.guarantee is None else {"guarantee": asdict(gate.guarantee)}),
-        "calibration": json.loads(chosen.to_json()),
+        "lift": dict(gate.lift),
+        "end_to_end": None if gate.end_to_end is None else dict(gate.end_to_end),
+        **({} if gate.guarantee is None else {"guarantee": dict(gate.guarantee)}),
+        "calibration": json.loads(calibration.to_json()),
     }
 
 
-def _settings(diagnostic: Any) -> dict[str, Any]:
-    return asdict(diagnostic)
-
-
-def _gate(body: Mapping[str, Any]) -> Gate:
+def _from_body(body: Mapping[str, Any]) -> Gate:
+    name, runs = body.get("diagnostic_name", body["axis"]), body["end_to_end"]
+    if name not in DIAGNOSTICS:
+        raise UnknownName("diagnostic", name, DIAGNOSTICS)
+    try:
+        calibration = Calibration.from_json(json.dumps(body["calibration"]))
+    except HashMismatch as error:
+        raise GateFileError(f"its calibration is refused: {error}") from error
     return Gate(
         model=body["model"]["name"],
         fingerprint=body["model"]["fingerprint"],
@@ -306,31 +285,18 @@ def _gate(body: Mapping[str, Any]) -> Gate:
         arms=Arms(
             axis=body["axis"],
             reference_kind=body["reference"],
-            calibration=_calibration(body["calibration"]),
-            diagnostic=_diagnostic(body.get(_NAME, body["axis"]), body["diagnostic"]),
-            operator=None if body["revision"] is None else _part(ReMDM, body["revision"]),
+            calibration=calibration,
+            diagnostic=_with_settings(DIAGNOSTICS[name], body["diagnostic"]),
+            operator=None if body["revision"] is None else _with_settings(ReMDM(), body["revision"]),
         ),
         steps_share=body["steps_share"],
-        lift=_part(Lift, body["lift"]),
-        end_to_end=None if body["end_to_end"] is None else _part(EndToEnd, body["end_to_end"]),
-        guarantee=_part(Guarantee, body["guarantee"]) if "guarantee" in body else None,
+        lift=Lift(**body["lift"]),
+        end_to_end=None if runs is None else EndToEnd(**runs),
+        guarantee=Guarantee(**body["guarantee"]) if "guarantee" in body else None,
         unmask=body["unmask"],
     )
 
 
-def _calibration(entry: Any) -> Calibration:
-    try:
-        return Calibration.from_json(json.dumps(entry))
-    except HashMismatch as error:
-        raise GateFileError(f"its calibration is refused: {error}") from error
-
-
-def _diagnostic(name: str, settings: Mapping[str, Any]) -> Diagnostic:
-    if name not in DIAGNOSTICS:
-        raise UnknownName("diagnostic", name, DIAGNOSTICS)
-    return _part(DIAGNOSTICS[name], settings)
-
-
-def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
-    check_annotations(kind, settings, kind.__name__)
-    return kind(**settings)
+def _with_settings(part: T, settings: Mapping[str, Any]) -> T:
+    check_annotations(type(part), settings, type(part).__name__)
+    return replace(part, **settings)  # type: ignore[type-var]

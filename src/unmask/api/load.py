@@ -155,7 +155,7 @@ def load(
 
         return RemoteModel(cluster, load_named, ModelName(name, options))
     # What no kind of checkpoint takes, or this machine does not have, is refused before anything is downloaded.
-    checked = [_resolve_device(one) for one in _check_options(name, options)]
+    checked = [_resolve_device(one) for one in check_model(name, options)]
     if name in MODELS:
         return MODELS[name].build(checked[0], on_progress)
     folder = resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False))
@@ -164,11 +164,6 @@ def load(
         return _build_masked_lm(_resolve_device(MaskedLMOptions.from_table(options, name)), on_progress)
     resolved = _resolve_device(CheckpointOptions.from_table(options, name))
     return _build_published(family.name, family.name, resolved, on_progress)
-
-
-def check_model(name_or_path: str | Path, options: Mapping[str, Any]) -> None:
-    """Refuse a name that `load` does not know, and options that no such model takes. Looks at no device."""
-    _check_options(str(name_or_path), options)
 
 
 def load_named(name: "ModelName") -> Model:
@@ -209,8 +204,12 @@ def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
     return None if side is None else side.codec
 
 
-def _check_options(name: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Check the options of a name. A folder or hub id has those of two kinds until it has been looked at."""
+def check_model(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Refuse a name that `load` does not know, and options that no such model takes; return the options.
+
+    A folder or hub id has those of two kinds until it has been looked at. This looks at no device.
+    """
+    name = str(name_or_path)
     kinds: tuple[type[Options], ...] = (CheckpointOptions, MaskedLMOptions)
     if name in MODELS:
         kinds = (MODELS[name].options,)

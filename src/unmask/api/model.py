@@ -296,7 +296,7 @@ class Model:
         config = resolved.config
         if gate is not None:
             own = {r: steps_of(resolved.steps_share, r.blanks) for r in requests}
-            texts = [gate.at_other_steps(request.steps, steps, request.blanks) for request, steps in own.items()]
+            texts = [gate.steps_warning(request.steps, steps, request.blanks) for request, steps in own.items()]
             found = [text for text in dict.fromkeys(texts) if text]
             for text in found:
                 warn_caller(text)

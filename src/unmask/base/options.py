@@ -83,8 +83,10 @@ class Options(BaseModel):
 
 
 def _has_tuple(annotated: Any) -> bool:
+    """Whether an annotation allows a tuple itself, not only inside of something else."""
     annotation = annotated.annotation if isinstance(annotated, FieldInfo) else annotated
-    return get_origin(annotation) is tuple or any(map(_has_tuple, get_args(annotation)))
+    origin = get_origin(annotation)
+    return origin is tuple or (origin in (Union, UnionType, Annotated) and any(map(_has_tuple, get_args(annotation))))
 
 
 def _lists_to_tuples(value: Any) -> Any:

@@ -309,7 +309,6 @@ def _summary(store: Any) -> Iterator[str]:
             "identical rollouts": spent["rollouts"],
             "first transitions": spent["first"],
             "merged futures": spent["futures"],
-            "nothing left to revise": spent["settled"],
         }
         reasons = ", ".join(f"{why} {count:,}" for why, count in saved.items() if count)
         yield f"    {axis}: {spent['done']:,} of {spent['naive']:,}; saved: {reasons or 'nothing'}"

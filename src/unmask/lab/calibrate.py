@@ -12,17 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from unmask.adapt import Gate
-from unmask.adapt.arms import Arms
-from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.adapt.gate import EndToEnd, Guarantee, Lift
+from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate, Guarantee, Lift
 from unmask.api import LoadedModel, steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
 from unmask.base.options import check_name
 from unmask.core import Policy
-from unmask.lab.branch import EngineSettings
+from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
 from unmask.lab.run.driver import run_study
@@ -134,7 +131,7 @@ def _chosen(
 
 
 def _arms(model: LoadedModel, axis: str, chosen: Calibration) -> Arms:
-    diagnostic = DIAGNOSTICS[diagnostic_of(axis)]()
+    diagnostic = DIAGNOSTICS[diagnostic_of(axis)]
     return Arms(axis, model.reference, chosen, diagnostic, OPERATOR if AXES[axis].revises else None)
 
 
@@ -167,7 +164,7 @@ def _whole_runs(model: LoadedModel, study: Study, store: Store, runs: RunDecoder
 
 def check_axis(axis: str) -> None:
     """Refuse an axis that has no diagnostic."""
-    diagnosed = list(dict.fromkeys(kind.axis for kind in DIAGNOSTICS.values()))
+    diagnosed = list(dict.fromkeys(one.axis for one in DIAGNOSTICS.values()))
     if axis not in diagnosed:
         raise UnknownName("axis", axis, diagnosed)
 
@@ -175,7 +172,7 @@ def check_axis(axis: str) -> None:
 def diagnostic_of(axis: str) -> str:
     """The diagnostic that a gate of the axis is made of: of several the first, which is the paper's."""
     check_axis(axis)
-    return next(name for name, kind in DIAGNOSTICS.items() if kind.axis == axis)
+    return next(name for name, one in DIAGNOSTICS.items() if one.axis == axis)
 
 
 def lift_of(states: ValidationSet, chosen: Calibration, whole: pd.DataFrame | None = None) -> Lift:
@@ -189,7 +186,7 @@ def lift_of(states: ValidationSet, chosen: Calibration, whole: pd.DataFrame | No
         f"the gate that the others choose); 95 % interval from {RESAMPLES} resamples of the prompts. A gate opens only "
         "where this is above 0, so it flatters a little; no held-out prompt was looked at"
     )
-    return Lift(gain.value, gain.low, gain.high, how)
+    return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
 
 
 def lift_tested(states: ValidationSet, chosen: Calibration) -> Lift:
@@ -202,12 +199,12 @@ def lift_tested(states: ValidationSet, chosen: Calibration) -> Lift:
         f"tested on; 95 % interval from {RESAMPLES} resamples of the prompts. Bins and fixed action are of "
         f"{chosen.prompts} others; no held-out prompt was looked at"
     )
-    return Lift(gain.value, gain.low, gain.high, how)
+    return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
 
 
 def _no_lift(chosen: Calibration) -> Lift:
     why = f"the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
-    return Lift(0.0, 0.0, 0.0, why)
+    return Lift(value=0.0, low=0.0, high=0.0, how=why)
 
 
 def end_to_end(arms: Arms, runs: RunDecoder, *, seed: int) -> EndToEnd | None:
@@ -231,7 +228,15 @@ def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> En
     gain_P = utility[judged_P, 2] - utility[judged_P, 0]
     gain = estimate_ratio(gain_P, np.ones_like(gain_P), np.asarray(prompt_P)[judged_P], seed=seed)
     differ = int((gain_P != 0).sum())
-    return EndToEnd(reference, fixed, selective, gain.low, gain.high, len(gain_P), differ)
+    return EndToEnd(
+        reference=reference,
+        fixed=fixed,
+        selective=selective,
+        low=gain.low,
+        high=gain.high,
+        prompts=len(gain_P),
+        differ=differ,
+    )
 
 
 def _policies(arms: Arms) -> tuple[Policy, Policy, Policy]:
@@ -323,7 +328,7 @@ def _study(
         rollouts=rollouts,
         temperature=0.0,
         revision=OPERATOR,
-        engine=EngineSettings(rows),
+        engine=BatchSettings(rows),
         shard=SHARD,
         diagnostics=(diagnostic_of(axis),),
         own={task.name: task} if is_own(task.source) else {},

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unmask.adapt.diagnostics import DIAGNOSTICS, score
+from unmask.adapt import DIAGNOSTICS
+from unmask.adapt.diagnostics import score
 from unmask.axes import AXES, POLICY, SCORE, revises, weights
 from unmask.base.errors import SchemaError, UnknownName
 from unmask.lab.gates import GATES

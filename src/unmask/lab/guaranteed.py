@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unmask.adapt.arms import Arms
-from unmask.adapt.gate import Guarantee
+from unmask.adapt import Arms, Guarantee
 from unmask.base.errors import require
 from unmask.lab.whole_runs import RunDecoder
 from unmask.stats import (

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.adapt.detector import Lookup
-from unmask.adapt.notes import recorded
+from unmask.adapt import DetectorRule, noted_diagnostics
 from unmask.base.errors import ConfigError
 from unmask.core import Step
 
@@ -29,7 +28,7 @@ def gate_reading(step: Step, at: int, number: int, config: Mapping[str, Any]) ->
     described = acting(config, number - 1)
     if described is None:
         return GateReading("the branch begins here, with an action of its own")
-    names, lookups = recorded(step.action.notes), _lookups(described)
+    names, lookups = noted_diagnostics(step.action.notes), _lookups(described)
     if not names:
         return GateReading()
     # Notes and detectors are in one order, that of the diagnostics.
@@ -57,7 +56,7 @@ def acting(config: Mapping[str, Any], index: int) -> Mapping[str, Any] | None:
         config = _mapping(branch.get("from"))
 
 
-def _one(step: Step, at: int, diagnostic: str, lookup: Lookup | None) -> GateReading:
+def _one(step: Step, at: int, diagnostic: str, lookup: DetectorRule | None) -> GateReading:
     notes = step.action.notes
     opened = bool(notes[f"{diagnostic}/deviated_B"][at])
     if not bool(notes[f"{diagnostic}/evaluated_B"][at]):
@@ -74,29 +73,29 @@ def _one(step: Step, at: int, diagnostic: str, lookup: Lookup | None) -> GateRea
     )
 
 
-def edge(lookup: Lookup, signal: float) -> float | None:
+def edge(lookup: DetectorRule, signal: float) -> float | None:
     """The border between open and shut that a signal lies nearest to in its direction; None where there is none.
 
     Inside an open stretch its start, else the start of the next one above, else the end of the last one below.
     """
-    inside = [start for start, end in lookup.stretches if start <= signal and (end is None or signal < end)]
-    above = [start for start, _ in lookup.stretches if start > signal]
-    below = [end for _, end in reversed(lookup.stretches) if end is not None and end <= signal]
+    inside = [start for start, end in lookup.open_stretches if start <= signal and (end is None or signal < end)]
+    above = [start for start, _ in lookup.open_stretches if start > signal]
+    below = [end for _, end in reversed(lookup.open_stretches) if end is not None and end <= signal]
     borders = [border for border in (*inside, *above, *below) if math.isfinite(border)]
     return None if inside and not math.isfinite(inside[0]) else next(iter(borders), None)
 
 
-def _against(signal: float, threshold: float | None, lookup: Lookup | None) -> str:
+def _against(signal: float, threshold: float | None, lookup: DetectorRule | None) -> str:
     said = f"signal {signal:.3g}"
     if threshold is not None:
         side = "is below" if signal < threshold else "reaches"
         return f"{said} {side} the threshold {threshold:.3g}"
-    if lookup is not None and not lookup.stretches:
+    if lookup is not None and not lookup.open_stretches:
         return f"{said}; this gate never opens"
     return said
 
 
-def _lookups(described: Mapping[str, Any]) -> list[Lookup | None]:
+def _lookups(described: Mapping[str, Any]) -> list[DetectorRule | None]:
     """The detectors among the settings of a policy, or of what it stands around."""
     if "detector" in described:
         return [_lookup(described["detector"])]
@@ -106,11 +105,11 @@ def _lookups(described: Mapping[str, Any]) -> list[Lookup | None]:
     return _lookups(inner) if isinstance(inner, Mapping) else []
 
 
-def _lookup(found: Any) -> Lookup | None:
+def _lookup(found: Any) -> DetectorRule | None:
     """None where it cannot be read: a configuration may come from any file."""
     try:
         tau = None if found["tau"] is None else float(found["tau"])
-        return Lookup(tuple(map(float, found["starts"])), tuple(found["expected"]), tau)
+        return DetectorRule(tuple(map(float, found["starts"])), tuple(found["expected"]), tau)
     except (LookupError, TypeError, ValueError, ConfigError):
         return None
 

@@ -56,18 +56,29 @@ class BestOf(Search):
         self.base.check(state)
 
     def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
-        best: list[_Answer] = []
+        best: list[tuple[float, Trajectory]] = []
+        dropped: list[list[Trajectory]] = [[] for _ in range(traj.state.batch)]
+        shown: list[Trajectory] = []
         for number in range(self.n):
-            found = self._once(context, traj, number)
-            if best:
-                pairs = zip(best, found, strict=True)
-                found = [new.over(old) if new.value > old.value else old.over(new) for old, new in pairs]
-            best = [replace(one, path=annotate(one.path, one.value, number + 1, one.dropped)) for one in found]
-            context.report_paths([one.path for one in best])
-        return merge_paths(traj, (one.path for one in best))
+            for row, path in enumerate(self._decode_once(context, traj, number)):
+                value = log_probability(path)
+                if number == 0:
+                    best.append((value, path))
+                elif value > best[row][0]:
+                    dropped[row].append(best[row][1])
+                    best[row] = value, path
+                else:
+                    dropped[row].append(path)
+            kept = zip(best, dropped, strict=True)
+            shown = [annotate(path, value, number + 1, others) for (value, path), others in kept]
+            context.report_paths(shown)
+        return merge_paths(traj, shown)
 
-    def _once(self, context: SearchContext, traj: Trajectory, number: int) -> "list[_Answer]":
-        """One decode of all rows: the base method's loop."""
+    def _decode_once(self, context: SearchContext, traj: Trajectory, number: int) -> list[Trajectory]:
+        """Decode all rows once with the base method; return a path for every row.
+
+        The number of the decode decides its noise and temperature.
+        """
         noise = traj.noise if number == 0 else traj.noise.derive(f"decode/{number}")
         rows_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
         now = replace(traj, noise=noise, rows_B=rows_B, steps=(), prediction=None, config=None)
@@ -76,45 +87,34 @@ class BestOf(Search):
         while True:
             open_B = now.state.masked_BL.any(-1)
             if not bool(open_B.all()):
-                parts.append(_rows(now, ~open_B))
-                now = replace(_rows(now, open_B), steps=now.steps)
+                parts.append(_select_rows(now, ~open_B))
+                now = replace(_select_rows(now, open_B), steps=now.steps)
             if now.state.batch == 0:
-                return _answers(join_rows(parts, now.steps))
-            seen = context.predict(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
-            now = replace(now, prediction=seen)
+                break
+            prediction = context.predict(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
+            now = replace(now, prediction=prediction)
             now = context.apply_action(now, self.base.name, self.base.act(now, NO_LOOK_AHEAD))
+        whole = join_rows(parts, now.steps)
+        paths = []
+        for row in range(whole.state.batch):
+            alone = whole.row(row)
+            here_B = torch.full_like(alone.rows_B, row)
+            steps = tuple(replace(step, rows_B=here_B) for step in alone.steps)
+            paths.append(replace(alone, rows_B=here_B, steps=steps))
+        return paths
 
 
-def _rows(traj: Trajectory, chosen_B: Tensor) -> Trajectory:
+def _select_rows(traj: Trajectory, chosen_B: Tensor) -> Trajectory:
     return replace(traj, steps=(), prediction=None).select(chosen_B.nonzero().flatten())
 
 
-@dataclass(frozen=True)
-class _Answer:
-    path: Trajectory
-    value: float
-    dropped: tuple[Trajectory, ...] = ()
-    """Answers that were less probable."""
-
-    def over(self, other: "_Answer") -> "_Answer":
-        return replace(self, dropped=(*self.dropped, *other.dropped, other.path))
-
-
-def _answers(whole: Trajectory) -> list[_Answer]:
-    """Every row of a decode as a path of its own, and how probable it is."""
-    answers = []
-    for row in range(whole.state.batch):
-        alone = whole.row(row)
-        here_B = torch.full_like(alone.rows_B, row)
-        path = replace(alone, rows_B=here_B, steps=tuple(replace(step, rows_B=here_B) for step in alone.steps))
-        answers.append(_Answer(path, log_probability(path)))
-    return answers
-
-
 def log_probability(path: Trajectory) -> float:
-    """Return the sum of log p of a path's tokens when last revealed; tokens that no model proposed do not count."""
+    """Return the sum of the log-probabilities that a path's tokens had when they were last revealed.
+
+    Tokens that no model proposed do not count.
+    """
     log_p_BL = torch.zeros_like(path.state.tokens_BL, dtype=torch.float64)
     for step in path.steps:
-        said_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)
-        log_p_BL = torch.where(step.revealed_BL, said_BL, log_p_BL.masked_fill(step.remasked_BL, 0.0))
+        now_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)
+        log_p_BL = torch.where(step.revealed_BL, now_BL, log_p_BL.masked_fill(step.remasked_BL, 0.0))
     return float(log_p_BL.sum())

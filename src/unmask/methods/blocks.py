@@ -15,7 +15,7 @@ from unmask.core import ModelInput, Needs, State
 
 @dataclass(frozen=True)
 class BlockClock:
-    """Where each row stands in its sequence of blocks: a pure function of the state."""
+    """Which block of its answer each row is in, and how many steps it has taken there. A pure function of the state."""
 
     state: State
     open_BL: Tensor
@@ -38,18 +38,18 @@ class BlockClock:
 
     @property
     def closing_B(self) -> Tensor:
-        """The block's last step, on which whatever is open must go."""
+        """Rows on the last step of their block, on which everything in it must be revealed."""
         return self.inner_B >= self.steps_B - 1
 
     @property
     def quota_B(self) -> Tensor:
-        """Positions to reveal by LLaDA's schedule. A block that fell behind it is completed on its last step."""
+        """Number of positions to reveal by LLaDA's schedule. The last step of a block reveals all that is left."""
         k_B = cardinality.llada_quota(self.size_B, self.steps_B, self.inner_B)
         return torch.where(self.closing_B, self.open_BL.sum(-1), k_B)
 
 
 def block_clock(state: State, block_length: int | None) -> BlockClock:
-    """Return where each row stands. A row that is ahead of its schedule moves on to the first open block."""
+    """Return block and step of each row. A row that is ahead of its schedule moves on to the first open block."""
     answer_B = state.answer_BL.sum(-1)
     if block_length is None:
         nothing_B = torch.zeros_like(answer_B)
@@ -95,9 +95,9 @@ def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
 
 
 def shadow_positions(state: State, start_B: Tensor, slots: int) -> tuple[Tensor, Tensor]:
-    """Return the canvas position that each of so many slots doubles, from answer position `start_B` on, and a flag.
+    """Return the canvas position that each shadow slot doubles, and whether there is one.
 
-    The flag says whether there is such a position.
+    Slot s doubles answer position `start_B` + s; where the answer ends before it there is none.
     """
     wanted_BS = start_B[:, None] + torch.arange(slots, device=start_B.device)
     rank_BL = torch.where(state.answer_BL, state.rank_BL, -1)

@@ -43,7 +43,7 @@ class _Reference:
     set that it reveals, so its order has to be given again."""
 
     def rules(self, axes: Mapping[str, str]) -> dict[str, str]:
-        """The fields of a composition that changes these axes of the reference."""
+        """Settings of `Composed` that change these axes of the reference."""
         ordered = self.base is not None and any(AXES[axis].cuts for axis in axes)
         return {**({SCORE.name: self.order} if ordered else {}), **axes}
 
@@ -72,7 +72,7 @@ _REFERENCES = {
 
 @cache
 def candidates(reference: str = "llada") -> CandidateSets:
-    """Return the four candidate sets around a reference, which is the first member of each."""
+    """Return the four candidate sets around a reference. The reference is the first member of each set."""
     return _find(reference).sets()
 
 
@@ -88,7 +88,7 @@ def _find(reference: str) -> _Reference:
 
 
 def register_reference(policy: Policy | Search, *, whole: bool = False) -> str:
-    """Let a policy be a reference in this process, and return the name under which `candidates` knows it from now on.
+    """Make a policy usable as a reference in this process; return the name by which `candidates` finds it.
 
     The name holds a hash of its settings and, where it is a user's own, of its code: a file that says it (a study, a
     gate) cannot run anything, and another policy does not pass for it. `whole` is for studies of whole methods alone,
@@ -103,7 +103,7 @@ def register_reference(policy: Policy | Search, *, whole: bool = False) -> str:
 
 
 def check_reference(policy: Policy | Search, *, whole: bool) -> None:
-    """Refuse a reference that cannot go on after somebody else's step, or whose action cannot be cut where it must."""
+    """Refuse a policy that cannot continue after another policy's step, or whose action cannot be changed per axis."""
     if not isinstance(policy, Policy):
         why = "searches own their loop and cannot continue branches: take another"
     elif policy.past_steps not in (0, 1):
@@ -131,7 +131,7 @@ def reference_of(sets: CandidateSets) -> Policy:
 
 
 def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = None) -> Policy:
-    """Return a candidate by its name, in the default set or not; `operator` re-opens what it leaves revisable."""
+    """Return the reference with one axis changed to any rule of that axis. `operator` remasks what stays revisable."""
     sets = candidates(reference)
     if axis not in sets:
         raise UnknownName("axis", axis, AXES)
@@ -143,7 +143,7 @@ def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = Non
 
 
 def combine_candidates(reference: str, names: Mapping[str, str]) -> Policy:
-    """Return the reference with the named candidate of each axis, all at once. Nothing re-opens what it leaves."""
+    """Return the reference with the named candidate of each axis, all at once, without remasking."""
     found, sets = _find(reference), candidates(reference)
     own = {axis: next(iter(named)) for axis, named in sets.items()}
     region = names.get(REGION.name, "")
@@ -159,12 +159,12 @@ def combine_candidates(reference: str, names: Mapping[str, str]) -> Policy:
 
 
 def holding_share(name: str) -> str:
-    """Return the name of the same region, or region diagnostic, that holds the share."""
+    """Return the name of a region, or of a region diagnostic, that keeps the reference's share instead of its count."""
     return name.removesuffix(SHARE) + SHARE
 
 
 def with_explicit_order(policy: Policy, ordered: bool = True) -> Policy:
-    """Return the same policy with an action that a diagnostic can read: a mixture, a region and a count.
+    """Return the policy with an action that a diagnostic can read: a mixture of scores, a region and a count.
 
     Dream's action is the very set that it reveals, so its order has to be given again; not where the diagnostic asks
     for nothing but that set (`ordered=False`).

@@ -45,7 +45,7 @@ _MOST = 32
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of different prompts, lengths and horizons on one denoiser, to try a method on."""
+    """A start that methods are tried on: rows with different prompts, lengths and numbers of steps, and a denoiser."""
 
     denoiser: Denoiser
     state: State
@@ -53,7 +53,7 @@ class Problem:
 
     @classmethod
     def default(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
-        """Generation and infilling on a strongly dependent joint of eight three-valued variables."""
+        """Generation and infilling on a joint of eight three-valued variables that depend strongly on each other."""
         denoiser = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=seed), eos_ids=(2,))
         m = denoiser.mask_id
         canvases = [
@@ -67,7 +67,7 @@ class Problem:
 
     @classmethod
     def longer(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
-        """Answers of eleven and nine positions, as many steps: lengths that no usual block divides."""
+        """Answers of eleven and nine positions in as many steps: lengths that are not multiples of usual blocks."""
         denoiser = ExactDenoiser(JointDistribution.random(11, 2, dependence=2.0, seed=seed))
         m = denoiser.mask_id
         return cls._of(denoiser, [[m] * 11, [1, *[m] * 9]], [11, 9], seed, device)
@@ -86,10 +86,7 @@ def check_policy(policy: Policy, problem: Problem | None = None) -> None:
     given, problem = problem, problem or Problem.default()
     for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
         trial = _Trial(policy, problem, sampling)
-        whole = trial.run(problem.state, problem.noise)
-        trial.check_end(problem.state, whole)
-        trial.check_counts()
-        trial.check_repeats(whole)
+        whole = trial.check_run()
         trial.check_rows(whole)
         trial.check_resumes(whole)
         trial.check_traits(whole)
@@ -98,28 +95,27 @@ def check_policy(policy: Policy, problem: Problem | None = None) -> None:
     longer = _Trial(policy, Problem.longer(), SamplingParams())
     ends = [_Trial(end, problem, SamplingParams(), f" with {change}") for end, change in _at_both_ends(policy)]
     for trial in (longer, *ends):
-        start = trial.problem.state
         try:
-            trial.policy.check(start)
+            trial.policy.check(trial.problem.state)
         except ConfigError:
             continue  # a method may refuse a start
-        whole = trial.run(start, trial.problem.noise)
-        trial.check_end(start, whole)
+        whole = trial.run(trial.problem.state, trial.problem.noise)
+        trial.check_end(whole)
         trial.check_padding(whole)
         trial.check_traits(whole)
 
 
 def check_search(search: Search, problem: Problem | None = None) -> None:
-    """The same for a method that owns its loop: nobody resumes inside it, and its steps must tell the way."""
+    """Raise `ContractError` unless a method that owns its loop keeps its promises.
+
+    They are a policy's, but nobody resumes inside it: its recorded steps must lead to its end, and its budget is kept.
+    """
     _check_frozen(search)
     problem = problem or Problem.default()
     for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
         trial = _Trial(search, problem, sampling)
-        whole = trial.run(problem.state, problem.noise)
-        trial.check_end(problem.state, whole)
-        trial.check_steps(problem.state, whole)
-        trial.check_counts()
-        trial.check_repeats(whole)
+        whole = trial.check_run()
+        trial.check_steps(whole)
         trial.check_rows(whole)
         base_B = search.baseline_forwards(problem.state)
         if base_B is not None:
@@ -127,7 +123,7 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
 
 
 def _at_both_ends(policy: Policy) -> Iterator[tuple[Policy, str]]:
-    """The policy with each setting that has a range at its ends, where the other settings allow that."""
+    """Yield the policy with one setting at an end of its range, for every setting that has a range."""
     hints = get_type_hints(type(policy), include_extras=True)
     for setting, field in policy.setting_fields.items():
         annotations = [hints[field], *get_args(hints[field])]
@@ -149,64 +145,70 @@ class _Trial:
     settings: str = ""
     """The setting that was changed, for messages."""
 
-    def run(self, state: State | Trajectory, noise: Noise) -> Trajectory:
+    def run(self, start: State | Trajectory, noise: Noise) -> Trajectory:
+        """Decode from a start with a denoiser that counts its passes."""
         self.counter = _Counting(self.problem.denoiser)
         policy = _Watched(self.policy) if isinstance(self.policy, Policy) else self.policy
-        self.last = decode(self.counter, policy, state, noise=noise, sampling=self.sampling)
-        return self.last
+        return decode(self.counter, policy, start, noise=noise, sampling=self.sampling)
 
-    def check_end(self, start: State, end: Trajectory) -> None:
-        final = end.state
+    def check_run(self) -> Trajectory:
+        """Decode the problem twice: the run must finish, count its passes, and give the same bytes again."""
+        state, noise = self.problem.state, self.problem.noise
+        whole = self.run(state, noise)
+        self.check_end(whole)
+        counted = int(whole.forwards_B.sum()), int(whole.processed_B.sum())
+        real = self.counter.rows, self.counter.tokens
+        self._must(counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}")
+        again = self.run(state, noise)
+        same = all(_row_record(whole, row) == _row_record(again, row) for row in range(state.batch))
+        self._must(same, "gives the same bytes for the same seed", "two runs differ")
+        return whole
+
+    def check_end(self, end: Trajectory) -> None:
+        start, final = self.problem.state, end.state
         self._must(not bool(final.masked_BL.any()), "finishes", "masks are left at the end")
         same = torch.equal(final.tokens_BL[start.fixed_BL], start.tokens_BL[start.fixed_BL])
         self._must(same, "leaves the prompt alone", "a fixed token changed")
         answers = final.tokens_BL[final.answer_BL]
-        size = self.problem.denoiser.vocabulary.size
-        legal = bool(((answers >= 0) & (answers < size)).all())
+        legal = bool(((answers >= 0) & (answers < self.problem.denoiser.vocabulary.size)).all())
         self._must(legal, "writes tokens of the vocabulary", "an id out of range")
 
-    def check_steps(self, start: State, end: Trajectory) -> None:
-        """Recorded steps lead from the start to the end, each changing only what it says it changes."""
+    def check_steps(self, end: Trajectory) -> None:
+        """Recorded steps must lead from the start to the end, each changing only what it says it changes."""
+        start = self.problem.state
         for row in range(start.batch):
             alone = end.row(row)
             canvases = list(alone.canvases())
             begins = torch.equal(canvases[0], start.tokens_BL[row])
             self._must(bool(alone.steps) and begins, "records its steps", f"row {row} has no first step at its start")
             for step, before_L, after_L in zip(alone.steps, canvases, canvases[1:], strict=False):
-                said_L = step.revealed_BL[0] | step.remasked_BL[0]
-                same = torch.equal(before_L[~said_L], after_L[~said_L])
+                changed_L = step.revealed_BL[0] | step.remasked_BL[0]
+                same = torch.equal(before_L[~changed_L], after_L[~changed_L])
                 self._must(same, "records its steps", f"row {row} changed where no step says so")
 
-    def check_counts(self) -> None:
-        counted = int(self.last.forwards_B.sum()), int(self.last.processed_B.sum())
-        real = self.counter.rows, self.counter.tokens
-        self._must(counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}")
-
     def check_budget(self, whole: Trajectory, base_B: Tensor) -> None:
-        """Its own budget is kept, and so is the smallest; one below that is refused, whatever the setting is called."""
+        """The search must keep its own budget and the smallest one, and refuse a budget below that."""
         search: Any = self.policy
+
+        def within(traj: Trajectory, most: list[int]) -> bool:
+            return all(spent <= limit for spent, limit in zip(traj.forwards_B.tolist(), most, strict=True))
+
         budget = ForwardBudget(search.budget, base_B)
         most = [base + spare for base, spare in zip(budget.base, budget.spare, strict=True)]
-        self._must(_within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards")
+        self._must(within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards")
         least = int(base_B.max())
         end = _Trial(replace(search, budget=least), self.problem, self.sampling).run(
             self.problem.state, self.problem.noise
         )
-        self._must(_within(end, [least] * len(most)), "stops inside its budget", f"more than {least}, the smallest")
+        self._must(within(end, [least] * len(most)), "stops inside its budget", f"more than {least}, the smallest")
         try:
             replace(search, budget=least - 1).check(self.problem.state)
         except ConfigError:
             return
         self._must(least == 1, "refuses a budget below a base decode", f"took {least - 1} forwards")
 
-    def check_repeats(self, whole: Trajectory) -> None:
-        again = self.run(self.problem.state, self.problem.noise)
-        rows = range(whole.state.batch)
-        same = all(_row_record(whole, row) == _row_record(again, row) for row in rows)
-        self._must(same, "gives the same bytes for the same seed", "two runs differ")
-
     def check_rows(self, whole: Trajectory) -> None:
-        """Alone, in another order, with more padding: a row's run is the same."""
+        """A row's run must be the same alone, in another order, and with more padding."""
         state, noise = self.problem.state, self.problem.noise
         order = torch.arange(state.batch - 1, -1, -1)
         turned = self.run(state.select(order), noise.select(order))
@@ -228,7 +230,7 @@ class _Trial:
                 self._must(same, "rows ignore padding", f"row {row} differs when padded by {extra}")
 
     def check_resumes(self, whole: Trajectory) -> None:
-        """From any recorded state; and from as much of the past as the policy says that it reads."""
+        """A run must resume from any recorded state, with as much of the past as the policy says that it reads."""
         for row in range(whole.state.batch):
             expected = _row_record(whole, row)
             for step in range(len(whole.row(row).steps)):
@@ -240,12 +242,16 @@ class _Trial:
                 if 0 <= memory < len(start.steps):
                     cut = self.run(replace(start, steps=start.steps[len(start.steps) - memory :]), start.noise)
                     promise = f"memory {memory} reads no {'past' if memory == 0 else 'more'}"
-                    self._must(_end(cut, 0) == _end(whole, row), promise, f"{where} differs with its past cut")
+                    self._must(
+                        _answer_tokens(cut, 0) == _answer_tokens(whole, row),
+                        promise,
+                        f"{where} differs with its past cut",
+                    )
 
     # --- traits
 
     def check_traits(self, whole: Trajectory) -> None:
-        """Whether steps, re-masking, blocks and recorded steps are as the policy declares them."""
+        """Steps, remasking and blocks must be as the policy declares them."""
         policy, start = self.policy, self.problem.state
         assert isinstance(policy, Policy)
         if policy.steps == "end" and not policy.extra_steps:
@@ -265,7 +271,7 @@ class _Trial:
                 self._check_block(policy, step.state, step.revealed_BL, number)
 
     def _check_block(self, policy: Policy, state: State, revealed_BL: Tensor, number: int) -> None:
-        """Whether a step reveals in the leftmost open block alone."""
+        """A step may reveal in the leftmost open block alone."""
         length = getattr(policy, "block_length", None)
         if length is None:
             return
@@ -280,7 +286,10 @@ class _Trial:
 
 
 class _Watched(CombinedPolicy):
-    """A policy that passes every call on and sees to it that deciding changes nothing it was shown."""
+    """A policy around another that raises when a decision changes its inputs, or breaks a declared trait.
+
+    One that is not `random` gets noise that raises on every draw; one with `cuda_graph` may not read a tensor.
+    """
 
     def __init__(self, inner: Policy):
         self.inner = inner
@@ -300,7 +309,8 @@ class _Watched(CombinedPolicy):
             bounded.act(shown, look_ahead)  # the first time may copy tables to the device
             with _NoHostReads(f"{self.name} breaks the promise 'cuda_graph = True'"):
                 bounded.act(shown, look_ahead)
-        kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, tensors(traj).values(), strict=True))
+        pairs = zip(before, tensors(traj).values(), strict=True)
+        kept = all(torch.allclose(was, now, rtol=0, atol=0, equal_nan=True) for was, now in pairs)
         if not kept or repr(self.inner) != settings:
             raise ContractError(f"{self.name} breaks the promise 'leaves its inputs alone'; see {__name__}")
         return action
@@ -322,7 +332,7 @@ _HOST_READS = frozenset(
 
 
 class _NoHostReads(TorchFunctionMode):
-    """Refuse whatever a CUDA graph cannot hold: a GPU would stop at it, or replay the first step's answer."""
+    """Refuse operations that a CUDA graph cannot hold: a GPU would stop at them, or replay the first step's answer."""
 
     def __init__(self, broken: str):
         super().__init__()
@@ -338,7 +348,7 @@ class _NoHostReads(TorchFunctionMode):
 
 
 class _Counting(DenoiserWrapper):
-    """A denoiser that knows how many rows and tokens it was really run on."""
+    """A denoiser that counts the rows and tokens that it is run on."""
 
     def __init__(self, inner: Denoiser):
         self.denoiser, self.rows, self.tokens = inner, 0, 0
@@ -360,13 +370,12 @@ def _check_frozen(policy: Policy | Search) -> None:
         raise ContractError(f"{policy.name} breaks the promise 'is frozen'; make it a dataclass(frozen=True)")
 
 
-def _end(traj: Trajectory, row: int) -> list[int]:
-    length = int(traj.state.length_B[row])
-    return traj.state.tokens_BL[row, :length].tolist()
+def _answer_tokens(traj: Trajectory, row: int) -> list[int]:
+    return traj.state.tokens_BL[row, : int(traj.state.length_B[row])].tolist()
 
 
 def _row_record(traj: Trajectory, row: int) -> list[object]:
-    """What must not depend on the batch: the row's decisions and what they cost."""
+    """A row's decisions and costs, which must not depend on the batch."""
     return [*_decisions(traj, row), int(traj.forwards_B[row]), int(traj.processed_B[row])]
 
 
@@ -374,17 +383,9 @@ def _decisions(traj: Trajectory, row: int) -> list[object]:
     """Every change to the row's canvas, cut to its own length; floats as bytes."""
     alone = traj.row(row)
     length = int(alone.state.length_B[0])
-    record: list[object] = [_end(traj, row), len(alone.steps)]
+    record: list[object] = [_answer_tokens(traj, row), len(alone.steps)]
     for step in alone.steps:
         record.append(step.revealed_BL[0, :length].tolist())
         record.append(step.remasked_BL[0, :length].tolist())
         record.append(step.confidence_BL[0, :length].cpu().numpy().tobytes())
     return record
-
-
-def _within(traj: Trajectory, most: list[int]) -> bool:
-    return all(spent <= limit for spent, limit in zip(traj.forwards_B.tolist(), most, strict=True))
-
-
-def _both_nan(a: Tensor, b: Tensor) -> bool:
-    return a.is_floating_point() and torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,12 +46,23 @@ _STORED: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """Recorded settings of each registered name, and the field that holds each."""  # stored names
 
 
+def _any_part(trait: str) -> property:
+    """A trait that a combination has as soon as one of its parts has it."""
+    return property(lambda self: any(getattr(part, trait) for part in self.parts))
+
+
 class CombinedPolicy(Policy):
     """A policy that decides with other policies, its parts. It declares whatever a part declares."""
 
+    random = _any_part("random")
+    looks_ahead = _any_part("looks_ahead")
+    remasks = _any_part("remasks")
+    extra_steps = _any_part("extra_steps")
+    own_end = _any_part("own_end")
+
     @property
     def parts(self) -> tuple[Policy, ...]:
-        """The policies that it asks."""
+        """The policies that it decides with."""
         raise NotImplementedError
 
     @property
@@ -67,32 +78,27 @@ class CombinedPolicy(Policy):
         return ALL if ALL in steps else max(steps, default=0)
 
     @property
-    def random(self) -> bool:
-        return any(part.random for part in self.parts)
-
-    @property
-    def looks_ahead(self) -> bool:
-        return any(part.looks_ahead for part in self.parts)
-
-    @property
-    def remasks(self) -> bool:
-        return any(part.remasks for part in self.parts)
-
-    @property
-    def extra_steps(self) -> bool:
-        return any(part.extra_steps for part in self.parts)
-
-    @property
     def cuda_graph(self) -> bool:
         return all(part.cuda_graph for part in self.parts)
-
-    @property
-    def own_end(self) -> bool:
-        return any(part.own_end for part in self.parts)
 
     def check(self, state: State) -> None:
         for part in self.parts:
             part.check(state)
+
+
+class _Rules(NamedTuple):
+    """The rules of a composition, parsed; None where the base's own stays."""
+
+    weights: list[float] | None
+    """Weights of the scoring rules. None also for an order that is no mixture of them."""
+    region: Region | None
+    cardinality: Cardinality | None
+    commitment: Commitment | None
+    operator: ReMDM | None
+    within_steps: bool
+    """Whether every step reveals enough to finish within the steps."""
+    by_blocks: bool
+    """Whether the count is LLaDA's schedule, which has a clock for every block."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class Composed(CombinedPolicy):
             if self.base is None and getattr(self, axis) is None:
                 object.__setattr__(self, axis, rule)
         super().__post_init__()
-        _ = (self._weights, self._region, self._cardinality, self._commitment)
+        _ = self._rules  # refuses rules that do not exist, before the first step
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -144,6 +150,48 @@ class Composed(CombinedPolicy):
     def setting_fields(self) -> Mapping[str, str]:
         return _STORED[self.name] if type(self) is Composed else super().setting_fields
 
+    @cached_property
+    def _rules(self) -> _Rules:
+        alone = self.name == "composed"  # without a base or a floor there are more rules to choose from
+        weights = None
+        if self.score is not None and not (alone and self.score in ORDERS):
+            try:
+                weights = score.weights(self.score)
+            except UnknownName:
+                if alone and isinstance(self.score, str) and not {"+", "*"} & set(self.score):
+                    raise UnknownName("scoring rule", self.score, (*RULES, "uniform", *ORDERS)) from None
+                raise
+        region = None if self.region is None else Region.parse(self.region)
+        count = None
+        if self.cardinality is not None:
+            count = Cardinality.parse(self.cardinality, CARDINALITY.name if alone else CARDINALITY.setting)
+        commitment, operator = None, None
+        if self.commitment is not None:
+            parse = parse_commitment if alone else lambda text: (Commitment.parse(text), None)
+            commitment, operator = parse(self.commitment)
+        return _Rules(
+            weights,
+            region,
+            count,
+            commitment,
+            self.operator or operator,
+            within_steps=not alone or (count is not None and count.by_steps),
+            by_blocks=alone
+            and (count is not None and count.rule == "quota")
+            and (region is not None and region.rule in ("full", "block")),
+        )
+
+    @property
+    def rules(self) -> dict[str, dict[str, Any]]:
+        """The rule and the parameters of each axis, for a composition without a base."""
+        _, region, count, commitment, operator, *_ = self._rules
+        assert self.score is not None
+        assert region is not None
+        assert count is not None
+        assert commitment is not None
+        described = (score.describe_mixture(self.score), region.describe(), count.describe())
+        return dict(zip(AXES, (*described, describe_commitment(commitment, operator)), strict=True))
+
     # --- traits
 
     @property
@@ -152,60 +200,54 @@ class Composed(CombinedPolicy):
 
     @property
     def needs(self) -> Needs:
-        return super().needs if self._weights is None else super().needs | score.needs(self._weights)
+        weights = self._rules.weights
+        return super().needs if weights is None else super().needs | score.needs(weights)
 
     @property
     def past_steps(self) -> int:
         past = super().past_steps
-        own = int(self.needs.divergence or self._operator is not None)
+        own = int(self.needs.divergence or self._rules.operator is not None)
         return past if past == ALL else max(past, own)
 
     @property
     def random(self) -> bool:
-        return super().random or self.score == "random" or self._operator is not None
+        return super().random or self.score == "random" or self._rules.operator is not None
 
     @property
     def remasks(self) -> bool:
-        return super().remasks or self._operator is not None
-
-    @property
-    def steps(self) -> str:
-        if self._cardinality is None:
-            assert self.base is not None
-            steps = self.base.steps
-        else:
-            steps = "end" if self._bounded else "ignore"
-        return "pace" if steps == "ignore" and self._operator is not None else steps  # the operator's clock
+        return super().remasks or self._rules.operator is not None
 
     @property
     def own_end(self) -> bool:
-        return super().own_end or self._operator is not None
+        return super().own_end or self._rules.operator is not None
+
+    @property
+    def steps(self) -> str:
+        if self._rules.cardinality is not None:
+            steps = "end" if self._rules.within_steps else "ignore"
+        else:
+            assert self.base is not None
+            steps = self.base.steps
+        # A changed region grows with k_min, and the operator has a clock: both read the number of steps.
+        reads_steps = self._rules.operator is not None or (self.base is not None and self.region is not None)
+        return "pace" if steps == "ignore" and reads_steps else steps
 
     @property
     def block_cache(self) -> bool:
-        if self.base is not None or self.floor or self._operator is not None:
+        region = self._rules.region
+        if self.name != "composed" or self._rules.operator is not None or region is None:
             return False
-        return self._region is not None and self._region.rule in ("full", "block")
+        return region.rule in ("full", "block")
 
     @property
     def block_length(self) -> int | None:
         """Length of the blocks that are filled one after the other; None is one block."""
-        return self._region.size if self._region is not None and self._region.rule == "block" else None
-
-    @property
-    def rules(self) -> dict[str, dict[str, Any]]:
-        """The rule and the parameters of each axis, for a composition without a base."""
-        assert self.base is None
-        assert self.score is not None
-        assert self._region is not None
-        assert self._cardinality is not None
-        assert self._commitment is not None
-        rules = (score.describe_mixture(self.score), self._region.describe(), self._cardinality.describe())
-        return dict(zip(AXES, (*rules, describe_commitment(*self._commitment)), strict=True))
+        region = self._rules.region
+        return region.size if region is not None and region.rule == "block" else None
 
     def check(self, state: State) -> None:
         super().check(state)
-        if self._by_blocks:
+        if self._rules.by_blocks:
             check_blocks(state, self.block_length, even=True)
 
     def model_input(self, traj: Trajectory) -> ModelInput:
@@ -213,7 +255,7 @@ class Composed(CombinedPolicy):
 
     def done(self, traj: Trajectory) -> Tensor:
         done_B = super().done(traj) if self.base is None else self.base.done(traj)
-        return done_B if self._operator is None else done_B & (traj.state.step_B >= traj.state.horizon_B)
+        return done_B if self._rules.operator is None else done_B & (traj.state.step_B >= traj.state.horizon_B)
 
     def bounded(self, length: int) -> Policy:
         return self if self.base is None else replace(self, base=self.base.bounded(length))
@@ -221,114 +263,53 @@ class Composed(CombinedPolicy):
     # --- the decision
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state = traj.state
+        rules = self._rules
         action = None if self.base is None else self.base.act(traj, look_ahead)
         if action is None or not (self.score is None and self.region is None and self.cardinality is None):
-            alpha_BJ, rule = self._mixture(state, action)
-            region_BL, kappa_B = self._where(traj, action, alpha_BJ, rule)
-            if action is None:
-                action = Action(alpha_BJ, region_BL, kappa_B, torch.ones_like(region_BL), rule=rule)
-            else:
-                action = replace(action, alpha_BJ=alpha_BJ, region_BL=region_BL, kappa_B=kappa_B, rule=rule)
-        if self._commitment is not None:
-            action = replace(action, commit_BL=self._commitment[0](state, traj.current_prediction))
-        return action if self._operator is None else remask(traj, action, self._operator)
+            action = self._choose(traj, action)
+        if rules.commitment is not None:
+            action = replace(action, commit_BL=rules.commitment(traj.state, traj.current_prediction))
+        return action if rules.operator is None else remask(traj, action, rules.operator)
 
-    def _mixture(self, state: State, action: Action | None) -> tuple[Tensor, str | None]:
-        """The weights of the scoring rules, and the only rule among them if there is one."""
-        if action is not None and self.score is None:
-            return action.alpha_BJ, action.rule
-        mixture = self._weights or "confidence"
-        return score.rows(mixture, state), score.single_rule(mixture)
+    def _choose(self, traj: Trajectory, base: Action | None) -> Action:
+        """Apply the rules of score, region and cardinality, to the base's action where there is a base."""
+        state, prediction, rules = traj.state, traj.current_prediction, self._rules
+        if base is not None and self.score is None:
+            alpha_BJ, only_rule = base.alpha_BJ, base.rule
+        else:
+            mixture = rules.weights or "confidence"
+            alpha_BJ, only_rule = score.rows(mixture, state), score.single_rule(mixture)
 
-    def _where(
-        self, traj: Trajectory, action: Action | None, alpha_BJ: Tensor, rule: str | None
-    ) -> tuple[Tensor, Tensor]:
-        """The region, and which share of it is revealed."""
-        state, prediction = traj.state, traj.current_prediction
-        if self._by_blocks:
+        def order() -> Tensor:
+            """The score that positions are revealed by, the largest first."""
+            if self.score == "random":
+                return traj.uniform("order")
+            if self.score == "entropy":
+                return -traj.entropy_BL
+            return score.order(alpha_BJ, prediction, state.tokens_BL.shape[1], only_rule)
+
+        if rules.by_blocks:
             clock = block_clock(state, self.block_length)
             region_BL, kappa_B = clock.open_BL, cardinality.fraction(clock.quota_B, clock.open_BL.sum(-1))
         else:
             # A base such as Dream, whose region is the very set that it reveals, gets the full answer.
-            region = self._region or Region.parse("full")
-            region_BL = region(state, cardinality.k_min(state) if self._bounded else 1)
-            if self._cardinality is None:
-                assert action is not None
-                return region_BL, self._held(state, action, region_BL)
-            count = self._cardinality
-            order_BL = self._order(traj, alpha_BJ, rule) if count.needs_order else None
-            counted = count.within_steps if self._bounded else count
-            kappa_B = counted(state, prediction, region_BL, order_BL)
-        if self.score in ORDERS and not (self.floor or self.base):
+            region = rules.region or Region.parse("full")
+            region_BL = region(state, cardinality.k_min(state) if rules.within_steps else 1)
+            if rules.cardinality is not None:
+                count = rules.cardinality.within_steps if rules.within_steps else rules.cardinality
+                kappa_B = count(state, prediction, region_BL, order() if rules.cardinality.needs_order else None)
+            else:
+                assert base is not None
+                k_B = cardinality.reveal_count(base.kappa_B, (base.region_BL & state.masked_BL).sum(-1))
+                held_BL = region_BL if self.holds == "count" else state.masked_BL
+                kappa_B = cardinality.fraction(k_B, held_BL.sum(-1))
+        if self.name == "composed" and self.score in ORDERS:
             # The order is no mixture that `apply` knows, so the very set is named.
             k_B = cardinality.reveal_count(kappa_B, region_BL.sum(-1))
-            chosen_BL = score.best(self._order(traj, alpha_BJ, rule), region_BL, k_B)
-            return cardinality.reveal_set(chosen_BL, region_BL)
-        return region_BL, kappa_B
-
-    def _held(self, state: State, action: Action, region_BL: Tensor) -> Tensor:
-        """kappa over a changed region that keeps the base's count, or its share."""
-        k_B = cardinality.reveal_count(action.kappa_B, (action.region_BL & state.masked_BL).sum(-1))
-        of_BL = region_BL if self.holds == "count" else state.masked_BL
-        return cardinality.fraction(k_B, of_BL.sum(-1))
-
-    def _order(self, traj: Trajectory, alpha_BJ: Tensor, rule: str | None) -> Tensor:
-        """What positions are revealed by, best first."""
-        if self.score == "random":
-            return traj.uniform("order")
-        if self.score == "entropy":
-            return -traj.entropy_BL
-        return score.order(alpha_BJ, traj.current_prediction, traj.state.tokens_BL.shape[1], rule)
-
-    @property
-    def _bounded(self) -> bool:
-        """Whether the steps bound the count."""
-        return self.floor or self.base is not None or (self._cardinality is not None and self._cardinality.by_steps)
-
-    @property
-    def _by_blocks(self) -> bool:
-        """LLaDA's schedule, which has a clock for every block."""
-        if self.base is not None or self.floor or self._cardinality is None or self._cardinality.rule != "quota":
-            return False
-        return self._region is not None and self._region.rule in ("full", "block")
-
-    # --- the rules, read once
-
-    @cached_property
-    def _weights(self) -> list[float] | None:
-        """Weights of the scoring rules; None for the base's own, and for an order that is no mixture of them."""
-        alone = self.base is None and not self.floor
-        if self.score is None or (alone and isinstance(self.score, str) and self.score in ORDERS):
-            return None
-        try:
-            return score.weights(self.score)
-        except UnknownName:
-            if alone and isinstance(self.score, str) and not {"+", "*"} & set(self.score):
-                raise UnknownName("scoring rule", self.score, (*RULES, "uniform", *ORDERS)) from None
-            raise
-
-    @cached_property
-    def _region(self) -> Region | None:
-        return None if self.region is None else Region.parse(self.region)
-
-    @cached_property
-    def _cardinality(self) -> Cardinality | None:
-        if self.cardinality is None:
-            return None
-        return Cardinality.parse(self.cardinality, CARDINALITY.name if self.name == "composed" else CARDINALITY.setting)
-
-    @cached_property
-    def _commitment(self) -> tuple[Commitment, ReMDM | None] | None:
-        if self.commitment is None:
-            return None
-        if self.base is None and not self.floor:
-            return parse_commitment(self.commitment)
-        return Commitment.parse(self.commitment), None
-
-    @property
-    def _operator(self) -> ReMDM | None:
-        return self.operator or (None if self._commitment is None else self._commitment[1])
+            region_BL, kappa_B = cardinality.reveal_set(score.best(order(), region_BL, k_B), region_BL)
+        if base is None:
+            return Action(alpha_BJ, region_BL, kappa_B, torch.ones_like(region_BL), rule=only_rule)
+        return replace(base, alpha_BJ=alpha_BJ, region_BL=region_BL, kappa_B=kappa_B, rule=only_rule)
 
 
 def compose(
@@ -337,7 +318,7 @@ def compose(
     cardinality: str | float = "schedule",
     commitment: str = "all",
 ) -> Composed:
-    """A policy out of one rule per axis: `compose(score="margin", region="block:32", cardinality="eb:0.1")`."""
+    """Return a policy out of one rule per axis: `compose(score="margin", region="block:32", cardinality="eb:0.1")`."""
     return Composed(score=score, region=region, cardinality=cardinality, commitment=commitment)
 
 
@@ -364,7 +345,7 @@ def with_remasking(base: Policy | None = None, operator: ReMDM | None = None) ->
 
 
 def remask(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
-    """The action, and what the operator re-opens."""
+    """Return the action with what the operator re-opens."""
     state = traj.state
     psi_BL = confidence_when_revealed(traj)
     remask_BL = operator.remask(state, psi_BL, traj.uniform("remask"))
@@ -382,7 +363,7 @@ def remask(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
 
 
 def confidence_when_revealed(traj: Trajectory) -> Tensor:
-    """psi: the probability each token had when it was last revealed; +inf where nothing stands."""
+    """Return psi, the probability that each revealed token had when it was revealed; +inf at other positions."""
     never_BL = torch.full_like(traj.state.tokens_BL, float("inf"), dtype=torch.float64)
     if traj.last is None:
         return never_BL
@@ -393,7 +374,7 @@ def confidence_when_revealed(traj: Trajectory) -> Tensor:
 
 
 def has_own_input(policy: Policy) -> bool:
-    """Whether a policy reads anything but the canvas as it is."""
+    """Return whether a policy gives the denoiser another input than the canvas as it is."""
     if isinstance(policy, Composed):
         return policy.base is not None and has_own_input(policy.base)
     return type(policy).model_input is not Policy.model_input

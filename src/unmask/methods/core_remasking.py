@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import score
-from unmask.base.errors import ConfigError, require
+from unmask.base.errors import require
 from unmask.core import (
     Action,
     BlockLength,
@@ -65,36 +65,42 @@ class CoRe(Policy):
         check_blocks(state, self.block_length, even=True)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state = traj.state
-        clock = block_clock(state, self.block_length)
+        state, clock = traj.state, block_clock(traj.state, self.block_length)
         rewrite_BL, tokens_BL = self._rewrite(traj, look_ahead, clock)
-        score_BL = self._base_score(traj.current_prediction, state)
-        if self.joint_reeval:
-            score_BL, tokens_BL = self._reevaluate(state, look_ahead, rewrite_BL, tokens_BL, score_BL)
+        score_BL = self._order(traj.current_prediction, state)
+        if self.joint_reeval and bool(rewrite_BL.any()):
+            row_U = rewrite_BL.any(-1).nonzero().flatten()
+            # Scores and tokens of what is still masked once the rewrites stand.
+            before = state.select(row_U)
+            after = replace(before, tokens_BL=torch.where(rewrite_BL[row_U], tokens_BL[row_U], before.tokens_BL))
+            renewed = look_ahead.predict(after, row_U)
+            score_BL, tokens_BL = score_BL.clone(), tokens_BL.clone()
+            score_BL[row_U] = self._order(renewed, before)
+            tokens_BL[row_U] = torch.where(before.masked_BL, renewed.token_BN, tokens_BL[row_U])
         chosen_BL = rewrite_BL | score.best(score_BL, clock.open_BL, clock.quota_B)
         return Action.reveal(chosen_BL, of=clock.open_BL, commit=False, remask_BL=rewrite_BL, tokens_BL=tokens_BL)
 
     def _rewrite(self, traj: Trajectory, look_ahead: LookAhead, clock: BlockClock) -> tuple[Tensor, Tensor]:
-        """Positions to rewrite and what to write there (-1 elsewhere)."""
+        """Probe the brittle positions; return which to rewrite, and the tokens to write there (-1 elsewhere)."""
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
         probe_BL = self._probe_set(traj, clock)
         row_U = probe_BL.any(-1).nonzero().flatten()
         if len(row_U) == 0:
             return rewrite_BL, tokens_BL
-        probe_UL = probe_BL[row_U]
-        asked = state.select(row_U)
-        hidden = replace(asked, tokens_BL=torch.where(probe_UL, state.mask_id, asked.tokens_BL))
-        seen = look_ahead.predict(hidden, row_U, given_UL=torch.where(probe_UL, asked.tokens_BL, -1))
-        instability_UL = -(_given(seen) + 1e-10).log()
-        changes_UL = probe_UL & (seen.token_BN != asked.tokens_BL) & (seen.confidence_BN >= self.replacement)
+        probe_UL, before = probe_BL[row_U], state.select(row_U)
+        hidden = replace(before, tokens_BL=torch.where(probe_UL, state.mask_id, before.tokens_BL))
+        probed = look_ahead.predict(hidden, row_U, given_UL=torch.where(probe_UL, before.tokens_BL, -1))
+        assert probed.given_BN is not None  # given_UL asks for it
+        instability_UL = -(probed.given_BN + 1e-10).log()
+        changes_UL = probe_UL & (probed.token_BN != before.tokens_BL) & (probed.confidence_BN >= self.replacement)
         count_U = clock.quota_B[row_U].clamp(max=self.rewrites)
         rewrite_BL[row_U] = score.best(instability_UL, changes_UL, count_U)
-        tokens_BL[row_U] = torch.where(rewrite_BL[row_U], seen.token_BN, -1)
+        tokens_BL[row_U] = torch.where(rewrite_BL[row_U], probed.token_BN, -1)
         return rewrite_BL, tokens_BL
 
     def _probe_set(self, traj: Trajectory, clock: BlockClock) -> Tensor:
-        """S_t: the revealed positions of smallest margin, on rows whose step is a probing one."""
+        """S_t, the revealed positions of smallest margin that are masked together by the probe; none between probes."""
         state = traj.state
         if self.revise_every == 0:
             return torch.zeros_like(state.fixed_BL)
@@ -105,29 +111,7 @@ class CoRe(Policy):
         count_B = torch.full_like(clock.inner_B, self.candidates)
         return score.best(-traj.current_prediction.clean.margin_BN, able_BL, count_B)
 
-    def _base_score(self, seen: Prediction, state: State) -> Tensor:
-        score_BN = seen.confidence_BN if self.base == "confidence" else seen.clean.margin_BN
-        return score_BN[:, : state.tokens_BL.shape[1]]
-
-    def _reevaluate(
-        self, state: State, look_ahead: LookAhead, rewrite_BL: Tensor, tokens_BL: Tensor, score_BL: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Scores and tokens of the still masked positions once the rewrites stand."""
-        row_U = rewrite_BL.any(-1).nonzero().flatten()
-        if len(row_U) == 0:
-            return score_BL, tokens_BL
-        asked = state.select(row_U)
-        rewritten_UL = torch.where(rewrite_BL[row_U], tokens_BL[row_U], asked.tokens_BL)
-        seen = look_ahead.predict(replace(asked, tokens_BL=rewritten_UL), row_U)
-        score_BL, tokens_BL = score_BL.clone(), tokens_BL.clone()
-        score_BL[row_U] = self._base_score(seen, asked)
-        tokens_BL[row_U] = torch.where(asked.masked_BL, seen.token_BN, tokens_BL[row_U])
-        return score_BL, tokens_BL
-
-
-def _given(seen: Prediction) -> Tensor:
-    if seen.given_BN is None:
-        raise ConfigError(
-            "the look-ahead gave no probabilities of given tokens; allowed: an answer to given_UL; check it"
-        )
-    return seen.given_BN
+    def _order(self, prediction: Prediction, state: State) -> Tensor:
+        """The score that masked positions are revealed by, the largest first."""
+        order_BN = prediction.confidence_BN if self.base == "confidence" else prediction.clean.margin_BN
+        return order_BN[:, : state.tokens_BL.shape[1]]

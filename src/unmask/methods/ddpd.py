@@ -45,14 +45,14 @@ class DDPD(LearnedPolicy):
 
     @property
     def needs(self) -> Needs:
-        return Needs(revealed=True, hidden=self.trained)
+        return Needs(revealed=True, hidden=self.reads_head)
 
     def done(self, traj: Trajectory) -> Tensor:
-        """After its steps; random tokens are written before the first of them."""
+        """Rows that have taken all their steps. The one that writes random tokens comes before them."""
         return traj.state.step_B >= self._steps(traj.state)
 
     def model_input(self, traj: Trajectory) -> ModelInput:
-        """The canvas, and how probable the tokens are that stand."""
+        """The canvas, with a request for the probability of every revealed token."""
         state = traj.state
         return replace(ModelInput.of(state, self.needs), given_BN=torch.where(state.revealed_BL, state.tokens_BL, -1))
 
@@ -67,7 +67,7 @@ class DDPD(LearnedPolicy):
         tokens_BL = torch.full_like(state.tokens_BL, -1)
         row_U = (~begin_B).nonzero().flatten()
         if len(row_U):
-            tokens_BL[row_U] = self._denoised(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
+            tokens_BL[row_U] = self._denoise(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
         write_BL = torch.where(begin_B[:, None], state.masked_BL, write_BL | fill_BL)
         tokens_BL = torch.where(begin_B[:, None], self._random_tokens(traj), tokens_BL)
         return Action.reveal(
@@ -78,21 +78,21 @@ class DDPD(LearnedPolicy):
             tokens_BL=torch.where(write_BL, tokens_BL, -1),
         )
 
-    def _denoised(
+    def _denoise(
         self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, hidden_UL: Tensor, fill_UL: Tensor
     ) -> Tensor:
-        """The model's tokens with what is not trusted masked: drawn as the run draws, the likeliest where it ends."""
+        """Tokens that the model proposes where untrusted positions are masked; the likeliest ones where a run ends."""
         asked = traj.state.select(row_U)
         masked = replace(asked, tokens_BL=torch.where(hidden_UL, asked.mask_id, asked.tokens_BL))
-        said = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
-        return torch.where(fill_UL, said.clean.top_BNK[..., 0], said.token_BN)
+        prediction = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
+        return torch.where(fill_UL, prediction.clean.top_BNK[..., 0], prediction.token_BN)
 
     def _steps(self, state: State) -> Tensor:
-        """How many it takes: those asked for, and one that writes random tokens before them."""
+        """Number of steps of a run, with the first one that writes random tokens where there is one."""
         return state.horizon_B + (self.start == "uniform")
 
     def plan(self, g_BL: Tensor, able_BL: Tensor, uniform: Callable[[str], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return where to write, one position a row, and all that is masked meanwhile: it, and what coins pick."""
+        """Return the position of each row to write, and all positions to mask meanwhile: it, and what coins pick."""
         weight_BL = self.chances(g_BL, able_BL)
         cumulative_BL = weight_BL.cumsum(-1)
         # One number a row: that of its first answer position, which padding does not move.
@@ -104,27 +104,27 @@ class DDPD(LearnedPolicy):
         return at_BL, able_BL & ((uniform("planner/coin") < g_BL.sigmoid()) | at_BL)
 
     def chances(self, g_BL: Tensor, able_BL: Tensor) -> Tensor:
-        """Return how likely each position is drawn."""
+        """Return the probability with which each position is drawn to be written."""
         if self.weights == "sigmoid":
             weight_BL = torch.where(able_BL, (g_BL / self.planner_temperature).sigmoid(), 0.0)
             return weight_BL / weight_BL.sum(-1, keepdim=True)
         return torch.where(able_BL, g_BL / self.planner_temperature, float("-inf")).softmax(-1).nan_to_num()
 
     def _logits(self, traj: Trajectory) -> Tensor:
-        """The planner's logits, float64; a mask is noise."""
-        state, seen = traj.state, traj.current_prediction
-        assert seen.given_BN is not None
-        p_BL = seen.given_BN
-        if self.trained:
-            g_BL = self.network_for(seen.hidden_BNH)(seen.hidden_BNH, p_BL)
+        """The planner's logits that a token is noise, in float64; `SURE` at masked positions."""
+        state, prediction = traj.state, traj.current_prediction
+        p_BL = prediction.given_BN
+        assert p_BL is not None  # `model_input` asks for it
+        if self.reads_head:
+            g_BL = self.network_for(prediction.hidden_BNH)(prediction.hidden_BNH, p_BL)
         else:
             # P(noise | token) with tokens of noise uniform over the vocabulary.
-            odds_BL = PRIOR / seen.vocab / ((1 - PRIOR) * p_BL.double()).clamp(min=1e-300)
+            odds_BL = PRIOR / prediction.vocab / ((1 - PRIOR) * p_BL.double()).clamp(min=1e-300)
             g_BL = odds_BL.log()
         return torch.where(state.masked_BL, SURE, g_BL.double().clamp(-SURE, SURE))
 
     def _random_tokens(self, traj: Trajectory) -> Tensor:
-        """Uniform over the vocabulary, the mask left out."""
+        """Tokens drawn uniformly from the vocabulary without the mask."""
         state, vocab = traj.state, traj.current_prediction.vocab
         inside = state.mask_id < vocab
         drawn_BL = (traj.uniform("planner/start") * (vocab - inside)).long()

@@ -40,17 +40,17 @@ class DEMASK(LearnedPolicy):
 
     @property
     def needs(self) -> Needs:
-        return Needs(hidden=True) if self.trained else Needs(top_k=self.outcomes, posterior=True)
+        return Needs(hidden=True) if self.reads_head else Needs(top_k=self.outcomes, posterior=True)
 
     @property
     def looks_ahead(self) -> bool:
-        return not self.trained
+        return not self.reads_head
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         length = traj.state.tokens_BL.shape[1]
         open_BL = open_block(traj.state, self.block_length)
         candidate_BL = self.candidates(traj.confidence_BL, open_BL)
-        if self.trained:
+        if self.reads_head:
             hidden_BNH = traj.current_prediction.hidden_BNH
             depends_BLL = self.network_for(hidden_BNH)(hidden_BNH)[:, :length, :length]
         else:
@@ -59,13 +59,13 @@ class DEMASK(LearnedPolicy):
         return Action.reveal(chosen_BL, of=open_BL)
 
     def candidates(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:
-        """Return the open positions that are sure enough, or the surest."""
+        """Return the open positions whose confidence reaches the threshold, or the surest where none does."""
         sure_BL = open_BL & (confidence_BL >= self.threshold)
         surest_BL = score.best(confidence_BL, open_BL, open_BL.any(-1).long())
         return torch.where(sure_BL.any(-1, keepdim=True), sure_BL, surest_BL)
 
     def select(self, confidence_BL: Tensor, candidate_BL: Tensor, depends_BLL: Tensor) -> tuple[Tensor, Tensor]:
-        """Scan candidates from the surest on; return the set that stays in the budget, and what it spent."""
+        """Add candidates, surest first, while the budget lasts; return the chosen set and the dependence it spent."""
         order_BL = (
             torch.where(candidate_BL, confidence_BL, float("-inf")).sort(dim=-1, descending=True, stable=True).indices
         )
@@ -104,7 +104,7 @@ def measure_dependence(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Te
 
 
 def _with_token(states: State, at_U: Tensor, token_U: Tensor) -> State:
-    """Each row with one more token."""
+    """Put one more token on the canvas of each row."""
     tokens_UL = states.tokens_BL.clone()
     tokens_UL[torch.arange(len(at_U), device=at_U.device), at_U] = token_U
     return replace(states, tokens_BL=tokens_UL)

@@ -40,12 +40,14 @@ class DUS(Policy):
     def done(self, traj: Trajectory) -> Tensor:
         full_B = super().done(traj)
         blocks_B = -(-traj.state.answer_BL.sum(-1) // self.block_length)
-        return full_B | (traj.state.step_B >= blocks_B * self._levels) if self.leave_skipped else full_B
+        return full_B | (traj.state.step_B >= blocks_B * self._groups_per_block) if self.leave_skipped else full_B
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        level_L = region.on_device(tuple(self._level_of), state.tokens_BL.device)
-        group_BL = state.rank_BL // self.block_length * self._levels + level_L[state.rank_BL % self.block_length]
+        level_L = region.on_device(tuple(self._group_of_offset), state.tokens_BL.device)
+        group_BL = (
+            state.rank_BL // self.block_length * self._groups_per_block + level_L[state.rank_BL % self.block_length]
+        )
         if self.leave_skipped:
             now_B1 = state.step_B[:, None]
             due_BL = state.masked_BL & (group_BL == now_B1)
@@ -54,14 +56,14 @@ class DUS(Policy):
             lowest_B = torch.where(state.masked_BL, group_BL, torch.iinfo(torch.long).max).amin(-1)
             now_B1 = torch.maximum(state.step_B, lowest_B)[:, None]
             due_BL = state.masked_BL & (group_BL <= now_B1)
-        last_B1 = now_B1 % self._levels == self._levels - 1
+        last_B1 = now_B1 % self._groups_per_block == self._groups_per_block - 1
         return Action.reveal(due_BL & ((traj.top_p_BL >= self.skip) | last_B1), of=state.masked_BL)
 
     @cached_property
-    def _level_of(self) -> list[int]:
-        """Group of each offset of a block."""
+    def _group_of_offset(self) -> list[int]:
+        """Number of the group that each offset within a block belongs to."""
         return region.dilated_levels(self.block_length, self.base, self.base_skip)
 
     @property
-    def _levels(self) -> int:
-        return max(self._level_of) + 1
+    def _groups_per_block(self) -> int:
+        return max(self._group_of_offset) + 1

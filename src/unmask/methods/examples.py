@@ -43,7 +43,7 @@ _CLOSE = 1e-4
 """How far rates may be from rounded numbers."""
 
 
-# A model and noise that say what a table says
+# A denoiser and noise that answer from a table
 
 
 @dataclass(frozen=True)
@@ -67,32 +67,32 @@ class ScriptedDenoiser:
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         tokens = inputs.tokens_BN.tolist()
-        rows = [self.logits(tokens[b], slot, len(self.calls)) for b, slot in inputs.wanted_BN.nonzero().tolist()]
+        rows = [self._row(inputs, tokens[b], b, slot) for b, slot in inputs.wanted_BN.nonzero().tolist()]
         self.calls.append(inputs)
         attention_BNN = None
         if needs.attention and self.attention is not None:
             attention_BNN = torch.tensor(self.attention, dtype=torch.float64).expand(len(tokens), -1, -1)
-        return ModelOutput(_packed(rows, self.vocab), inputs.wanted_BN, attention_BNN=attention_BNN)
+        logits_RV = torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab)
+        return ModelOutput(logits_RV, inputs.wanted_BN, attention_BNN=attention_BNN)
+
+    def _row(self, inputs: ModelInput, tokens: list[int], b: int, slot: int) -> Sequence[float]:
+        return self.logits(tokens, slot, len(self.calls))
 
 
-class _ReachDenoiser(ScriptedDenoiser):
-    """A model whose shadow slots answer by how much of the canvas they may read."""
+class ReachDenoiser(ScriptedDenoiser):
+    """A scripted denoiser whose shadow slots answer by how many canvas positions they may read.
 
-    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
-        attend, rows = inputs.attend_BNN, []
-        length = inputs.tokens_BN.shape[1] if attend is None else int(inputs.wanted_BN[0].long().argmax())
-        for b, slot in inputs.wanted_BN.nonzero().tolist():
-            reach = -1 if attend is None else int(attend[b, 0, :length].sum())
-            rows.append(self.logits([], slot if attend is None else slot - length, reach))
-        self.calls.append(inputs)
-        return ModelOutput(_packed(rows, self.vocab), inputs.wanted_BN)
+    Its script gets that number in place of the call's: `logits(tokens, position, reach)`; -1 for a plain pass.
+    """
 
-
-def _packed(rows: Sequence[Sequence[float]], vocab: int) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float64).reshape(-1, vocab)
+    def _row(self, inputs: ModelInput, tokens: list[int], b: int, slot: int) -> Sequence[float]:
+        if inputs.attend_BNN is None:
+            return self.logits(tokens, slot, -1)
+        length = int(inputs.wanted_BN[0].long().argmax())
+        return self.logits(tokens, slot - length, int(inputs.attend_BNN[b, 0, :length].sum()))
 
 
-def peaked(p: float, vocab: int) -> list[float]:
+def peak_logits(p: float, vocab: int) -> list[float]:
     """Return log-probabilities with p on token 1, which is the largest however small p is, and the rest shared."""
     rest = math.log((1 - p) / (vocab - 1)) if p < 1 else -1e4
     return [math.log(p) if token == 1 else rest for token in range(vocab)]
@@ -125,7 +125,7 @@ class TableNoise:
 
 @dataclass(frozen=True)
 class WorkedCase:
-    """One worked case: what is set, what the model says, and the outcome computed by hand."""
+    """One worked case: settings, predictions, and the outcome computed by hand."""
 
     method: str
     title: str
@@ -150,7 +150,7 @@ class WorkedCase:
 
 @dataclass(frozen=True)
 class WorkedResult:
-    """The outcome of a case, in the words of its `expected`."""
+    """The outcome of a worked case, under the names that its `expected` uses."""
 
     case: WorkedCase
     found: Mapping[str, Any]
@@ -161,7 +161,7 @@ class WorkedResult:
     @property
     def as_expected(self) -> bool:
         """Whether the outcome is the expected one."""
-        return all(_same(self.found[name], value) for name, value in self.case.expected.items())
+        return all(_agree(self.found[name], value) for name, value in self.case.expected.items())
 
 
 def example_names() -> list[str]:
@@ -177,30 +177,30 @@ def load_cases(method: str) -> tuple[WorkedCase, ...]:
             known = ", ".join(example_names())
             raise ConfigError(f"{method} has no worked example; allowed: {known}; take one of them")
         raise UnknownName("method with a worked example", method, example_names())
-    return tuple(WorkedCase(method, **case) for case in _document(method)["cases"])
+    return tuple(WorkedCase(method, **case) for case in _read(method)["cases"])
 
 
 def example_source(method: str) -> str:
-    """Return what an example follows, with a remark on its numbers."""
-    remark = _document(method).get("remark", "")
+    """Return the source of an example, with a remark on its numbers."""
+    remark = _read(method).get("remark", "")
     return f"the rule of {METHODS[method].citation}, by hand" + (f"; {remark}" if remark else "")
 
 
-def _document(method: str) -> dict[str, Any]:
+def _read(method: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((HOME / f"{method}.json").read_text(encoding="utf-8"))
     return document
 
 
 def run_case(case: WorkedCase) -> WorkedResult:
-    """Run the method on what the script says."""
+    """Run the method on the predictions of the case's script."""
     kind, policy = case.script["kind"], case.policy
     if kind in _MOMENTS:
         found = _MOMENTS[kind](policy, case)
         return WorkedResult(case, {name: found[name] for name in case.expected}, ())
-    if kind == "told":
+    if kind == "statistics":
         assert isinstance(policy, Policy)
         calls = [{int(at): (p, entropy) for at, (p, entropy) in call.items()} for call in case.script["table"]]
-        traj = run_told(policy, calls, len(case.canvas))
+        traj = run_statistics(policy, calls, len(case.canvas))
     else:
         traj = _decode_case(policy, case)
     canvases = list(traj.canvases())
@@ -234,26 +234,28 @@ def _decode_case(policy: Policy | Search, case: WorkedCase) -> Trajectory:
 
 def scripted_model(script: Mapping[str, Any]) -> ScriptedDenoiser:
     """Return the model of a script; the last row of a table is for all later passes."""
-    kind, table = script["kind"], script.get("table")
+    kind, table = script["kind"], script.get("table", ())
+
+    def row(slot: int, call: int) -> Any:
+        return table[min(call, len(table) - 1)][slot]
+
     if kind == "canvas":
         return _by_canvas(script)
     if kind == "reach":
         # Distributions of the step's own pass, and of look-aheads that may read so many positions.
         now, by_reach = script["now"], script["reach"]
-        return _ReachDenoiser(
+        return ReachDenoiser(
             lambda _, slot, reach: logs(now[slot] if reach < 0 else by_reach[str(reach)][slot]), len(now[0])
         )
     if kind == "confidence":
         attention = script.get("attention")
-        return ScriptedDenoiser(
-            lambda _, slot, call: peaked(_row(table, call)[slot], VOCAB), VOCAB, attention=attention
-        )
+        return ScriptedDenoiser(lambda _, slot, call: peak_logits(row(slot, call), VOCAB), VOCAB, attention=attention)
     to_logits: Callable[[Any], Sequence[float]] = list if kind == "logits" else logs
-    return ScriptedDenoiser(lambda _, slot, call: to_logits(_row(table, call)[slot]), len(_row(table, 0)[0]))
+    return ScriptedDenoiser(lambda _, slot, call: to_logits(row(slot, call)), len(row(0, 0)))
 
 
 def _by_canvas(script: Mapping[str, Any]) -> ScriptedDenoiser:
-    """Distributions for some canvases, or the probability of token 0, and one for every position of any other."""
+    """Make a model from distributions (or probabilities of token 0) for some canvases, and one row for all others."""
     vocab = len(script["otherwise"])
     tables = {tuple(vocab if t is None else t for t in known["canvas"]): known["table"] for known in script["canvases"]}
 
@@ -265,17 +267,17 @@ def _by_canvas(script: Mapping[str, Any]) -> ScriptedDenoiser:
     return ScriptedDenoiser(answer, vocab)
 
 
-def run_told(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n: int) -> Trajectory:
-    """Run steps whose predictions are (confidence, entropy) by position, whether or not a distribution has both."""
+def run_statistics(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n: int) -> Trajectory:
+    """Run a policy on given pairs (confidence, entropy) per position, whether or not one distribution has both."""
     state = State.from_canvases([[VOCAB] * n], steps=n, mask_id=VOCAB)
     traj = Trajectory.start(state, Noise.of([0]))
-    for told in calls:
+    for statistics in calls:
         inputs = ModelInput.of(traj.state, Needs())
         flat = ModelOutput(torch.zeros(int(inputs.wanted_BN.sum()), VOCAB), inputs.wanted_BN)
         vocabulary, step_B = Vocabulary(VOCAB, VOCAB), traj.state.step_B
         prediction = sample(flat, inputs, SamplingParams(), policy.needs, vocabulary, noise=traj.noise, step_B=step_B)
         p_BN, entropy_BN = torch.zeros(1, n), torch.zeros(1, n, dtype=torch.float64)
-        for at, (p, entropy) in told.items():
+        for at, (p, entropy) in statistics.items():
             p_BN[0, at], entropy_BN[0, at] = p, entropy
         clean = replace(prediction.clean, p_BNK=torch.stack((p_BN, 1 - p_BN), -1), entropy_BN=entropy_BN)
         traj = replace(traj, prediction=replace(prediction, confidence_BN=p_BN, clean=clean))
@@ -285,11 +287,11 @@ def run_told(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]],
     return traj
 
 
-# Examples of one moment, which are no runs. Each kind belongs to one method.
+# Examples of one moment of a decision, which are no runs. Each kind belongs to one method.
 
 
-def _rates(policy: Any, case: WorkedCase) -> dict[str, Any]:
-    """ReMDM's probabilities to reveal a mask, and to re-mask what was revealed so surely."""
+def _remdm_rates(policy: Any, case: WorkedCase) -> dict[str, Any]:
+    """ReMDM's probabilities to reveal a mask, and to re-mask what was revealed with these confidences."""
     psi = case.script["confidence_when_revealed"]
     state = State.from_canvases([[VOCAB] * 6], steps=case.steps or 1, mask_id=VOCAB, extra_steps=True)
     tokens_BL, psi_BL = state.tokens_BL.clone(), torch.full((1, 6), float("inf"), dtype=torch.float64)
@@ -299,14 +301,14 @@ def _rates(policy: Any, case: WorkedCase) -> dict[str, Any]:
     return {"reveal": float(reveal_B), "remask": sigma_BL[0, : len(psi)].tolist()}
 
 
-def _drafts(policy: Any, case: WorkedCase) -> dict[str, Any]:
-    """Order-Token Search's choice among drafts: what each is worth with its parent, and who stays."""
+def _draft_values(policy: Any, case: WorkedCase) -> dict[str, Any]:
+    """Order-Token Search's values of drafts, each with its parent's, and the drafts that survive."""
     families = zip(case.script["parents"], case.script["drafts"], strict=True)
     values = [parent + block_log_p(p) for parent, drafts in families for p in drafts]
     return {"cumulative": values, "survivors": best_first(values)[: policy.beams]}
 
 
-def _tree(policy: Any, case: WorkedCase) -> dict[str, Any]:
+def _tree_visit(policy: Any, case: WorkedCase) -> dict[str, Any]:
     """MEDAL's actions at a node, and one visit below it."""
     script = case.script
     tops = {int(at): [(token, p) for token, p in pairs] for at, pairs in script["tops"].items()}
@@ -327,7 +329,7 @@ def _tree(policy: Any, case: WorkedCase) -> dict[str, Any]:
     }
 
 
-def _dependence(policy: Any, case: WorkedCase) -> dict[str, Any]:
+def _demask_set(policy: Any, case: WorkedCase) -> dict[str, Any]:
     """DEMASK's set at one moment, and what it spends of the budget."""
     confidence_BL = torch.tensor([case.script["confidence"]], dtype=torch.float64)
     candidate_BL = policy.candidates(confidence_BL, torch.ones_like(confidence_BL, dtype=torch.bool))
@@ -336,7 +338,7 @@ def _dependence(policy: Any, case: WorkedCase) -> dict[str, Any]:
     return {"chosen": _places(chosen_BL), "total": float(total_B)}
 
 
-def _planner(policy: Any, case: WorkedCase) -> dict[str, Any]:
+def _planner_choice(policy: Any, case: WorkedCase) -> dict[str, Any]:
     """DDPD's plan at one moment: where it writes, what it masks meanwhile, what a last step fills."""
     table = case.noise or {}
     g_BL = torch.tensor([case.script["logits"]], dtype=torch.float64)
@@ -352,26 +354,22 @@ def _planner(policy: Any, case: WorkedCase) -> dict[str, Any]:
 
 
 _MOMENTS: Mapping[str, Callable[[Any, WorkedCase], dict[str, Any]]] = {
-    "rates": _rates,
-    "drafts": _drafts,
-    "tree": _tree,
-    "dependence": _dependence,
-    "planner": _planner,
+    "rates": _remdm_rates,
+    "drafts": _draft_values,
+    "tree": _tree_visit,
+    "dependence": _demask_set,
+    "planner": _planner_choice,
 }
-
-
-def _row(table: Any, call: int) -> Any:
-    return table[min(call, len(table) - 1)]
 
 
 def _places(mask_BL: Tensor) -> list[int]:
     return mask_BL[0].nonzero().flatten().tolist()
 
 
-def _same(found: Any, expected: Any) -> bool:
+def _agree(found: Any, expected: Any) -> bool:
     """Whether two outcomes are equal, or as near as rounded numbers are."""
     if isinstance(expected, float):
         return abs(found - expected) <= _CLOSE
     if isinstance(expected, list) and isinstance(found, list):
-        return len(found) == len(expected) and all(map(_same, found, expected))
+        return len(found) == len(expected) and all(map(_agree, found, expected))
     return bool(found == expected)

@@ -56,7 +56,7 @@ class DependenceHead(nn.Module):
         self.bias = nn.Parameter(torch.full((), -4.0))
 
     def logits(self, hidden_BNH: Tensor) -> Tensor:
-        """Return D before the sigmoid, query by key."""
+        """Return the dependence logits of every pair, before the sigmoid: rows are queries, columns keys."""
         rows_BNH = F.dropout(F.layer_norm(hidden_BNH.float(), hidden_BNH.shape[-1:]), self.DROP, self.training)
         e_BNE = F.gelu(self.inner(rows_BNH))
         q_BNK, k_BNK = self.query(e_BNE), self.key(e_BNE)
@@ -86,7 +86,7 @@ HEADS: dict[str, type[DependenceHead] | type[PlannerHead]] = {"demask": Dependen
 
 @dataclass(frozen=True)
 class HeadCard:
-    """What a head is: for which model, from which data, by which loss, and how good on what it has not seen."""
+    """Description of a head: its model, data and loss, and its quality on texts it was not trained on."""
 
     kind: str
     model: str
@@ -124,8 +124,8 @@ class LearnedPolicy(Policy):
     head: HeadName
 
     @property
-    def trained(self) -> bool:
-        """Whether it reads a head; not where the model answers itself."""
+    def reads_head(self) -> bool:
+        """Whether it reads a head. Where `head` is `headless`, forwards of the model itself answer instead."""
         return self.head != self.headless
 
     def network_for(self, hidden_BLH: Tensor | None) -> nn.Module:
@@ -135,20 +135,20 @@ class LearnedPolicy(Policy):
                 f"head of {self.name} is {AUTO!r}, and this run does not say of which model; allowed: a folder, or "
                 f"{self.headless!r}; {_how_to_train(self.name, 'MODEL')}"
             )
-        width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self._loaded.card.width
+        width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self._stored_head.card.width
         require(width == own, "width of the hidden rows", width, f"{own}, the head's", "train a head for this model")
         assert hidden_BLH is not None
-        return self._loaded.network.to(hidden_BLH.device)
+        return self._stored_head.network.to(hidden_BLH.device)
 
     @cached_property
-    def _loaded(self) -> Head:
+    def _stored_head(self) -> Head:
         """The head, read and checked at the first step. `with_head` gives every run a policy that has not read it."""
         return load_head(self.head, self.name)
 
 
 def with_head(policy: Policy | Search, name: str, fingerprint: str, exact: bool) -> Policy | Search:
     """Return the policy with the head of this model; refused where there is none, or it is another model's."""
-    if not isinstance(policy, LearnedPolicy) or not policy.trained:
+    if not isinstance(policy, LearnedPolicy) or not policy.reads_head:
         return policy
     head = policy.head
     if head == AUTO and exact:
@@ -179,7 +179,7 @@ def _how_to_train(kind: str, model: str) -> str:
 
 
 def shipped_heads(kind: str) -> dict[str, str]:
-    """Return names of the package's heads of a kind, by the fingerprints of their models."""
+    """Return the heads of a kind that come with the package: fingerprint of the model -> name."""
     folders = sorted(SHIPPED.glob(f"{kind}-*"))
     return {read_card(folder).fingerprint: folder.name for folder in folders if (folder / CARD).is_file()}
 
@@ -199,7 +199,7 @@ def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
 
 
 def describe_card(card: HeadCard) -> str:
-    """Return the page of a head: its card in words."""
+    """Return the text of a head's README: its card in words."""
     quality = "\n".join(f"| {name.replace('_', ' ')} | {value:.4f} |" for name, value in card.quality.items())
     better = card.quality["loss"] < card.quality["loss_of_the_mean"]
     verdict = "better than" if better else "NOT better than"

@@ -55,7 +55,7 @@ class InfoGain(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, length = traj.state, traj.state.tokens_BL.shape[1]
         clock = block_clock(state, self.block_length)
-        k_B = _planned(clock)
+        k_B = planned_count(clock)
         if self.leave_unfinished:
             open_BL = clock.open_BL & clock.in_block_BL
         else:
@@ -85,24 +85,23 @@ class InfoGain(Policy):
         )
 
     def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
-        """Sets of positions with their tokens; a set seen before is not fresh, whatever its tokens."""
-        length = open_BL.shape[1]
-        seen = traj.current_prediction
-        draws = seen.token_BND.shape[-1]
+        """Draw candidate sets. A set equal to an earlier one is not fresh, whatever its tokens."""
+        length, prediction = open_BL.shape[1], traj.current_prediction
+        draws = prediction.token_BND.shape[-1]
         sets, tokens = [], []
         for c in range(self.candidates if self.tau_pos > 0 else 1):
-            confidence_BL = seen.confidence_BND[:, :length, min(c, draws - 1)].double()
+            confidence_BL = prediction.confidence_BND[:, :length, min(c, draws - 1)].double()
             if c > 0:
                 gumbel_BL = -(-(traj.uniform(f"candidate/{c}") + 1e-10).log() + 1e-10).log()
                 confidence_BL = confidence_BL / self.tau_pos + gumbel_BL
             sets.append(score.best(confidence_BL, open_BL, k_B))
-            tokens.append(seen.token_BND[:, :length, min(c, draws - 1)])
+            tokens.append(prediction.token_BND[:, :length, min(c, draws - 1)])
         set_BAL = torch.stack(sets, 1)
         same_BAA = (set_BAL[:, :, None] == set_BAL[:, None]).all(-1)
         return _Candidates(set_BAL, torch.stack(tokens, 1), ~same_BAA.tril(-1).any(-1))
 
     def _look_ahead(self, traj: Trajectory, look_ahead: LookAhead, candidates: "_Candidates", look_B: Tensor) -> Tensor:
-        """J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf for the others."""
+        """Objective J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf else."""
         state = traj.state
         value_BA = torch.full_like(candidates.fresh_BA, float("-inf"), dtype=torch.float64)
         value_BA[:, 0] = 0.0
@@ -113,7 +112,9 @@ class InfoGain(Policy):
         parents = state.select(row_U)
         tokens_UL = torch.where(set_UL, candidates.token_BAL[row_U, candidate_U], parents.tokens_BL)
         after = replace(parents, tokens_BL=tokens_UL)
-        value_U = -_mean_entropy(look_ahead.predict(after, row_U).clean.entropy_BN, after)
+        entropy_UL = look_ahead.predict(after, row_U).clean.entropy_BN.double()
+        # Hbar over all masks that are left, 0 if none.
+        value_U = -(entropy_UL * after.masked_BL).sum(-1) / after.masked_BL.sum(-1).clamp(min=1)
         if self.objective == "info_gain":
             spent_UL = traj.current_prediction.clean.entropy_BN[row_U, : set_UL.shape[1]] * set_UL
             value_U = value_U - spent_UL.double().sum(-1)
@@ -123,29 +124,24 @@ class InfoGain(Policy):
 
 @dataclass(frozen=True)
 class _Candidates:
-    """A sets of positions per row, the greedy one first."""
+    """Candidate sets of positions and their tokens, A of them per row, the greedy one first."""
 
     set_BAL: Tensor
     token_BAL: Tensor
     fresh_BA: Tensor
 
 
-def _planned(clock: BlockClock) -> Tensor:
-    """The block's plan, made at its start: every step takes the share of what is left that its authors' schedule says.
+def planned_count(clock: BlockClock) -> Tensor:
+    """Return how many positions the step reveals by the block's plan, which is made at the block's start.
 
-    A bypass that reveals fewer falls behind it.
+    Every step takes the share of what is left that the authors' schedule says; a bypass that reveals fewer falls
+    behind the plan.
     """
     planned_B = clock.size_B
     for step in range(int(clock.inner_B.max())):
         rest_B = planned_B - linear_share(planned_B, clock.steps_B - step, clock.steps_B)
         planned_B = torch.where(step < clock.inner_B, rest_B, planned_B)
     return linear_share(planned_B, clock.steps_B - clock.inner_B, clock.steps_B)
-
-
-def _mean_entropy(entropy_UL: Tensor, state: State) -> Tensor:
-    """Hbar over all masks that are left, 0 if none."""
-    masked_UL = state.masked_BL
-    return (entropy_UL.double() * masked_UL).sum(-1) / masked_UL.sum(-1).clamp(min=1)
 
 
 def linear_share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
@@ -156,11 +152,7 @@ def linear_share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
     go 1, 1, 2. Tokens follow, so we do the same.
     """
     left_B = left_B.clamp(min=1)
-    before_B, after_B = (_noised(n_B / steps_B.double()) for n_B in (left_B, left_B - 1))
+    # 1 - alpha(t) of the linear schedule alpha(t) = 1 - t, rounded where the authors' float32 is.
+    before_B, after_B = (1 - (1 - (n_B / steps_B.double()).float()) for n_B in (left_B, left_B - 1))
     ratio_B = (after_B / before_B).double()
     return (masks_B.double() * (1 - ratio_B)).round().long().clamp(min=1)
-
-
-def _noised(time_B: Tensor) -> Tensor:
-    """1 - alpha(t) of the linear schedule alpha(t) = 1 - t, rounded where the authors' float32 is."""
-    return 1 - (1 - time_B.float())

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from unmask.axes import cardinality, region, score
-from unmask.core import Action, BlockLength, LookAhead, Needs, NonNegative, Policy, Probability, State, Trajectory
+from unmask.core import Action, BlockLength, LookAhead, Needs, NonNegative, Policy, Probability, Trajectory
 from unmask.methods.blocks import open_block
 
 
@@ -53,24 +53,40 @@ class KLASS(Policy):
         full_B = super().done(traj)
         if not self.leave_unfinished:
             return full_B
-        return full_B | (self._block(traj)[0] >= -(-traj.state.answer_BL.sum(-1) // self._shape(traj.state)[0]))
+        block_B, _, size_B, _ = self._clock(traj)
+        return full_B | (block_B >= -(-traj.state.answer_BL.sum(-1) // size_B))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state = traj.state
-        block_B, inner_B = self._block(traj)
+        state, length = traj.state, traj.state.tokens_BL.shape[1]
+        block_B, inner_B, size_B, steps_B = self._clock(traj)
         open_BL = open_block(state, self.block_length)
         if self.leave_unfinished:
-            open_BL = state.masked_BL & (state.rank_BL // self._shape(state)[0][:, None] == block_B[:, None])
-        kl_BLW = self._past_kl(traj)
+            open_BL = state.masked_BL & (state.rank_BL // size_B[:, None] == block_B[:, None])
+
+        # The last KLs of each position, newest last; infinite where there was no posterior to compare with.
+        drift_BN = traj.current_prediction.drift_BN
+        kl_BLW = state.tokens_BL.new_full((*state.tokens_BL.shape, self.window), float("inf"), dtype=torch.float64)
+        if drift_BN is not None:
+            newest_BL = drift_BN[:, :length].double().nan_to_num(float("inf"))
+            kl_BLW = torch.cat((traj.notes.get("kl_BLW", kl_BLW)[..., 1:], newest_BL[..., None]), -1)
         ready_BL = open_BL & (kl_BLW < self.epsilon).all(-1)
+
+        one_B = torch.ones_like(inner_B)
         if self.variant == "llada":
             ready_BL = ready_BL & (traj.top_p_BL > self.threshold) & (inner_B >= self.window - 1)[:, None]
+            quota_B = cardinality.llada_quota(size_B, steps_B, torch.minimum(inner_B, steps_B - 1))
+            fallback_BL = score.best(traj.top_p_BL, open_BL, quota_B.clamp(min=1))
+            token_BL = traj.token_BL
         else:
             ready_BL = ready_BL & (traj.top_p_BL >= self.threshold)
-        picked_BL = self._pick(traj, ready_BL, kl_BLW[..., -1])
-        chosen_BL = torch.where(picked_BL.any(-1, keepdim=True), picked_BL, self._fallback(traj, open_BL, inner_B))
-        # Dream's loop writes the most probable token, whatever was drawn.
-        token_BL = traj.top_token_BL if self.variant == "dream" else traj.token_BL
+            fallback_BL = score.best(traj.proposed_BL, open_BL, one_B)
+            token_BL = traj.top_token_BL  # whatever was drawn
+        if self.strategy == "random":
+            ready_BL = score.best(traj.uniform("order"), ready_BL, one_B)
+        elif self.strategy != "all":
+            order_BL = traj.top_p_BL if self.strategy == "max_conf" else -kl_BLW[..., -1]
+            ready_BL = score.best(order_BL, ready_BL, one_B)
+        chosen_BL = torch.where(ready_BL.any(-1, keepdim=True), ready_BL, fallback_BL)
         return Action.reveal(
             chosen_BL,
             of=open_BL,
@@ -78,47 +94,16 @@ class KLASS(Policy):
             notes={"block_B": block_B, "inner_B": inner_B, "kl_BLW": kl_BLW},
         )
 
-    def _block(self, traj: Trajectory) -> tuple[Tensor, Tensor]:
-        """The block a row is in, and how many steps it has taken there."""
-        state = traj.state
-        size_B, steps_B = self._shape(state)
+    def _clock(self, traj: Trajectory) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return each row's block, the steps it has taken in it, and the number of positions and steps per block."""
+        state, notes = traj.state, traj.notes
+        answer_B = state.answer_BL.sum(-1)
+        size_B = answer_B if self.block_length is None else answer_B.clamp(max=self.block_length)
+        steps_B = (state.horizon_B // -(-answer_B // size_B)).clamp(min=1)
         block_B = region.first_mask(state) // size_B
-        last_B = traj.notes.get("block_B", torch.full_like(block_B, -1))
-        inner_B = traj.notes.get("inner_B", torch.zeros_like(block_B)) + 1
+        last_B = notes.get("block_B", torch.full_like(block_B, -1))
+        inner_B = notes.get("inner_B", torch.zeros_like(block_B)) + 1
         if self.leave_unfinished:
             full_B = ~(state.masked_BL & (state.rank_BL // size_B[:, None] == last_B[:, None])).any(-1)
             block_B = torch.where(full_B | (inner_B >= steps_B), last_B + 1, last_B)
-        return block_B, torch.where(last_B == block_B, inner_B, 0)
-
-    def _past_kl(self, traj: Trajectory) -> Tensor:
-        """The last KLs of each position, newest last; infinite where there was no posterior to compare with."""
-        drift_BN, length = traj.current_prediction.drift_BN, traj.state.tokens_BL.shape[1]
-        never_BLW = torch.full_like(traj.state.tokens_BL, float("inf"), dtype=torch.float64)
-        never_BLW = never_BLW[..., None].repeat(1, 1, self.window)
-        if drift_BN is None:
-            return never_BLW
-        now_BL1 = drift_BN[:, :length, None].double().nan_to_num(float("inf"))
-        return torch.cat((traj.notes.get("kl_BLW", never_BLW)[..., 1:], now_BL1), -1)
-
-    def _pick(self, traj: Trajectory, ready_BL: Tensor, kl_BL: Tensor) -> Tensor:
-        if self.strategy == "all":
-            return ready_BL
-        if self.strategy == "random":
-            order_BL = traj.uniform("order")
-        else:
-            order_BL = traj.top_p_BL if self.strategy == "max_conf" else -kl_BL
-        return score.best(order_BL, ready_BL, torch.ones_like(traj.state.step_B))
-
-    def _fallback(self, traj: Trajectory, open_BL: Tensor, inner_B: Tensor) -> Tensor:
-        """LLaDA's quota of the block's step, or one position."""
-        if self.variant == "dream":
-            return score.best(traj.proposed_BL, open_BL, torch.ones_like(inner_B))
-        size_B, steps_B = self._shape(traj.state)
-        quota_B = cardinality.llada_quota(size_B, steps_B, torch.minimum(inner_B, steps_B - 1))
-        return score.best(traj.top_p_BL, open_BL, quota_B.clamp(min=1))
-
-    def _shape(self, state: State) -> tuple[Tensor, Tensor]:
-        """Answer positions, and steps, of a block."""
-        answer_B = state.answer_BL.sum(-1)
-        size_B = answer_B if self.block_length is None else answer_B.clamp(max=self.block_length)
-        return size_B, (state.horizon_B // -(-answer_B // size_B)).clamp(min=1)
+        return block_B, torch.where(last_B == block_B, inner_B, 0), size_B, steps_B

@@ -91,7 +91,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         return rounds
 
     def _children(self, context: SearchContext, beam: Sequence[BeamPath], most: int) -> list[BeamPath]:
-        """The beam's next canvases, the greedy one first; with r of the canvas they come from."""
+        """Reveal candidate sets on the beam's canvases, the greedy set first. Values stay those of the parents."""
         if self.variant == "smc":
             parents = [beam[at % len(beam)] for at in range(min(self.paths, most))]
             return [
@@ -107,7 +107,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         return unique(children, lambda child: canvas_key(child.path))
 
     def _sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
-        """Sets of positions from a number on: 0 is the greedy one. One only where everything goes."""
+        """Yield candidate sets from number `first` on; number 0 is the greedy one, alone where it is the pool."""
         clock = block_clock(path.state, self.block_length)
         k_B = clock.quota_B
         confidence_BL = path.confidence_BL.double()
@@ -127,13 +127,13 @@ class LookUM(ScheduledSearch, BeamSearch):
             yield score.best(confidence_BL / self.tau + gumbel_BL, pool_BL, k_B)
 
     def _value(self, path: Trajectory, before: float) -> float:
-        """r of the path's canvas, or of the last one that had masks."""
+        """Uncertainty r of the path's canvas; of a full canvas the value `before`."""
         if not has_masks(path):
             return before
         return mean_over(-path.entropy_BL if self.verifier == "entropy" else path.top_p_BL, path.state.masked_BL)
 
     def _pick(self, parent: Trajectory, gains: Sequence[float]) -> list[int]:
-        """Index of one child, or as many as there are drawn with replacement. Children of one canvas share r before."""
+        """Draw the index of one child, or of as many as there are with replacement, with weights exp(beta * gain)."""
         if len(gains) == 1:
             return [0]
         gain_A = torch.tensor(gains, dtype=torch.float64)

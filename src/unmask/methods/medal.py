@@ -29,7 +29,7 @@ from unmask.methods.search_tools import (
 
 @dataclass(eq=False)
 class Node:
-    """A canvas of the search tree, and the action that led there; its path is the parent's until it is visited."""
+    """A canvas of the search tree and the action that led to it. Until it is visited it holds its parent's path."""
 
     path: Trajectory
     at: int = -1
@@ -43,12 +43,12 @@ class Node:
         return self.total / max(1, self.visits)
 
     @property
-    def known(self) -> bool:
-        """Whether nothing below is left to visit."""
-        return (self.visits > 0 or self.at < 0) and all(child.known for child in self.children)
+    def is_explored(self) -> bool:
+        """Whether it and everything below it has been visited; the root counts as visited."""
+        return (self.visits > 0 or self.at < 0) and all(child.is_explored for child in self.children)
 
     def lines(self) -> "Iterator[list[Node]]":
-        """Every way down through visited nodes, this one not counted."""
+        """Yield every downward line of visited nodes that starts below this one, the empty line included."""
         yield []
         for child in self.children:
             if child.visits:
@@ -86,88 +86,91 @@ class MEDAL(ScheduledSearch):
         ForwardBudget(self.budget, self.baseline_forwards(state))
 
     def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
-        roots = [self._expanded(Node(path), 0) for path in start_paths(context, traj, self.needs)]
+        roots = [Node(path) for path in start_paths(context, traj, self.needs)]
+        for root in roots:
+            self._add_children(root, 0)
         budget = ForwardBudget(self.budget, self.baseline_forwards(traj.state), context)
-        self._grow(context, roots, [min(self.simulations, spare) for spare in budget.left(1)])
-        lines = [self._chosen(root) for root in roots]
-        paths = [self._begun(context, root, line) for root, line in zip(roots, lines, strict=True)]
+        self._grow(context, roots, [min(self.simulations, spare) for spare in budget.remaining(1)])
+        starts = [self._choose_start(root) for root in roots]
+        paths = [self._write_start(context, root, line) for root, line in zip(roots, starts, strict=True)]
         base = LLaDA(self.block_length)
         while going := [row for row, path in enumerate(paths) if has_masks(path)]:
             for row, path in zip(going, predict_paths(context, [paths[row] for row in going], self.needs), strict=True):
-                taken = context.apply_action(path, self.name, base.act(path, NO_LOOK_AHEAD))
-                paths[row] = _annotate(taken, roots[row], lines[row], first=not path.steps)
+                after = context.apply_action(path, self.name, base.act(path, NO_LOOK_AHEAD))
+                paths[row] = _annotate(after, roots[row], starts[row], first=not path.steps)
             context.report_paths([paths[row] for row in going])
         return merge_paths(traj, paths)
 
     def _grow(self, context: SearchContext, roots: Sequence[Node], most: Sequence[int]) -> None:
-        """Visit as many nodes of every tree, one of each in a pass, until the trees are known whole."""
+        """Visit up to so many nodes of every tree, one of each in a pass, until the trees are explored."""
         for turn in range(max(most)):
-            lines = [line for root, n in zip(roots, most, strict=True) if turn < n and (line := self._selected(root))]
+            growing = [root for root, n in zip(roots, most, strict=True) if turn < n and not root.is_explored]
+            lines = [self._descend(root) for root in growing]
             if not lines:
                 return
-            made = [self._made(context, line) for line in lines]
-            for line, path in zip(lines, predict_paths(context, made, self.needs), strict=True):
-                line[-1].path = path
-                self._expanded(line[-1], len(line) - 1)
-                back_up(line, reward(line[-2].path, path))
+            paths = []
+            for *_, parent, node in lines:
+                chosen_BL = torch.zeros_like(parent.path.state.masked_BL)
+                chosen_BL[0, node.at] = True
+                tokens_BL = torch.full_like(parent.path.state.tokens_BL, node.token)
+                paths.append(reveal(context, parent.path, self.name, chosen_BL, tokens_BL))
+            for line, path in zip(lines, predict_paths(context, paths, self.needs), strict=True):
+                parent, node = line[-2:]
+                node.path = path
+                self._add_children(node, len(line) - 1)
+                # The reward: confidence gained, on average, on the positions that are still masked.
+                masked_BL = path.state.masked_BL
+                gain = confidence(path, masked_BL) - confidence(parent.path, masked_BL) if has_masks(path) else 0.0
+                back_up(line, gain)
             context.report_paths([_annotate(line[-1].path, line[0], line, first=False) for line in lines])
 
-    def _selected(self, root: Node) -> list[Node]:
-        """From the root to a node that nobody has visited; empty where none is left."""
-        if root.known:
-            return []
+    def _descend(self, root: Node) -> list[Node]:
+        """Return the line of nodes from the root to an unvisited one, by the largest UCT at every level."""
         line = [root]
         while line[-1] is root or line[-1].visits:
             parent = line[-1]
-            open_children = [child for child in parent.children if not child.known]
+            open_children = [child for child in parent.children if not child.is_explored]
             line.append(max(open_children, key=lambda child: uct(child, parent.visits, self.explore)))
         return line
 
-    def _made(self, context: SearchContext, line: Sequence[Node]) -> Trajectory:
-        node, path = line[-1], line[-2].path
-        chosen_BL = torch.zeros_like(path.state.masked_BL)
-        chosen_BL[0, node.at] = True
-        return reveal(context, path, self.name, chosen_BL, torch.full_like(path.state.tokens_BL, node.token))
+    def _add_children(self, node: Node, depth: int) -> None:
+        """Give a node its actions, surest first; none at the searched depth or where nothing is masked."""
+        if depth == self.depth or not has_masks(node.path):
+            return
+        clean = node.path.current_prediction.clean
+        open_L = block_clock(node.path.state, self.block_length).open_BL[0]
+        tops = {
+            at: list(zip(clean.top_BNK[0, at].tolist(), clean.p_BNK[0, at].tolist(), strict=True))
+            for at in open_L.nonzero().flatten().tolist()
+        }
+        kept = actions(tops, self.positions, self.tokens, self.actions)
+        node.children = [Node(node.path, at, token) for at, token in kept]
 
-    def _expanded(self, node: Node, depth: int) -> Node:
-        """The node with its actions, surest first; none at the searched depth or where nothing is masked."""
-        if depth < self.depth and has_masks(node.path):
-            now = node.path.current_prediction.clean
-            open_L = block_clock(node.path.state, self.block_length).open_BL[0]
-            tops = {
-                at: list(zip(now.top_BNK[0, at].tolist(), now.p_BNK[0, at].tolist(), strict=True))
-                for at in open_L.nonzero().flatten().tolist()
-            }
-            kept = actions(tops, self.positions, self.tokens, self.actions)
-            node.children = [Node(node.path, at, token) for at, token in kept]
-        return node
-
-    def _chosen(self, root: Node) -> list[Node]:
-        """The start that was found, from the root's child on; empty where nothing was visited."""
+    def _choose_start(self, root: Node) -> list[Node]:
+        """Return the nodes of the start that is kept, from below the root on; none where nothing was visited."""
         if self.start == "confidence":
             ends = [(line, line[-1].path if line else root.path) for line in root.lines()]
             return max(ends, key=lambda end: (len(end[0]), confidence(end[1], end[1].state.masked_BL)))[0]
         line, node = [], root
-        while seen := [child for child in node.children if child.visits]:
-            node = max(seen, key=lambda child: (child.visits, child.value))
+        while visited := [child for child in node.children if child.visits]:
+            node = max(visited, key=lambda child: (child.visits, child.value))
             line.append(node)
         return line
 
-    def _begun(self, context: SearchContext, root: Node, line: Sequence[Node]) -> Trajectory:
-        """The row with that start written, as many positions a step as the base reveals; it fills up the last step."""
+    def _write_start(self, context: SearchContext, root: Node, line: Sequence[Node]) -> Trajectory:
+        """Write the start, as many positions a step as the base reveals; the base's choice fills up the last step."""
         path, at = root.path, 0
         while at < len(line):
             clock = block_clock(path.state, self.block_length)
-            taken = len(line[at : at + max(1, int(clock.quota_B))])
-            at, there = at + taken, line[at + taken - 1].path
+            written = len(line[at : at + max(1, int(clock.quota_B))])
+            at, there = at + written, line[at + written - 1].path
             tokens_BL, more_BL = there.state.tokens_BL, torch.zeros_like(clock.open_BL)
             if has_masks(there):
                 rest_BL = clock.open_BL & there.state.masked_BL
-                more_BL = score.best(there.confidence_BL, rest_BL, clock.quota_B - taken)
+                more_BL = score.best(there.confidence_BL, rest_BL, clock.quota_B - written)
                 tokens_BL = torch.where(more_BL, there.token_BL, tokens_BL)
-            after = reveal(
-                context, path, self.name, more_BL | (path.state.masked_BL & ~there.state.masked_BL), tokens_BL
-            )
+            chosen_BL = more_BL | (path.state.masked_BL & ~there.state.masked_BL)
+            after = reveal(context, path, self.name, chosen_BL, tokens_BL)
             known = None if bool(more_BL.any()) else there.prediction
             path = replace(_annotate(after, root, line, first=not path.steps), prediction=known)
         return path
@@ -176,16 +179,10 @@ class MEDAL(ScheduledSearch):
 def actions(
     tops: Mapping[int, Sequence[tuple[int, float]]], positions: int, tokens: int, most: int
 ) -> list[tuple[int, int]]:
-    """Return position and token of the most probable pairs, among the best tokens of the surest positions."""
+    """Return the most probable (position, token) pairs among the best tokens of the surest positions."""
     surest = sorted(tops, key=lambda at: -tops[at][0][1])[:positions]
     pairs = [(p, at, token) for at in surest for token, p in tops[at][:tokens] if p > 0]
     return [(at, token) for _, at, token in sorted(pairs, key=lambda pair: -pair[0])[:most]]
-
-
-def reward(before: Trajectory, after: Trajectory) -> float:
-    """Return the confidence gained, on average, on the positions that are still masked; 0 where none is."""
-    masked_BL = after.state.masked_BL
-    return confidence(after, masked_BL) - confidence(before, masked_BL) if has_masks(after) else 0.0
 
 
 def confidence(path: Trajectory, masked_BL: Tensor) -> float:
@@ -194,20 +191,20 @@ def confidence(path: Trajectory, masked_BL: Tensor) -> float:
 
 
 def _annotate(path: Trajectory, root: Node, line: Sequence[Node], first: bool) -> Trajectory:
-    """With the start's value and the nodes of the tree; the first step has all that was visited beside it."""
+    """Note the start's value and the size of the tree on the last step; on the first one also what was dropped."""
     visited = [other[-1] for other in root.lines() if other] if first else []
     dropped = [node.path for node in visited if all(node is not kept for kept in line)]
     return annotate(path, line[-1].value if line else root.value, 1 + root.visits, dropped)
 
 
-def uct(child: Node, parent_visits: int, explore: Annotated[float, Field(ge=0, lt=math.inf)]) -> float:
-    """Return the mean value of a node, and more for what was seldom visited; infinite where never."""
+def uct(child: Node, parent_visits: int, explore: float) -> float:
+    """Return the UCT of a node: its mean value plus a bonus for few visits; infinite for an unvisited node."""
     if child.visits == 0:
         return math.inf
     return child.value + explore * math.sqrt(math.log(parent_visits) / child.visits)
 
 
 def back_up(line: Sequence[Node], value: float) -> None:
-    """Count the visit and its reward all the way up."""
+    """Add a visit with its reward to every node of the line."""
     for node in line:
         node.visits, node.total = node.visits + 1, node.total + value

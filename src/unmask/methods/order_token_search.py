@@ -69,7 +69,7 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         return rounds
 
     def _drafts(self, context: SearchContext, beam: Sequence[BeamPath], spare: int) -> "tuple[list[_Draft], int, bool]":
-        """The beam one step on, how many of these paths to keep, and whether a block begins.
+        """Return the drafts of a beam's next step, how many to keep, and whether a block begins.
 
         At a block's start there are several drafts of each path, elsewhere one; equal ones count once.
         """
@@ -81,11 +81,11 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         return unique(drafts, lambda draft: (canvas_key(draft.path), draft.key if searching else b"")), width, searching
 
     def _width(self, beams: int, spare: int, steps: int) -> int:
-        """The widest search of this block that its row can pay for: drafts to score, and paths to follow."""
+        """Number of beams and drafts that the row's remaining passes can pay for in this block."""
         return next((k for k in range(self.beams, 1, -1) if min(beams, k) * k + (k - 1) * steps <= spare), 1)
 
     def _draft(self, context: SearchContext, item: BeamPath, number: int) -> "_Draft":
-        """The path one step on, and the whole answer that the noise drafted."""
+        """Return a path one step on, with the complete answer that noise number `number` drafted."""
         path, state = item.path, item.path.state
         if not has_masks(path):
             return _Draft(path, item.value, state, torch.full_like(state.tokens_BL, -1))
@@ -97,7 +97,7 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         return _Draft(after, item.value, replace(state, tokens_BL=whole_BL), torch.where(block_BL, token_BL, -1))
 
     def _noisy(self, path: Trajectory, number: int) -> tuple[Tensor, Tensor]:
-        """Token and confidence of every masked position: the largest of log p + tau * Gumbel, and its softmax."""
+        """Return tokens and confidences under noise: the argmax of log p + tau * Gumbel, and its softmax."""
         posterior = path.current_prediction.posterior
         tau = self.tau if self.tau is not None else (path.sampling and path.sampling.temperature) or 0.6
         if tau == 0 or posterior is None:
@@ -131,7 +131,7 @@ class _Draft:
 
 
 def _score_drafts(context: SearchContext, drafts: Sequence[_Draft]) -> list[float]:
-    """log p of every draft's block, hidden again in its whole draft: one pass for all rows."""
+    """Score drafts by log p of their block when it is masked again in the complete draft. One pass for all rows."""
     asked = [draft for draft in drafts if bool((draft.given_BL >= 0).any())]
     if not asked:
         return [0.0] * len(drafts)
@@ -149,5 +149,5 @@ def block_log_p(p: Sequence[float]) -> float:
 
 
 def best_first(values: Sequence[float]) -> list[int]:
-    """Return the order of values, best first; ties to the earlier path, then to its earlier draft."""
+    """Return indices that sort values from the largest on; equal values keep their order."""
     return sorted(range(len(values)), key=lambda at: -values[at])

@@ -66,8 +66,14 @@ class P2(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        token_BL, draft_BL = self._draft(traj)
-        keep_BL = self._planned(state, look_ahead, token_BL) if self.planner else draft_BL
+        # A token for every position that is not given, and the log-probability it was drawn with.
+        posterior, sampling = traj.current_prediction.posterior, traj.sampling
+        if self.noisy and posterior is not None and sampling and sampling.temperature > 0:
+            token_BL, draft_BL = _sample_with_gumbel_noise(traj, posterior, sampling.temperature)
+        else:
+            # A probability of 0 times eta = 0 must be 0, not NaN.
+            token_BL, draft_BL = traj.token_BL, traj.proposed_BL.double().clamp(min=1e-300).log()
+        keep_BL = self._ask_planner(state, look_ahead, token_BL) if self.planner else draft_BL
         if self.form == "log":
             score_BL = torch.where(state.masked_BL, draft_BL, self.eta * keep_BL)
         else:
@@ -82,16 +88,8 @@ class P2(Policy):
             tokens_BL=torch.where(chosen_BL, token_BL, -1) if self.noisy else None,
         )
 
-    def _draft(self, traj: Trajectory) -> tuple[Tensor, Tensor]:
-        """A token for every position that is not given, and the log-probability it was drawn with."""
-        posterior = traj.current_prediction.posterior
-        if self.noisy and posterior is not None and traj.sampling and traj.sampling.temperature > 0:
-            return _sample_with_gumbel_noise(traj, posterior, traj.sampling.temperature)
-        # A probability of 0 times eta = 0 must be 0, not NaN.
-        return traj.token_BL, traj.proposed_BL.double().clamp(min=1e-300).log()
-
-    def _planned(self, state: State, look_ahead: LookAhead, token_BL: Tensor) -> Tensor:
-        """The log-probability that the planner gives the draft at each revealed position."""
+    def _ask_planner(self, state: State, look_ahead: LookAhead, token_BL: Tensor) -> Tensor:
+        """Return the log-probability that the planner gives to the drafted token at each revealed position."""
         draft_BL = torch.where(state.answer_BL, token_BL, state.tokens_BL)
         drafted = replace(state, tokens_BL=draft_BL)
         inputs = replace(ModelInput.of(drafted, Needs(revealed=True)), wanted_BN=state.revealed_BL)
@@ -102,7 +100,7 @@ class P2(Policy):
         return out_BL.clamp(min=-690.0)
 
     def _lowest(self, state: State, score_BL: Tensor) -> Tensor:
-        """The m answer positions to be masked after the step; none of those that tie with the first kept one."""
+        """Return the m answer positions of lowest score, masked after the step. Positions tied at the cut stay."""
         answer_B = state.answer_BL.sum(-1)
         done_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)
         # A product that should be whole may fall short by a rounding error.

@@ -54,7 +54,7 @@ class MethodInfo:
     @cached_property
     def default(self) -> Policy | Search:
         """The method with its default settings."""
-        policy: Policy | Search = self._made()
+        policy: Policy | Search = self._factory()
         return policy
 
     @property
@@ -65,10 +65,10 @@ class MethodInfo:
     @property
     def about(self) -> str:
         """The first line of the method's description."""
-        return (self._made.__doc__ or "").partition("\n")[0]
+        return (self._factory.__doc__ or "").partition("\n")[0]
 
     @property
-    def _made(self) -> Any:
+    def _factory(self) -> Any:
         module, _, attribute = self.make.partition(":")
         return getattr(import_module(f"unmask.methods.{module}"), attribute)
 
@@ -76,12 +76,10 @@ class MethodInfo:
 def _read_methods() -> dict[str, MethodInfo]:
     methods = {}
     for name, entry in read_toml(Path(__file__).with_name("methods.toml"), "table of methods").items():
-        # TOML has no word for None.
-        presets = {
-            preset: {key: None if value == "none" else value for key, value in settings.items()}
-            for preset, settings in entry.pop("presets", {}).items()
-        }
-        methods[name] = MethodInfo(name, **entry, presets=presets)
+        for settings in entry.get("presets", {}).values():
+            # TOML has no word for None.
+            settings.update({key: None for key, value in settings.items() if value == "none"})
+        methods[name] = MethodInfo(name, **entry)
     return methods
 
 
@@ -90,7 +88,7 @@ METHODS = _read_methods()
 
 
 def find_method(name: str) -> MethodInfo:
-    """Return the entry of a method; an unknown name is answered with those that are close."""
+    """Return the entry of a method. The error for an unknown name suggests close ones."""
     if name not in METHODS:
         raise UnknownName("policy", name, METHODS)
     return METHODS[name]
@@ -110,44 +108,38 @@ def describe_policy(policy: Policy | Search) -> dict[str, Any]:
     """
     kind = type(policy)
     own = {} if is_shipped(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}
-    return {"name": policy.name, **own, **_settings_of(policy)}
+    settings = {setting: _to_record(getattr(policy, field)) for setting, field in policy.setting_fields.items()}
+    return {"name": policy.name, **own, **settings}
 
 
-def _settings_of(part: Any) -> dict[str, Any]:
-    return {setting: _described(getattr(part, field)) for setting, field in _setting_fields(part).items()}
-
-
-def _setting_fields(part: Any) -> Mapping[str, str]:
-    if isinstance(part, Policy | Search):
-        return part.setting_fields
-    return {f.name: f.name for f in fields(part)}
-
-
-def _described(value: Any) -> Any:
+def _to_record(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_described, value))
+        return tuple(map(_to_record, value))
     if isinstance(value, Policy | Search):
         return describe_policy(value)
-    return _settings_of(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        names = (field.name for field in fields(value) if field.metadata.get("recorded", True))
+        return {name: _to_record(getattr(value, name)) for name in names}
+    return value
+
+
+def method_info(policy: Policy | Search) -> MethodInfo | None:
+    """Return the entry of a policy's method; None for a user's own and for parts that are no method by themselves."""
+    info = METHODS.get(policy.name)
+    return info if info is not None and isinstance(policy, type(info.default)) else None
 
 
 def method_status(policy: Policy | Search) -> dict[str, str]:
-    """Return how far a method can be trusted, and its version, for the results that it makes."""
+    """Return label and version of a method, which are recorded with its results."""
     info = method_info(policy)
     if info is None:
         return {"label": "own"}
     return {"label": info.label, "version": info.version, **({"made_for": info.made_for} if info.made_for else {})}
 
 
-def method_info(policy: Policy | Search) -> MethodInfo | None:
-    """Return the entry of a policy's method; None for a user's own and for parts that are no method by themselves."""
-    info = METHODS.get(policy.name)
-    return info if info is not None and isinstance(policy, info.kind) else None
-
-
 def with_settings(part: Any, path: str, settings: Mapping[str, Any]) -> Any:
     """Return a policy, or a part of one, with some settings changed; `path` is what messages call it."""
-    names = _setting_fields(part)
+    names = part.setting_fields if isinstance(part, Policy | Search) else {f.name: f.name for f in fields(part)}
     known = {setting: getattr(part, field) for setting, field in names.items()}
     changes: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
@@ -180,13 +172,13 @@ ANY_FAMILY = "*"
 
 
 def preset_family(reference: str, options: Mapping[str, Any]) -> str:
-    """Return the family whose published settings a model takes: its own, or that of its reference."""
+    """Return the model family whose published settings apply: the loaded model's own, or that of its reference."""
     own = str(options.get("family", "")).lower()
     return own if own in FAMILIES else reference
 
 
 def find_preset(name: str, preset: str, family: str | None) -> tuple[str, dict[str, Any]]:
-    """Return key and settings of a method's preset, found by its whole key, or by its task and the family."""
+    """Return key and settings of a method's preset, given its whole key (`llada/gsm8k`) or its task and the family."""
     presets = METHODS[name].presets
     keys = [key for key in presets if key == preset or (key == f"{family}/{preset}" and family != ANY_FAMILY)]
     if not keys and family in (None, ANY_FAMILY):
@@ -232,7 +224,7 @@ def parse_policy(
 def split_policy(
     text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), *, option: str = "--policy"
 ) -> tuple[str, dict[str, Any]]:
-    """Return name and settings of a policy's text, `more` from elsewhere among them. Nothing is run."""
+    """Parse the text of a policy into its name and settings, merged with the settings `more`. Runs no code."""
     name, settings = parse_spec(text, option)
     for key, value in (more or {}).items():
         if key in settings:

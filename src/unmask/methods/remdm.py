@@ -123,7 +123,7 @@ class ReMDMLLaDA(Policy):
         )
 
     def _round(self, state: State) -> tuple[Tensor, Tensor]:
-        """Positions of the current block, and whether it is full enough to drop and refill."""
+        """Return the positions of the current block, and whether it is at the steps that drop and refill."""
         answer_B = state.answer_BL.sum(-1)
         size_B = answer_B if self.block_length is None else torch.full_like(answer_B, self.block_length)
         block_B, inner_B = state.step_B // (2 * size_B), state.step_B % (2 * size_B)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def start_paths(context: SearchContext, traj: Trajectory, needs: Needs) -> list[Trajectory]:
-    """Return a path for every row, with its prediction: what a decode by the baseline runs first."""
+    """Return a path for every row, with the prediction of its first canvas."""
     bare = replace(traj, steps=(), prediction=None, config=None)
     paths = []
     for row in range(traj.state.batch):
@@ -54,25 +54,25 @@ def predict_paths(context: SearchContext, paths: Sequence[Trajectory], needs: Ne
 
 
 def has_masks(path: Trajectory) -> bool:
-    """Whether a path is not finished."""
+    """Return whether a path is not finished."""
     return bool(path.state.masked_BL.any())
 
 
 def reveal(
     context: SearchContext, path: Trajectory, name: str, chosen_BL: Tensor, tokens_BL: Tensor | None = None
 ) -> Trajectory:
-    """Return the path with just these positions revealed; `tokens_BL` go before the sampled tokens."""
+    """Return the path with just these positions revealed, with `tokens_BL` where given, else the sampled tokens."""
     tokens_BL = None if tokens_BL is None else torch.where(chosen_BL, tokens_BL, -1)
     return context.apply_action(path, name, Action.reveal(chosen_BL, of=path.state.masked_BL, tokens_BL=tokens_BL))
 
 
 def canvas_key(path: Trajectory) -> bytes:
-    """Return the bytes of a path's canvas: two paths of a row that share them are one."""
+    """Return the tokens of a path as bytes. Two paths of a row with equal keys have the same canvas."""
     return path.state.tokens_BL.cpu().numpy().tobytes()
 
 
 def unique(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Return the first item of every key, in their order."""
+    """Return the items without those whose key came before."""
     found: dict[Hashable, T] = {}
     for item in items:
         found.setdefault(key(item), item)
@@ -80,12 +80,12 @@ def unique(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
 
 
 def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:
-    """Return the mean of a path's numbers at some of its positions, one or more."""
+    """Return the mean of a path's numbers over the positions of a mask that is not empty."""
     return float(values_BN[:, : places_BL.shape[1]][places_BL].double().mean())
 
 
 def annotate(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajectory]) -> Trajectory:
-    """Return the path with notes on its last step about what was thought of beside it.
+    """Return the path with notes on its last step about the canvases that were considered beside it.
 
     `value` is the path's own, `tree` counts the canvases that the search has held for the row, `dropped` those that
     left it at this step, `passed_over` the positions that they had revealed.
@@ -125,7 +125,7 @@ Budget = Annotated[int | str, AfterValidator(_check_budget)]
 
 
 class ForwardBudget:
-    """How many passes rows may take beyond the one per round of a decode by the baseline.
+    """The passes that each row may take beyond those of a decode by the baseline.
 
     A budget counts forwards as the run does: a pass under guidance is two.
     """
@@ -143,15 +143,15 @@ class ForwardBudget:
             (budget // self.each if isinstance(budget, int) else math.floor(times * base)) - base for base in self.base
         ]
 
-    def left(self, rounds: int) -> list[int]:
-        """Return the passes left to every row, where a decode by the baseline would have taken so many by now."""
+    def remaining(self, rounds: int) -> list[int]:
+        """Return the passes that every row may still take, where the baseline would have taken `rounds` by now."""
         assert self.context is not None
         spent = self.context.forwards_B.tolist()
         return [spare - (paid // self.each - rounds) for spare, paid in zip(self.spare, spent, strict=True)]
 
 
 class ScheduledSearch(Search):
-    """A search whose baseline is LLaDA: one pass for each step of its schedule."""
+    """A search whose baseline is LLaDA, which takes one pass for each step of its schedule."""
 
     block_length: BlockLength | None
 
@@ -163,7 +163,7 @@ class ScheduledSearch(Search):
 
     @property
     def baseline(self) -> Policy:
-        """LLaDA; in blocks, which need not divide the answer here, the same rule on a region."""
+        """LLaDA. With blocks, the same rule on a region, because the blocks of a search need not divide the answer."""
         return LLaDA() if self.block_length is None else fixed_action(region=f"block:{self.block_length}")
 
 
@@ -172,7 +172,7 @@ class ScheduledSearch(Search):
 
 @dataclass(frozen=True)
 class BeamPath:
-    """A path of a beam, and what the search thinks of it."""
+    """A path of a beam with the value that the search gives it."""
 
     path: Trajectory
     value: float = 0.0
@@ -180,7 +180,7 @@ class BeamPath:
 
 @dataclass(frozen=True)
 class BeamRound:
-    """What became of a row's beam in one round: the paths that are kept, and the other canvases that were made."""
+    """Outcome of one round for a row: the paths that are kept, and the canvases that were dropped."""
 
     kept: Sequence[BeamPath]
     made: int
@@ -189,7 +189,7 @@ class BeamRound:
 
 
 class BeamSearch(Search):
-    """A search that keeps several paths per row. Passes are shared between paths and rows."""
+    """A search that keeps several paths per row; all paths of all rows share each pass of the model."""
 
     budget: Budget
 
@@ -197,7 +197,10 @@ class BeamSearch(Search):
     def advance(
         self, context: SearchContext, beams: Mapping[int, Sequence[BeamPath]], spare: Sequence[int]
     ) -> Mapping[int, BeamRound]:
-        """Move the beams of some rows one step on. `spare` are the passes that each row may take beside one."""
+        """Move the beams of some rows one step on.
+
+        `spare` counts the passes that each row may take beyond the one for its next step.
+        """
 
     @abstractmethod
     def baseline_forwards(self, state: State) -> Tensor:
@@ -212,12 +215,14 @@ class BeamSearch(Search):
         tree = [1] * len(beams)
         rounds = 1
         while going := [row for row, beam in enumerate(beams) if any(has_masks(item.path) for item in beam)]:
-            moved = self.advance(context, {row: beams[row] for row in going}, budget.left(rounds))
-            noted = []
+            moved = self.advance(context, {row: beams[row] for row in going}, budget.remaining(rounds))
+            annotated = []
             for row in going:
                 tree[row] += moved[row].made
-                noted += [annotate(item.path, item.value, tree[row], moved[row].dropped) for item in moved[row].kept]
-            paths = iter(predict_paths(context, noted, self.needs))
+                annotated += [
+                    annotate(item.path, item.value, tree[row], moved[row].dropped) for item in moved[row].kept
+                ]
+            paths = iter(predict_paths(context, annotated, self.needs))
             for row in going:
                 beams[row] = [replace(item, path=next(paths)) for item in moved[row].kept]
             context.report_paths([_best(beams[row]) for row in going])
@@ -226,5 +231,5 @@ class BeamSearch(Search):
 
 
 def _best(beam: Sequence[BeamPath]) -> Trajectory:
-    """The path of largest value; of equal ones the first."""
+    """Return the path of largest value; of equal ones the first."""
     return max(beam, key=lambda item: item.value).path

@@ -52,7 +52,7 @@ class SOAR(BeamSearch):
 
     @property
     def baseline(self) -> FastDLLM:
-        """One path, and no limit on how many sure positions go at once."""
+        """Fast-dLLM with the same threshold: one path, and no limit on sure positions per step."""
         return FastDLLM(threshold=self.threshold, block_length=self.block_length)
 
     def advance(
@@ -71,7 +71,7 @@ class SOAR(BeamSearch):
         return rounds
 
     def _children(self, context: SearchContext, beam: Sequence[BeamPath]) -> "tuple[list[_Collected], bool]":
-        """All that follow the beam, best first and each canvas once; whether anything was sure."""
+        """Return the next canvases of a beam, best first and each once, and whether any position was sure."""
         children, accelerated = [], False
         for item in beam:
             total, count = (item.total, item.count) if isinstance(item, _Collected) else (0.0, 0)

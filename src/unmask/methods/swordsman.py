@@ -30,7 +30,7 @@ class Swordsman(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         entropy_BL = torch.where(state.masked_BL, traj.entropy_BL.double(), 0.0)
-        notes = self._block(traj, entropy_BL)
+        notes = self._find_block(traj, entropy_BL)
         block_BL = state.answer_BL & (state.rank_BL >= notes["start_B"][:, None])
         block_BL = block_BL & (state.rank_BL <= notes["end_B"][:, None])
         open_BL = block_BL & state.masked_BL
@@ -41,11 +41,11 @@ class Swordsman(Policy):
         k_B = (open_BL & (traj.top_p_BL >= tau_B[:, None])).sum(-1).clamp(min=1)
         return Action.reveal(score.best(traj.top_p_BL, open_BL, k_B), of=open_BL, notes=notes)
 
-    def _block(self, traj: Trajectory, entropy_BL: Tensor) -> dict[str, Tensor]:
-        """The block of each row: as noted, or cut anew where that one is full."""
+    def _find_block(self, traj: Trajectory, entropy_BL: Tensor) -> dict[str, Tensor]:
+        """Return the notes about each row's block: those of the last step, or new ones where that block is full."""
         state = traj.state
         first_B = region.first_mask(state)
-        end_B = self._boundary(traj, entropy_BL)
+        end_B = self._find_boundary(traj, entropy_BL)
         new_BL = state.masked_BL & (state.rank_BL <= end_B[:, None])
         entropy_B = _mean(entropy_BL, new_BL, new_BL)
         hardest_B = torch.maximum(traj.notes.get("hardest_B", torch.zeros_like(entropy_B)), entropy_B)
@@ -56,8 +56,8 @@ class Swordsman(Policy):
         go_on_B = first_B <= traj.notes["end_B"]
         return {name: torch.where(go_on_B, traj.notes[name], value) for name, value in new.items()}
 
-    def _boundary(self, traj: Trajectory, entropy_BL: Tensor) -> Tensor:
-        """Rank of the last position before the largest rise; of the last mask where no rise reaches tau_min."""
+    def _find_boundary(self, traj: Trajectory, entropy_BL: Tensor) -> Tensor:
+        """Return the rank of the last position before the largest rise, or of the last mask if none is large."""
         state = traj.state
         order_BL = torch.where(state.masked_BL, state.rank_BL, torch.iinfo(torch.long).max).argsort(dim=-1, stable=True)
         sorted_BL, rank_BL = entropy_BL.gather(1, order_BL), state.rank_BL.gather(1, order_BL)
@@ -71,6 +71,6 @@ class Swordsman(Policy):
 
 
 def _mean(entropy_BL: Tensor, summed_BL: Tensor, counted_BL: Tensor) -> Tensor:
-    """One running sum per row, so that padding cannot change how it is rounded."""
+    """Mean over positions, from one running sum per row, so that padding cannot change how it is rounded."""
     total_B = (entropy_BL * summed_BL).cumsum(-1)[:, -1]
     return total_B / counted_BL.sum(-1).clamp(min=1)

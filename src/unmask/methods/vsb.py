@@ -43,43 +43,43 @@ class VSB(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        end_B = self._end(traj, look_ahead)
+        end_B = self._find_block_end(traj, look_ahead)
         open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
         k_B = cardinality.above(traj.confidence_BL, self.threshold, open_BL)
         return Action.top(state, open_BL, k_B, notes={"end_B": end_B})
 
-    def _end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
-        """Rank after the block's last position: as noted, or found anew where that block is full."""
+    def _find_block_end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
+        """Return the rank after the block's last position: as noted, or found anew where that block is full."""
         first_B = region.first_mask(traj.state)
         end_B = traj.notes.get("end_B", torch.zeros_like(first_B)).clone()
         row_U = (first_B >= end_B).nonzero().flatten()
         if len(row_U):
-            end_B[row_U] = first_B[row_U] + self._lengths(traj, look_ahead, row_U, first_B[row_U])
+            end_B[row_U] = first_B[row_U] + self._choose_lengths(traj, look_ahead, row_U, first_B[row_U])
         return end_B
 
-    def _lengths(self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, first_U: Tensor) -> Tensor:
-        """Block lengths of the rows that begin one."""
+    def _choose_lengths(self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, first_U: Tensor) -> Tensor:
+        """Return the lengths of the blocks that these rows begin."""
         drafted = traj.state.select(row_U)
         in_window_UL = drafted.masked_BL & (drafted.rank_BL < (first_U + self.window)[:, None])
         drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, traj.token_BL[row_U], drafted.tokens_BL))
         last_U = torch.minimum(first_U + self.window, drafted.answer_BL.sum(-1)) - first_U
-        aware = self._predictions(look_ahead, drafted, row_U, first_U, None)
+        aware = self._predict_window(look_ahead, drafted, row_U, first_U, None)
         length_W = torch.arange(1, self.window + 1, device=row_U.device)
         able_UW = (length_W <= last_U[:, None]) & (length_W >= last_U.clamp(max=self.least)[:, None])
         # Every pair of a row and a length is one hypothetical row, so that nobody pays for a neighbour's lengths.
         at_P, width_P = able_UW.nonzero(as_tuple=True)
         length_P = length_W[width_P]
-        blind = self._predictions(look_ahead, drafted.select(at_P), row_U[at_P], first_U[at_P], length_P)
+        blind = self._predict_window(look_ahead, drafted.select(at_P), row_U[at_P], first_U[at_P], length_P)
         divergence_PS = _jensen_shannon(aware.select(at_P), blind)[:, -self.window :]
         mean_P = divergence_PS.cumsum(-1)[:, -1] / length_P
         worth_UW = torch.full(able_UW.shape, float("inf"), dtype=torch.float64, device=row_U.device)
         worth_UW[at_P, width_P] = mean_P if self.aggregate == "mean" else divergence_PS.amax(-1)
         return 1 + longest_within(worth_UW, self.delta)
 
-    def _predictions(
+    def _predict_window(
         self, look_ahead: LookAhead, drafted: State, row_U: Tensor, first_U: Tensor, length_U: Tensor | None
     ) -> Posterior:
-        """The window's positions without themselves, reading everything or nothing after `length_U` positions."""
+        """Predict each position of the window without itself, with or without what follows `length_U` positions."""
         size = drafted.tokens_BL.shape[1]
         inputs = shadow_input(drafted, *shadow_positions(drafted, first_U, self.window))
         wanted_UN = inputs.wanted_BN.clone()
@@ -99,7 +99,7 @@ class VSB(Policy):
 
 
 def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
-    """Divergence of two predictions per slot, in nats; 0 where not both were asked for."""
+    """Jensen-Shannon divergence of two predictions per slot, in nats; 0 where one of them is missing."""
     both_US = (one.slot_BN >= 0) & (other.slot_BN >= 0)
     log_p = one.log_prob(one.slot_BN[both_US]).double()
     log_q = other.log_prob(other.slot_BN[both_US]).double()
@@ -111,7 +111,7 @@ def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
 
 
 def longest_within(worth_UW: Tensor, delta: float) -> Tensor:
-    """Return the index of the last entry up to delta; where there is none, of the last smallest entry."""
+    """Return the index of the last entry of at most delta; where there is none, of the last smallest entry."""
     size = worth_UW.shape[1]
     within_UW = worth_UW <= delta
     last_U = size - 1 - within_UW.flip(-1).long().argmax(-1)

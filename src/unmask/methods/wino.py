@@ -48,17 +48,17 @@ class WINO(Policy):
         )
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state, block_B = traj.state, self._block(traj.state)
+        state, block_B = traj.state, self._block_number(traj.state)
         open_BL = state.masked_BL & (state.rank_BL < ((block_B + 1) * self.block_length)[:, None])
         n_B = open_BL.sum(-1)
         sure_B = (open_BL & (traj.confidence_BL > self.tau1)).sum(-1).clamp(min=1)
         drafts_B = torch.minimum(torch.minimum(sure_B, (7 * n_B // 10).clamp(5, 20)), n_B)
-        remask_BL = self._doubted(traj, block_B, drafts_B)
+        remask_BL = self._find_doubtful(traj, block_B, drafts_B)
         notes = {"block_B": block_B, "drafts_B": drafts_B}
         return Action.top(state, open_BL, drafts_B, commit=False, remask_BL=remask_BL, notes=notes)
 
-    def _doubted(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:
-        """R: fewer re-masks than the last step drafted, or the canvas would not fill up."""
+    def _find_doubtful(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:
+        """R, the positions to re-mask: fewer than the last step drafted, or the canvas would not fill up."""
         state, given_BN = traj.state, traj.current_prediction.given_BN
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
@@ -80,9 +80,9 @@ class WINO(Policy):
         There is a slot for every position of the block, or of the whole canvas where that is shorter.
         """
         slots = min(self.block_length, state.tokens_BL.shape[1])
-        original_BS, exists_BS = shadow_positions(state, self._block(state) * self.block_length, slots)
+        original_BS, exists_BS = shadow_positions(state, self._block_number(state) * self.block_length, slots)
         return original_BS, exists_BS, exists_BS & state.revisable_BL.gather(1, original_BS)
 
-    def _block(self, state: State) -> Tensor:
-        """The leftmost block with a mask."""
+    def _block_number(self, state: State) -> Tensor:
+        """Number of the leftmost block with a mask."""
         return torch.where(state.masked_BL.any(-1), region.first_mask(state), 0) // self.block_length

@@ -105,10 +105,16 @@ class Network:
         watch = self.readout if needs.attention else ()
         output = self._run_in_pieces((padded.tokens_BN, padded.position_BN, bias), watch)
         normed_RH, logits_RV = self.compute_logits(output.x_BNH.flatten(0, 1)[source_R])
+        attention_BNN = output.attention_BNN
+        if attention_BNN is not None:
+            if self.query == "predicting":
+                query_BN = self.source_slots(padded) % padded.tokens_BN.shape[1]
+                attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
+            attention_BNN = attention_BNN[:, :slots, :slots] * inputs.valid_BN[:, :, None]
         return ModelOutput(
             logits_RV,
             inputs.wanted_BN,
-            attention_BNN=self._attention(output, inputs, padded),
+            attention_BNN=attention_BNN,
             hidden_RH=normed_RH if needs.hidden else None,
             counted=counted,
         )
@@ -178,16 +184,6 @@ class Network:
             if output.attention_BNN is not None:
                 attention.append(output.attention_BNN[:count].clone())
         return LayersOutput(torch.cat(hidden), torch.cat(attention) if attention else None)
-
-    def _attention(self, output: LayersOutput, inputs: ModelInput, padded: ModelInput) -> Tensor | None:
-        """Mean attention by the slot that it is read out for, without padding."""
-        attention_BNN, slots = output.attention_BNN, inputs.tokens_BN.shape[1]
-        if attention_BNN is None:
-            return None
-        if self.query == "predicting":
-            query_BN = self.source_slots(padded) % padded.tokens_BN.shape[1]
-            attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
-        return attention_BNN[:, :slots, :slots] * inputs.valid_BN[:, :, None]
 
 
 def pad_input(inputs: ModelInput, slots: int) -> ModelInput:

@@ -1,4 +1,4 @@
-"""Which rows a step reads and which of their tokens it masks.
+"""The rows that a step reads, and the tokens of them that it masks.
 
 Both are functions of (seed, step), drawn on the host. The order in which numbers are drawn is part of every recipe:
 another order trains another model.
@@ -52,7 +52,7 @@ class Group:
         return np.array([len(members) for members in self.members])
 
     @cached_property
-    def room(self) -> int:
+    def loss_count(self) -> int:
         """Number of losses that a batch reads: R. Hardly ever below the number of masked tokens; see `fit_places`.
 
         The deviation is that of independent rows and ratios. Drawn in strata, their sum varies less.
@@ -131,7 +131,7 @@ def draw_batch(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
 
 
 def validation_batches(group: Group, seed: int, least_ratio: float, weight_E: Floats) -> list[Batch]:
-    """Batches of every row of a group once, with masks that never change; `weight_E` are the rows' weights.
+    """Make batches of every row of a group once, with masks that never change; `weight_E` are the rows' weights.
 
     All have the training batches' shape, so that compiled code fits. Rows that fill up the last batch count nothing.
     """
@@ -164,28 +164,29 @@ def mask_batch(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: flo
     hidden_BN = np.zeros((n, group.length), dtype=np.bool_)
     hidden_BN.reshape(-1)[place_R] = True
     weight_B = counts_B / (ratio_B * answer_B)
-    return Batch(rows_B, hidden_BN, *fit_places(place_R, weight_B[row_R], group.room, n * group.length, noise))
+    return Batch(rows_B, hidden_BN, *fit_places(place_R, weight_B[row_R], group.loss_count, n * group.length, noise))
 
 
 def fit_places(
-    place_R: Ints, weight_R: Floats, room: int, slots: int, noise: "_MaskNoise"
+    place_R: Ints, weight_R: Floats, loss_count: int, slots: int, noise: "_MaskNoise"
 ) -> tuple[Ints, NDArray[np.float32]]:
-    """Choose exactly `room` places and weights with the same expected sum of losses.
+    """Choose exactly `loss_count` places and weights with the same expected sum of losses.
 
     Missing places are filled up with places of weight 0. Of too many places a random subset is read, with weights
-    raised by R / room: the expectation over subsets is the whole sum, so the objective has no bias. All stay masked.
+    raised by R / loss_count: the expectation over subsets is the whole sum, so the objective has no bias. All of them
+    stay masked.
     """
     count = len(place_R)
-    if count > room:
-        chosen_R = np.sort(np.argsort(noise.uniform(count), kind="stable")[:room])
-        return place_R[chosen_R], (weight_R[chosen_R] * (count / room)).astype(np.float32)
+    if count > loss_count:
+        chosen_R = np.sort(np.argsort(noise.uniform(count), kind="stable")[:loss_count])
+        return place_R[chosen_R], (weight_R[chosen_R] * (count / loss_count)).astype(np.float32)
     # Fillers are different places, because gradients of many copies of one place would be added one after the other.
     # Place 0 is none of them: with a shift there is no slot before it to read.
     free = np.ones(slots, dtype=np.bool_)
     free[0] = False
     free[place_R] = False
-    fillers = np.flatnonzero(free)[: room - count]
-    weight = np.zeros(room, dtype=np.float32)
+    fillers = np.flatnonzero(free)[: loss_count - count]
+    weight = np.zeros(loss_count, dtype=np.float32)
     weight[:count] = weight_R
     return np.concatenate([place_R, fillers]), weight
 

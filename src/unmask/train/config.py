@@ -157,22 +157,22 @@ class TrainConfig(Options):
         """Read a TOML file."""
         return cls.from_table(read_toml(path, "configuration"), str(path))
 
-    def flat(self) -> dict[str, Any]:
-        """Every value under its dotted name, as manifests and `run.json` store it."""
+    def flatten(self) -> dict[str, Any]:
+        """Return every value under its dotted name, as checkpoints and manifests store it."""
 
-        def flatten(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        def walk(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for name, value in table.items():
                 if isinstance(value, Mapping):
-                    yield from flatten(f"{prefix}{name}.", value)
+                    yield from walk(f"{prefix}{name}.", value)
                 else:
                     yield prefix + name, list(value) if isinstance(value, tuple) else value
 
-        return dict(flatten("", self.model_dump()))
+        return dict(walk("", self.model_dump()))
 
     @property
     def digest(self) -> str:
         """SHA-256 of all values. Exported manifests store it as `config_sha256`."""
-        return hash_json(self.flat())
+        return hash_json(self.flatten())
 
 
 def describe_differences(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
@@ -186,6 +186,6 @@ def describe_differences(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> 
 
 
 def hash_json(value: Any) -> str:
-    """SHA-256 of a JSON value in a canonical form."""
+    """Return the SHA-256 of a JSON value in a canonical form."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

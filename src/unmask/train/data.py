@@ -82,7 +82,7 @@ def data_key(config: TrainConfig, folders: Folders) -> str:
     """Hash what the rows follow from: settings, versions of generators, and the texts of the user's folder."""
     settings = {
         name: value
-        for name, value in config.flat().items()
+        for name, value in config.flatten().items()
         if name.startswith(("tokenizer.", "data.", "sources.")) and not name.endswith(".weight")
     }
     versions = {name: sources.source_version(name) for name in config.sources}

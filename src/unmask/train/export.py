@@ -67,7 +67,7 @@ def export_model(
             "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
             "parameters": spec.parameters,
             "config_sha256": config.digest,
-            "config": config.flat(),
+            "config": config.flatten(),
             "versions": library_versions(),
             **notes,
         }
@@ -75,7 +75,7 @@ def export_model(
     return manifest
 
 
-def read_finished(folder: Path) -> dict[str, Any] | None:
+def read_export(folder: Path) -> dict[str, Any] | None:
     """Read the manifest of an exported folder and compare every file with it; None if there is no export."""
     try:
         return check_manifest(folder)
@@ -87,7 +87,7 @@ def read_finished(folder: Path) -> dict[str, Any] | None:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of the libraries that a result was computed with."""
+    """Return the versions of the libraries that a result was computed with."""
     return {
         "unmask": __version__,
         "python": platform.python_version(),

@@ -178,7 +178,7 @@ def _fit_and_save(
 
 
 def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -> tuple[Tensor, Tensor]:
-    """Logits of the head on some texts, and their targets, flattened to the known ones."""
+    """Return logits of the head on some texts, and their targets, flattened to the known ones."""
     hidden_BWH = pad_sequence([row.hidden_WH for row in rows], batch_first=True)
     if kind == "ddpd":
         known_BW = pad_sequence([torch.ones_like(row.p_W) for row in rows], batch_first=True) > 0
@@ -283,9 +283,9 @@ def read_rows(
         for first in range(0, len(texts), batch):
             part = texts[first : first + batch]
             if kind == "demask":
-                rows += _read_dependence(model, part, rng, batch, probes, draws)
+                rows += _read_dependence_rows(model, part, rng, batch, probes, draws)
             else:
-                rows += _read_noise(model, part, rng)
+                rows += _read_noise_rows(model, part, rng)
     # Copied, because tensors made in inference mode may not enter a graph of gradients.
     return [HeadRows(*(tensor.clone() for tensor in vars(row).values())) for row in rows]
 
@@ -298,7 +298,7 @@ class _Probe(NamedTuple):
     """Index among the text's probes."""
 
 
-def _read_dependence(
+def _read_dependence_rows(
     model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator, batch: int, probes: int, draws: int
 ) -> list[HeadRows]:
     """Mask some of each answer, give `probes` of the masks a drawn token each, and measure how far the others move."""
@@ -359,7 +359,7 @@ def _draw_tokens(p_TV: Tensor, rng: np.random.Generator, draws: int) -> list[lis
     return tokens
 
 
-def _read_noise(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
+def _read_noise_rows(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
     """Replace a random share of each answer by uniform tokens, and mask a share of it in half of the texts."""
     vocabulary = model.denoiser.vocabulary
     legal = np.array([t for t in range(vocabulary.size) if t != vocabulary.mask_id])
@@ -383,7 +383,7 @@ def _read_noise(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Gener
 
 
 def _make_state(model: LoadedModel, part: Sequence[Canvas], tokens: Sequence[np.ndarray]) -> State:
-    """State whose prompts are given and whose answer positions are revealed or masked."""
+    """Make a state whose prompts are given and whose answer positions are revealed or masked."""
     # Not by `State.from_canvases`, which refuses a row without a mask: nothing would be decoded there.
     device = model.denoiser.device
     tokens_BL = pad_sequence([torch.from_numpy(row) for row in tokens], batch_first=True).to(device)
@@ -402,7 +402,7 @@ class _Output(NamedTuple):
 
 
 def _forward(model: LoadedModel, state: State, revealed: bool = False) -> _Output:
-    """Hidden rows and probabilities at the masks of each text in turn, or at the answer tokens that stand."""
+    """Compute hidden rows and probabilities at the masks of each text in turn, or at the answer tokens that stand."""
     wanted_BL = state.revealed_BL if revealed else state.masked_BL
     inputs = replace(ModelInput.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
     output = model.denoiser(inputs, Needs(hidden=True))

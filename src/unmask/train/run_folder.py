@@ -87,7 +87,7 @@ def check_same_run(folder: Path, stored: Mapping[str, Any] | None, config: Train
     """
     if stored is None:
         return
-    differences = describe_differences(config.flat(), stored["config"])
+    differences = describe_differences(config.flatten(), stored["config"])
     if differences:
         raise ConfigError(
             f"{folder} holds a run with another configuration: {'; '.join(differences)}; allowed: the same one, to go "
@@ -111,7 +111,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
+    """List complete checkpoints, oldest first."""
     return sorted((folder / CHECKPOINTS).glob("step-*.pt"))
 
 

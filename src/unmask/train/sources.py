@@ -1,4 +1,4 @@
-"""Where training texts come from. Example i of a source is a function of (seed, i); nothing here loads torch."""
+"""Sources of training texts. Example i of a source is a function of (seed, i); nothing here loads torch."""
 
 import re
 import signal
@@ -57,12 +57,12 @@ class Folders:
 
 
 def source_version(source: str) -> str:
-    """Version of the generator that makes a source's texts."""
+    """Return the version of the generator that makes a source's texts."""
     return "1" if source in WRITTEN or source == FILES else {**TASKS, **CONTROLS}[source].prompts_version
 
 
 def count_available(source: str, folders: Folders) -> int | None:
-    """Examples that a source has, for training and validation together; None if they never end."""
+    """Count the examples of a source, for training and validation together; None if they never end."""
     if source == GSM8K:
         return len(_read_gsm8k(folders.data))
     return len(read_passages(folders.texts)) if source == FILES else None
@@ -103,7 +103,7 @@ def generate_texts(source: str, seed: int, held_out: bool, start: int, count: in
 
 @lru_cache(maxsize=16)
 def split_prompts(name: str) -> frozenset[str]:
-    """Every prompt of a task that a model may never see in training, with whitespace normalised."""
+    """Return every prompt of a task's splits, which no model may see in training, with whitespace normalised."""
     return frozenset(squeeze(example.prompt) for split in SPLITS for example in find_task(name).examples(split))
 
 

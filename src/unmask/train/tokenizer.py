@@ -122,7 +122,7 @@ class ControlIds:
 
 
 def tokenizer_files(tokenizer: Tokenizer, chat: Chat, context: int) -> dict[str, str]:
-    """Text of each tokenizer file by its name, as transformers and our own loader expect them."""
+    """Return the text of each tokenizer file by its name, as transformers and our own loader expect them."""
     added = {
         str(tokenizer.token_to_id(text)): {
             "content": text,

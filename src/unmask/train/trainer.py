@@ -25,7 +25,7 @@ from unmask.train import muon, run_folder
 from unmask.train.batches import Batch, Group, draw_batch, make_groups, validation_batches
 from unmask.train.config import OptimizerConfig, TrainConfig
 from unmask.train.data import Rows, TrainingData, data_key, load_data
-from unmask.train.export import export_model, read_finished
+from unmask.train.export import export_model, read_export
 from unmask.train.loss import token_losses
 from unmask.train.sources import Folders
 
@@ -47,7 +47,7 @@ class TrainingFailed(UnmaskError):
 
 
 def network_spec(config: TrainConfig) -> TransformerSpec:
-    """Sizes and conventions of the network that a configuration describes."""
+    """Return the sizes and conventions of the network that a configuration describes."""
     model = config.model
     return TransformerSpec(
         vocab=config.tokenizer.size,
@@ -84,7 +84,7 @@ def init_network(config: TrainConfig) -> Transformer:
 
 
 def learning_rate(settings: OptimizerConfig, step: int) -> float:
-    """Linear growth over the warm-up, then half a cosine down to the final rate. `step` counts from 0."""
+    """Return the rate of a step, counted from 0: linear over the warm-up, then half a cosine down to the final rate."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
     done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
@@ -266,7 +266,7 @@ class Trainer:
         return StepResult(loss, gradient)
 
     def validate(self) -> dict[str, float]:
-        """Mean loss of each source's held-out rows, on masks that never change."""
+        """Compute the mean loss of each source's held-out rows, on masks that never change."""
         names = list(self.config.sources)
         total_T = torch.zeros(len(names), dtype=torch.float64, device=self.device)
         for rows, batches in self.held_out:
@@ -277,7 +277,7 @@ class Trainer:
         return dict(zip(names, total_T.tolist(), strict=True))
 
     def _losses(self, rows: DeviceRows, batch: BatchTensors) -> Tensor:
-        """Loss at each place of a batch, in the run's precision."""
+        """Compute the loss at each place of a batch, in the run's precision."""
         column_N = torch.arange(rows.group.length, device=self.device)
         valid_BN = column_N < rows.length_E.index_select(0, batch.rows_B)[:, None]
         tokens_BN = rows.tokens_EN.index_select(0, batch.rows_B).long()
@@ -289,7 +289,7 @@ class Trainer:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and optimizer state. Settings are not part of it: the configuration has them."""
+        """Return weights and optimizer state. Settings are not part of it: the configuration has them."""
         states = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
         return {"model": self.model.state_dict(), "optimizers": states}
 
@@ -381,7 +381,7 @@ def train(
     run_folder.make_folder(cache)
 
     with run_folder.hold_folder(out, (CURVE, SCORES, MODEL, SNAPSHOT), log):
-        finished = read_finished(out / MODEL)
+        finished = read_export(out / MODEL)
         checkpoint = run_folder.load_checkpoint(out, place) if finished is None else None
         run_folder.check_same_run(out, finished or checkpoint, config, key)
         if finished is not None:
@@ -459,7 +459,7 @@ def train(
                 now = time.monotonic()
 
             if is_due(run.checkpoint_every) and not is_last:
-                identity = {"config": config.flat(), "data": key}
+                identity = {"config": config.flatten(), "data": key}
                 run_folder.save_checkpoint(out, {**identity, **trainer.state_dict(), **asdict(state)})
 
         notes = {
@@ -479,7 +479,7 @@ def train(
 
 
 def mean_loss(losses: Mapping[str, float], config: TrainConfig) -> float:
-    """Mean of the sources' losses by their weights: the objective."""
+    """Return the objective: the mean of the sources' losses by their weights."""
     total = sum(source.weight for source in config.sources.values())
     return sum(losses[name] * source.weight for name, source in config.sources.items()) / total
 

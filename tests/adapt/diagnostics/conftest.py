@@ -25,7 +25,7 @@ class Watched(Policy):
     needs = NEEDS
     past_steps = MEMORY
     base: Policy = field(default_factory=fixed_action)
-    seen: list[tuple[Trajectory, Action]] = field(default_factory=list, compare=False)
+    seen: list = field(default_factory=list, compare=False)
 
     @property
     def random(self) -> bool:
@@ -49,7 +49,7 @@ def states_of(denoiser, state, base=None, *, keys=None, **options) -> list[tuple
 
 
 def every_diagnostic() -> list[Diagnostic]:
-    return [kind() for kind in DIAGNOSTICS.values()]
+    return list(DIAGNOSTICS.values())
 
 
 def exact_problem(seed=0, n=8, vocab=3, rows: Sequence[int] = (0, 2, 1), steps=4, dependence=1.5):

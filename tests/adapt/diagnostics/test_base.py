@@ -50,8 +50,8 @@ def problem(kit):
 
 def test_registry_names_the_axes():
     assert [name for name in DIAGNOSTICS if ":" not in name] == ["score", "region", "cardinality", "commitment"]
-    assert all(kind.name == name and kind.axis == name.partition(":")[0] for name, kind in DIAGNOSTICS.items())
-    assert {kind.axis: kind().past_steps for kind in DIAGNOSTICS.values()} == {
+    assert all(one.name == name and one.axis == name.partition(":")[0] for name, one in DIAGNOSTICS.items())
+    assert {one.axis: one.past_steps for one in DIAGNOSTICS.values()} == {
         "score": 1,
         "region": 1,
         "cardinality": 1,
@@ -70,7 +70,7 @@ def slow_history(kit):
 @each_case("axis", DIAGNOSTICS)
 def test_only_its_own_axis_changes_and_the_action_is_valid(problem, slow_history, axis):
     history = [*problem[2], *slow_history]
-    diagnostic = DIAGNOSTICS[axis]()
+    diagnostic = DIAGNOSTICS[axis]
     mine_alone, changed = AXIS_FIELDS[diagnostic.axis], 0
     for traj, action in history:
         reading = diagnostic.read(traj, action)
@@ -92,7 +92,7 @@ def test_only_its_own_axis_changes_and_the_action_is_valid(problem, slow_history
 def test_without_a_past_it_abstains(problem, axis):
     _, _, history = problem
     traj, action = history[0]
-    reading = DIAGNOSTICS[axis]().read(traj, action)
+    reading = DIAGNOSTICS[axis].read(traj, action)
     assert reading.abstains_B.all()
     assert reading.signal_B.isnan().all()
     assert reading.action is action
@@ -134,7 +134,7 @@ def test_no_rule_with_positive_evidence_makes_score_abstain(problem):
 @each_case("axis", DIAGNOSTICS)
 def test_a_row_does_not_know_its_neighbours_their_order_or_the_padding(problem, kit, axis):
     denoiser, start, history = problem
-    diagnostic = DIAGNOSTICS[axis]()
+    diagnostic = DIAGNOSTICS[axis]
     padded = kit.states_of(denoiser, start.pad_to(23), sampling=SamplingParams(temperature=1.0))
     for (traj, action), (wide, wide_action) in zip(history, padded, strict=True):
         reading = diagnostic.read(traj, action)
@@ -204,11 +204,11 @@ def test_a_prediction_without_the_needs_is_refused(problem, axis):
         traj, prediction=replace(traj.current_prediction, drift_BN=None, displacement_BN=None, attention_BNN=None)
     )
     with pytest.raises(ConfigError, match="needs"):
-        DIAGNOSTICS[axis]().read(poor, action)
+        DIAGNOSTICS[axis].read(poor, action)
     last = replace(traj.last, prediction=replace(traj.last.prediction, drift_BN=None, attention_BNN=None))
     poor = replace(traj, steps=(*traj.steps[:-1], last))
     with pytest.raises(ConfigError, match="needs"):
-        DIAGNOSTICS[axis]().read(poor, action)
+        DIAGNOSTICS[axis].read(poor, action)
 
 
 def test_a_resumed_trajectory_reads_the_same(problem, kit):

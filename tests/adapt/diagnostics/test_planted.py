@@ -151,6 +151,7 @@ class Once(Policy):
 class OneMore(Diagnostic):
     """k_min + 1 wherever the cardinality diagnostic stays at k_min: the choice it turned down."""
 
+    name: ClassVar[str] = "one-more"
     axis: ClassVar[str] = "cardinality"
 
     def read(self, traj, action):

@@ -41,7 +41,7 @@ def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, ax
     """Without a GPU; the recording is replayed, and what it gave earlier stays as it was."""
     events = fake_cuda.install(monkeypatch)
     first, *others = (kit.states_of(*kit.exact_problem(seed=seed, n=9, steps=5))[3] for seed in range(3))
-    diagnostics = [DIAGNOSTICS[axis]() for axis in axes]
+    diagnostics = [DIAGNOSTICS[axis] for axis in axes]
     recorded = build_reading_graph(diagnostics, *first)
     assert [name for name, _ in events] == ["capture", *["stream"] * len(axes)]
     kept = [recorded(*state) for state in others]
@@ -54,7 +54,7 @@ def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, ax
 @pytest.mark.parametrize("axes", [*([axis] for axis in DIAGNOSTICS), list(DIAGNOSTICS)])
 def test_a_replay_is_the_plain_reading(kit, scaled, tmp_path, axes):
     network = load_checkpoint(scaled.llada(tmp_path), device=torch.device("cuda"), dtype=torch.float32).network
-    diagnostics, mask_id = [DIAGNOSTICS[axis]() for axis in axes], network.vocabulary.mask_id
+    diagnostics, mask_id = [DIAGNOSTICS[axis] for axis in axes], network.vocabulary.mask_id
     READING_GRAPHS.clear()
     # Other prompts of the same shape: from the second on their readings are replayed.
     kept = []

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
-from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
+from unmask.adapt.diagnostics import DIAGNOSTICS, ScoreDiagnostic
 from unmask.adapt.diagnostics.region import transport_radius
 from unmask.axes import k_min, reveal_count
 from unmask.axes import score as rules
 from unmask.core import Needs, SamplingParams
 from unmask.methods import Dream, with_explicit_order
 
-VARIANTS = [kind for name, kind in DIAGNOSTICS.items() if ":" in name]
-CARDINALITY = [kind for kind in (CardinalityDiagnostic, *VARIANTS) if kind.axis == "cardinality"]
-REGION = [kind for kind in (RegionDiagnostic, *VARIANTS) if kind.axis == "region"]
+VARIANTS = [name for name in DIAGNOSTICS if ":" in name]
+CARDINALITY = [one for one in DIAGNOSTICS.values() if one.axis == "cardinality"]
+REGION = [one for one in DIAGNOSTICS.values() if one.axis == "region"]
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +81,21 @@ def cut(D, chosen, others):
     return sum(D[i, j] for i in chosen for j in others)
 
 
-@pytest.mark.parametrize("kind", CARDINALITY, ids=lambda kind: kind.name)
-def test_the_value_is_a_directed_cut_of_the_support(history, kind):
+@pytest.mark.parametrize("one", CARDINALITY, ids=lambda one: one.name)
+def test_the_value_is_a_directed_cut_of_the_support(history, one):
     """V(k) = D(N_k -> R minus N_k) - D(N_kmin -> R minus N_kmin), with the support and order that the name says."""
     widened = 0
     for traj, action in history:
-        reading = kind().read(traj, action)
+        reading = one.read(traj, action)
         m_B, least_B = traj.state.masked_BL.sum(-1), k_min(traj.state)
-        now_BL, _ = scores(traj, action, kind.mixture)
+        now_BL, _ = scores(traj, action, one.mixture)
         for row in range(traj.state.batch):
             m, least = int(m_B[row]), int(least_B[row])
-            size = {"region": m, "program": max(least, -(-m // 2)), "two-rounds": min(m, 2 * least)}[kind.support]
+            size = {"region": m, "program": max(least, -(-m // 2)), "two-rounds": min(m, 2 * least)}[one.support]
             support = list(range(len(now_BL[row])))
             support = [i for i in support if traj.state.masked_BL[row, i]]
-            if kind.support != "region":
-                support = program(traj, action, row, kind.mixture, size)
+            if one.support != "region":
+                support = program(traj, action, row, one.mixture, size)
             if support is None:
                 assert reading.abstains_B[row]
                 continue
@@ -125,34 +125,34 @@ def test_with_equal_transfers_half_of_the_support_is_revealed():
 
 def test_two_rounds_are_no_wider_than_needed_with_one_position_a_step(history):
     """The cut of both of two candidates is empty: V(2) = -D(1 -> 2)."""
-    kind, seen = DIAGNOSTICS["cardinality:two-rounds"](), 0
+    two_rounds, seen = DIAGNOSTICS["cardinality:two-rounds"], 0
     for traj, action in history:
-        single_B = (k_min(traj.state) == 1) & ~kind.read(traj, action).abstains_B
-        assert kind.read(traj, action).ingredients["k_B"][single_B].eq(1).all()
+        single_B = (k_min(traj.state) == 1) & ~two_rounds.read(traj, action).abstains_B
+        assert two_rounds.read(traj, action).ingredients["k_B"][single_B].eq(1).all()
         seen += int(single_B.sum())
     assert seen
 
 
-@pytest.mark.parametrize("kind", REGION, ids=lambda kind: kind.name)
-def test_regions_are_the_best_of_all_under_their_mixture(history, kind):
+@pytest.mark.parametrize("one", REGION, ids=lambda one: one.name)
+def test_regions_are_the_best_of_all_under_their_mixture(history, one):
     for traj, action in history:
-        reading = kind().read(traj, action)
+        reading = one.read(traj, action)
         m_B, least_B = traj.state.masked_BL.sum(-1), k_min(traj.state)
         reference_B = reveal_count(action.kappa_B, m_B)
         for row in (~reading.abstains_B).nonzero().flatten().tolist():
             m, k = int(m_B[row]), int(reference_B[row])
             size = max(int(least_B[row]), -(-m // 2))
-            best = program(traj, action, row, kind.mixture, size)
+            best = program(traj, action, row, one.mixture, size)
             assert reading.action.region_BL[row].nonzero().flatten().tolist() == list(best)
-            want = min(k, size) if kind.holds == "count" else -(-k * size // m)
+            want = min(k, size) if one.holds == "count" else -(-k * size // m)
             assert int(reveal_count(reading.action.kappa_B[row], torch.tensor(size))) == want
 
 
-@each_case("name", [kind.name for kind in VARIANTS])
+@each_case("name", VARIANTS)
 def test_each_differs_from_the_plain_one_somewhere(history, name):
-    kind = DIAGNOSTICS[name]
-    plain = DIAGNOSTICS[kind.axis]()
-    pairs = [(kind().read(*at).action, plain.read(*at).action) for at in history]
+    variant = DIAGNOSTICS[name]
+    plain = DIAGNOSTICS[variant.axis]
+    pairs = [(variant.read(*at).action, plain.read(*at).action) for at in history]
     assert any(
         not torch.equal(getattr(one, field), getattr(other, field))
         for one, other in pairs
@@ -162,7 +162,7 @@ def test_each_differs_from_the_plain_one_somewhere(history, name):
 
 def test_the_share_changes_the_count_and_not_the_region(history):
     for traj, action in history:
-        count, share = (DIAGNOSTICS[name]().read(traj, action) for name in ("region", "region:share"))
+        count, share = (DIAGNOSTICS[name].read(traj, action) for name in ("region", "region:share"))
         assert torch.equal(count.action.region_BL, share.action.region_BL)
         assert torch.equal(count.signal_B.nan_to_num(-1), share.signal_B.nan_to_num(-1))
         assert (share.action.kappa_B <= count.action.kappa_B + 1e-12).all()
@@ -173,7 +173,7 @@ def test_the_diagnosed_mixture_is_the_score_diagnostics(history):
     for traj, action in history:
         mixed = replace(action, alpha_BJ=ScoreDiagnostic().read(traj, action).action.alpha_BJ)
         for plain, diagnosed in (("region", "region:diagnosed"), ("cardinality", "cardinality:diagnosed")):
-            one, other = DIAGNOSTICS[plain]().read(traj, mixed), DIAGNOSTICS[diagnosed]().read(traj, action)
+            one, other = DIAGNOSTICS[plain].read(traj, mixed), DIAGNOSTICS[diagnosed].read(traj, action)
             assert torch.equal(one.signal_B.nan_to_num(-1), other.signal_B.nan_to_num(-1))
             assert torch.equal(one.action.region_BL, other.action.region_BL)
             assert torch.equal(one.action.kappa_B, other.action.kappa_B)
@@ -181,8 +181,8 @@ def test_the_diagnosed_mixture_is_the_score_diagnostics(history):
 
 
 def test_a_diagnosed_mixture_needs_what_the_score_diagnostic_needs():
-    for kind in VARIANTS:
-        assert kind().needs == (Needs() if kind.name == "region:share" else ScoreDiagnostic().needs)
+    for name in VARIANTS:
+        assert DIAGNOSTICS[name].needs == (Needs() if name == "region:share" else ScoreDiagnostic().needs)
 
 
 def test_around_dreams_own_update(kit):
@@ -190,6 +190,6 @@ def test_around_dreams_own_update(kit):
     denoiser, start = kit.exact_problem(seed=3, n=9, steps=5, dependence=3.0)
     base = with_explicit_order(Dream())
     for traj, action in kit.states_of(denoiser, start, base)[1:]:
-        for kind in VARIANTS:
-            reading = kind().read(traj, action)
+        for name in VARIANTS:
+            reading = DIAGNOSTICS[name].read(traj, action)
             assert (reveal_count(reading.action.kappa_B, reading.action.region_BL.sum(-1)) >= 1).all()

@@ -9,7 +9,7 @@ from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.api.request import text_side
 from unmask.base.errors import ConfigError
-from unmask.lab.branch import EngineSettings
+from unmask.lab.branching import BatchSettings
 from unmask.lab.run.cluster_cost import Cut, Phase, ShardSize, cluster_cost, cut_of, makespan, together
 from unmask.lab.run.estimate import decodes_of, estimate
 from unmask.lab.run.jobs import in_groups, jobs_of, prompts_of
@@ -102,13 +102,13 @@ def test_pieces_are_those_of_the_run(tiny_folder, tiny_load, rows, workers):
     planned = jobs_of(study, spec, model, tasks)
     cut = cut_of(study, spec, tasks, text_side(model))
     assert [shard.prompts for shard in cut.shards] == [len(job.requests) for job in planned]
-    engine = EngineSettings(rows, bucket=study.engine.bucket)
+    engine = BatchSettings(rows, bucket=study.engine.bucket)
     groups = [[len(job.requests) for job in group] for group in in_groups(engine, planned, workers)]
     assert [[shard.prompts for shard in group] for group in together(cut.shards, rows, workers)] == groups
 
 
 def test_pieces_without_a_tokenizer(study):
-    small = replace(study, engine=EngineSettings(8, live=8))
+    small = replace(study, engine=BatchSettings(8, live=8))
     assert cut_of(small, small.models[0], None, None) == CUT
     assert [[one.prompts for one in group] for group in together(CUT.shards, 12)] == [[8], [10, 2], [8], [10, 2]]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.own_tasks import LINES, parsed
 from unmask.api.request import Request
 from unmask.base.errors import OtherStudy
-from unmask.lab.branch import EngineSettings
+from unmask.lab.branching import BatchSettings
 from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
 from unmask.lab.store import Store
 from unmask.lab.store.shards import Shard
@@ -76,13 +76,13 @@ def test_shards_of_one_bucket_fill_a_forward_together():
         return Job(Shard("m", name, "validation", 0, "k"), (one,) * prompts, ())
 
     work = [job("a", 30, 3), job("b", 60, 3), job("c", 31, 5), job("d", 20, 1), job("e", 64, 9), job("f", 33, 2)]
-    groups = in_groups(EngineSettings(rows=8, bucket=32), work)
+    groups = in_groups(BatchSettings(rows=8, bucket=32), work)
     assert [[one.shard.task for one in group] for group in groups] == [["a", "c"], ["b"], ["d"], ["e"], ["f"]]
 
 
 def test_every_worker_gets_two_groups():
     one = Request("p", (0,) * 8, (False,) * 8, 1, (0, 8))
     work = [Job(Shard("m", "t", "validation", at, "k"), (one,) * 2, ()) for at in range(16)]
-    engine = EngineSettings(rows=16, bucket=32)
+    engine = BatchSettings(rows=16, bucket=32)
     sizes = {workers: [len(group) for group in in_groups(engine, work, workers)] for workers in (1, 2, 4, 8, 64)}
     assert sizes == {1: [8, 8], 2: [4] * 4, 4: [2] * 8, 8: [1] * 16, 64: [1] * 16}

@@ -6,7 +6,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.api.request import Request
-from unmask.lab.branch import EngineSettings, run
+from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.run.naive import naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study import Study
 from unmask.models import ExactDenoiser, JointDistribution
@@ -22,9 +22,10 @@ def test_are_those_of_the_engine_that_merges_nothing(reference, below, steps):
     """Eight blanks: shares and counts that end a branch early, and Dream's grid, which ends it late."""
     study = Study.parse(table(**ALL, models__0__reference=reference, below_k_min=below))
     start = Request("", (1, *(MODEL.mask_id,) * 8), (True, *(False,) * 8), steps, (1, 9))
-    ran = run(MODEL, study.plan(reference), [start], EngineSettings(rows=16, merge=False))
+    ran = branch(MODEL, study.plan(reference), [start], BatchSettings(rows=16, merge=False))
     counted = naive_forwards(study, reference, 8, steps)
-    assert {axis: (work.done, True) for axis, work in ran.report.axes.items()} == dict(counted)
+    done = ran.costs.groupby("axis")["done"].sum()
+    assert {axis: (done[axis], True) for axis in study.axes} == dict(counted)
 
 
 def test_are_those_of_the_published_run():
@@ -37,7 +38,8 @@ def test_are_those_of_the_published_run():
     each = proposed // len(study.diagnostics)
     for spec in study.models:
         by_task = {
-            task: naive_forwards(study, spec.reference, study.task(task).horizon, study.steps[task]) for task in prompts
+            task: naive_forwards(study, spec.reference, study.task(task).max_new_tokens, study.steps[task])
+            for task in prompts
         }
         for axis in study.axes:
             counted = sum(n * by_task[task][axis].forwards for task, n in prompts.items())

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.tiny_studies import table
-from unmask.lab.branch import BranchProgress
+from unmask.lab.branching import BranchProgress
 from unmask.lab.run import progress
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of

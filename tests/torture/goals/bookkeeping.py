@@ -93,7 +93,7 @@ def _code(case: Case, folder: Path, made: Made) -> Failure | None:
     rng, work = case.rng, made.copy("study", folder)
     package = _copied(folder / "src")
     computes = case.number // len(KINDS) % 3 != 2
-    rooms = ("core", "axes", "policies", "denoisers", "lab/branch") if computes else ("report", "cli")
+    rooms = ("core", "axes", "methods", "models", "lab/branching") if computes else ("report", "cli")
     file = rng.choice([p for room in rooms for p in sorted((package / room).glob("*.py")) if p.name != "__main__.py"])
     with file.open("a", encoding="utf-8") as source:
         source.write("\n_CHANGED = object()\n")

@@ -4,39 +4,32 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from unmask.adapt.diagnostics.base import Diagnostic, Reading
-from unmask.adapt.diagnostics.cardinality import (
-    CardinalityDiagnostic,
-    DiagnosedCardinality,
-    DiagnosedTwoRoundsCardinality,
-    ProgramCardinality,
-    ReferenceProgramCardinality,
-    TwoRoundsCardinality,
-)
+from unmask.adapt.diagnostics.cardinality import CardinalityDiagnostic
 from unmask.adapt.diagnostics.commitment import CommitmentDiagnostic
 from unmask.adapt.diagnostics.graphs import read_all
-from unmask.adapt.diagnostics.region import DiagnosedRegion, DiagnosedShareRegion, RegionDiagnostic, ShareRegion
+from unmask.adapt.diagnostics.region import RegionDiagnostic
 from unmask.adapt.diagnostics.score import ScoreDiagnostic
 
-PAPER_DIAGNOSTICS: tuple[type[Diagnostic], ...] = (
-    ScoreDiagnostic,
-    RegionDiagnostic,
-    CardinalityDiagnostic,
-    CommitmentDiagnostic,
+PAPER_DIAGNOSTICS: tuple[Diagnostic, ...] = (
+    ScoreDiagnostic(),
+    RegionDiagnostic(),
+    CardinalityDiagnostic(),
+    CommitmentDiagnostic(),
 )
 """The paper's diagnostic of each axis, named as the axis itself."""
-_ALL: tuple[type[Diagnostic], ...] = (
-    *PAPER_DIAGNOSTICS,
-    DiagnosedRegion,
-    ShareRegion,
-    DiagnosedShareRegion,
-    DiagnosedCardinality,
-    ProgramCardinality,
-    ReferenceProgramCardinality,
-    TwoRoundsCardinality,
-    DiagnosedTwoRoundsCardinality,
+_VARIANTS: tuple[Diagnostic, ...] = (
+    RegionDiagnostic(mixture="diagnosed"),
+    RegionDiagnostic(holds="share"),
+    RegionDiagnostic(mixture="diagnosed", holds="share"),
+    CardinalityDiagnostic(mixture="diagnosed"),
+    CardinalityDiagnostic(support="program", mixture="diagnosed"),
+    CardinalityDiagnostic(support="program"),
+    CardinalityDiagnostic(support="two-rounds"),
+    CardinalityDiagnostic(support="two-rounds", mixture="diagnosed"),
 )
-DIAGNOSTICS: Mapping[str, type[Diagnostic]] = MappingProxyType({kind.name: kind for kind in _ALL})
-"""All diagnostics by name. An axis may have several; its plain one has the axis's own name."""
+"""Second readings of the paper's text, under names such as `region:diagnosed:share`. docs/diagnostics.md"""
+DIAGNOSTICS: Mapping[str, Diagnostic] = MappingProxyType({one.name: one for one in (*PAPER_DIAGNOSTICS, *_VARIANTS)})
+"""All diagnostics by name, at their default settings."""
 
 __all__ = [
     "DIAGNOSTICS",

@@ -2,17 +2,24 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from unmask.axes import reveal_count, score
 from unmask.base.errors import ConfigError
+from unmask.base.options import check_annotations
 from unmask.core import Action, Needs, Prediction, State, Step, Trajectory
 
 T = TypeVar("T")
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Mixture = Literal["reference", "diagnosed"]
+"""Mixture of scoring rules that a diagnostic reads: the reference's, or the one that the score diagnostic proposes."""
+IN_NAME = {"recorded": False}
+"""Metadata of a setting that the diagnostic's name already says. Settings files hold the name beside the others."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,8 @@ class Reading:
 class Diagnostic(ABC):
     """A signal and a proposal for one axis, from the recorded past and the present prediction.
 
-    A diagnostic is frozen, draws no random numbers and runs no model. The decoder must ask for its `needs` and keep
-    `past_steps` steps.
+    A diagnostic is a frozen dataclass of its settings, draws no random numbers and runs no model. The decoder must ask
+    for its `needs` and keep `past_steps` steps.
     """
 
     name: ClassVar[str]
@@ -45,6 +52,16 @@ class Diagnostic(ABC):
     cuda_graph: ClassVar[bool] = False
     """Whether `read` only launches kernels whose shapes follow from the shapes of its arguments. A GPU may then record
     it as a CUDA graph and replay it."""
+
+    def __post_init__(self) -> None:
+        """Check every setting against its annotation."""
+        check_annotations(type(self), vars(self), self.name)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings as gate files and studies record them, beside the name."""
+        names = (f.name for f in fields(self) if f.metadata.get("recorded", True))  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names}
 
     @property
     def needs(self) -> Needs:

@@ -1,17 +1,26 @@
 """Cardinality: whether one more position now gives more context than it gives up. `app:cardinality_diagnostic`"""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, abstain, open_positions, predicted_positions, priority
+from unmask.adapt.diagnostics.base import (
+    IN_NAME,
+    Diagnostic,
+    Mixture,
+    Positive,
+    Reading,
+    abstain,
+    open_positions,
+    predicted_positions,
+    priority,
+)
 from unmask.adapt.diagnostics.context_transfer import attention, received, reliability, sensitivity, supplied
 from unmask.adapt.diagnostics.region import drifting_region
 from unmask.adapt.diagnostics.score import scored_by
 from unmask.axes import CARDINALITY, fraction, k_min
-from unmask.base.errors import require
 from unmask.core import Action, State, Step, Trajectory
 
 
@@ -23,19 +32,22 @@ class CardinalityDiagnostic(Diagnostic):
     that many positions are then revealed of the reference's region, in the reference's order.
     """
 
-    name: ClassVar[str] = "cardinality"
     axis: ClassVar[str] = CARDINALITY.name
     cuda_graph: ClassVar[bool] = True
-    support: ClassVar[str] = "region"
+    epsilon: Positive = 1e-3
+    """Attention below this share of a row is too little to credit a reaction to."""
+    support: Literal["region", "program", "two-rounds"] = field(default="region", metadata=IN_NAME)
     """Candidates: the reference's `region`, or the region program's set of max(k_min, ceil(m / 2)) positions
     (`program`), or of min(m, 2 k_min), this batch and the next (`two-rounds`)."""
-    mixture: ClassVar[str] = "reference"
-    """Mixture whose scores order the candidates: the reference's, or the `diagnosed` one."""
-    epsilon: float = 1e-3
-    """Attention below this share of a row is too little to credit a reaction to."""
+    mixture: Mixture = field(default="reference", metadata=IN_NAME)
+    """Mixture whose scores order the candidates."""
 
-    def __post_init__(self) -> None:
-        require(0 < self.epsilon < float("inf"), "epsilon", self.epsilon, "above 0", "e.g. 0.001")
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        support = [] if self.support == "region" else [self.support]
+        # `program` is the text to the letter, with the diagnosed mixture: there the other one is named.
+        usual = "diagnosed" if self.support == "program" else "reference"
+        return ":".join(["cardinality", *support, *([] if self.mixture == usual else [self.mixture])])
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
@@ -74,45 +86,6 @@ class CardinalityDiagnostic(Diagnostic):
         budget_B = support_budget(self.support, traj.state, predicted_positions(traj).sum(-1))
         nu_B, support_BL = drifting_region(traj, last, weighed, budget_B)
         return support_BL, ~nu_B.isnan()
-
-
-# Second readings of the paper's text, each under a name of its own: `cardinality:support:mixture`. docs/diagnostics.md
-
-
-class DiagnosedCardinality(CardinalityDiagnostic):
-    """The reference's region, ordered by the diagnosed mixture."""
-
-    name: ClassVar[str] = "cardinality:diagnosed"
-    mixture: ClassVar[str] = "diagnosed"
-
-
-class ProgramCardinality(CardinalityDiagnostic):
-    """The set that the region program selects, ordered by the diagnosed mixture: the text to the letter."""
-
-    name: ClassVar[str] = "cardinality:program"
-    support: ClassVar[str] = "program"
-    mixture: ClassVar[str] = "diagnosed"
-
-
-class ReferenceProgramCardinality(CardinalityDiagnostic):
-    """The set that the region program selects, under the reference's mixture."""
-
-    name: ClassVar[str] = "cardinality:program:reference"
-    support: ClassVar[str] = "program"
-
-
-class TwoRoundsCardinality(CardinalityDiagnostic):
-    """This batch and the next, so that the equation's later candidates are the theorem's B'."""
-
-    name: ClassVar[str] = "cardinality:two-rounds"
-    support: ClassVar[str] = "two-rounds"
-
-
-class DiagnosedTwoRoundsCardinality(TwoRoundsCardinality):
-    """This batch and the next, under the diagnosed mixture."""
-
-    name: ClassVar[str] = "cardinality:two-rounds:diagnosed"
-    mixture: ClassVar[str] = "diagnosed"
 
 
 def support_budget(support: str, state: State, n_B: Tensor) -> Tensor:

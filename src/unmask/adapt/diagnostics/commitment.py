@@ -5,13 +5,15 @@
 
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from unmask.adapt.diagnostics.base import (
     Diagnostic,
+    Positive,
     Reading,
     abstain,
     open_positions,
@@ -21,7 +23,6 @@ from unmask.adapt.diagnostics.base import (
 )
 from unmask.adapt.diagnostics.context_transfer import attention, reliability, sensitivity, supplied
 from unmask.axes import COMMITMENT, score
-from unmask.base.errors import require
 from unmask.core import Action, Trajectory
 
 
@@ -33,14 +34,10 @@ class CommitmentDiagnostic(Diagnostic):
     axis: ClassVar[str] = COMMITMENT.name
     ordered: ClassVar[bool] = False
     cuda_graph: ClassVar[bool] = True
-    epsilon: float = 1e-3
+    epsilon: Positive = 1e-3
     """Attention below this share of a row is too little to credit a reaction to."""
-    window: int = 4
+    window: Annotated[int, Field(ge=1)] = 4
     """Number of past transitions over which the posterior's movement is read."""
-
-    def __post_init__(self) -> None:
-        require(0 < self.epsilon < float("inf"), "epsilon", self.epsilon, "above 0", "e.g. 0.001")
-        require(self.window >= 1, "window", self.window, "1 or more", "e.g. 4")
 
     @property
     def past_steps(self) -> int:

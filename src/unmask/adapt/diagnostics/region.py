@@ -6,16 +6,19 @@ once nu times its cut is paid.
 """
 
 import importlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import ModuleType
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from unmask.adapt.diagnostics.base import (
+    IN_NAME,
     Diagnostic,
+    Mixture,
     Reading,
     abstain,
     masked_twice,
@@ -26,7 +29,7 @@ from unmask.adapt.diagnostics.base import (
 )
 from unmask.adapt.diagnostics.score import scored_by
 from unmask.axes import REGION, fraction, k_min
-from unmask.base.errors import require, warn_once
+from unmask.base.errors import warn_once
 from unmask.core import Action, Needs, Step, Trajectory
 
 
@@ -34,19 +37,19 @@ from unmask.core import Action, Needs, Step, Trajectory
 class RegionDiagnostic(Diagnostic):
     """Priority drift. Signal: the transport radius. The proposal keeps the reference's mixture and count."""
 
-    name: ClassVar[str] = "region"
     axis: ClassVar[str] = REGION.name
     cuda_graph: ClassVar[bool] = True
-    mixture: ClassVar[str] = "reference"
-    """Mixture whose scores drift and are gathered: the reference's, or the `diagnosed` one. The proposal's own order
-    stays the reference's."""
-    holds: ClassVar[str] = "count"
-    """What the proposal keeps of the reference: the `count` of revealed positions, or their `share` of open ones."""
-    budget: float = 0.5
+    budget: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of the masked positions that the region holds, rounded up; at least k_min positions."""
+    mixture: Mixture = field(default="reference", metadata=IN_NAME)
+    """Mixture whose scores drift and are gathered. The proposal's own order stays the reference's."""
+    holds: Literal["count", "share"] = field(default="count", metadata=IN_NAME)
+    """What the proposal keeps of the reference: the `count` of revealed positions, or their `share` of open ones."""
 
-    def __post_init__(self) -> None:
-        require(0 < self.budget <= 1, "budget", self.budget, "above 0, at most 1", "e.g. 0.5; 1 is the full answer")
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        diagnosed = ["diagnosed"] if self.mixture == "diagnosed" else []
+        return ":".join(["region", *diagnosed, *(["share"] if self.holds == "share" else [])])
 
     @property
     def needs(self) -> Needs:
@@ -74,30 +77,6 @@ class RegionDiagnostic(Diagnostic):
             ),
             {"nu_B": nu_B, "budget_B": budget_B},
         )
-
-
-# Second readings of the paper's text, each under a name of its own: `region:mixture:holds`. docs/diagnostics.md
-
-
-class DiagnosedRegion(RegionDiagnostic):
-    """Drift and region under the diagnosed mixture."""
-
-    name: ClassVar[str] = "region:diagnosed"
-    mixture: ClassVar[str] = "diagnosed"
-
-
-class ShareRegion(RegionDiagnostic):
-    """The reference's kappa is kept, so that a smaller region reveals fewer positions."""
-
-    name: ClassVar[str] = "region:share"
-    holds: ClassVar[str] = "share"
-
-
-class DiagnosedShareRegion(DiagnosedRegion):
-    """The diagnosed mixture, with the reference's kappa."""
-
-    name: ClassVar[str] = "region:diagnosed:share"
-    holds: ClassVar[str] = "share"
 
 
 def drifting_region(traj: Trajectory, last: Step, action: Action, budget_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,64 +116,56 @@ def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tenso
     ended, which is a running maximum. Positions are taken from right to left, because a running maximum settles ties
     for its last entry. O(m b) time with O(m) values, and one back-pointer for each position and number.
     """
-    L, device = score_BL.shape[1], score_BL.device
+    (B, L), device = score_BL.shape, score_BL.device
+    gain_BL, toll_BX, place_BL = _chain(score_BL, open_BL, nu_B)
     if (kernel := _load_kernel(device)) is not None:
         # Each row is a program of its own, with as many rounds as its budget.
-        sets_BL: Tensor = kernel.best_sets(*_chain(score_BL, open_BL, nu_B, L), budget_B)
+        sets_BL: Tensor = kernel.best_sets(gain_BL, toll_BX, place_BL, budget_B)
         return sets_BL
-    if device.type == "cuda":
-        # Asking the device for the sizes would make the host wait, which a recorded graph may not do.
-        return _best_sets(score_BL, open_BL, nu_B, budget_B, width=L, most=L)
-    width, most = torch.stack((open_BL.sum(-1), budget_B)).amax(-1).tolist()
-    return _best_sets(score_BL, open_BL, nu_B, budget_B, width=max(width, 1), most=most)
-
-
-def _best_sets(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor, *, width: int, most: int) -> Tensor:
-    """Run the region program in plain torch, for at most `width` open positions and budgets of at most `most`."""
-    (B, L), device = score_BL.shape, score_BL.device
-    gain_BW, toll_BX, place_BW = _chain(score_BL, open_BL, nu_B, width)
+    # As many rounds as the canvas has positions: to ask the device for the largest budget would make the host wait,
+    # which a recorded graph may not do.
     end_BY = torch.nn.functional.pad(toll_BX[:, 1:], (2, 0))
 
     # Position i stands at i + 2. After c rounds, with i the c-th selected position, `run` is the best value, `closed`
     # the best of any up to i once its run has ended, and `closed_at` the position where that is. back[c, i] is the
     # c-th selected position when the next one is i. The last column stands for "no next one": rows with a smaller
     # budget wait there.
-    run_BY = gain_BW.new_full((B, width + 2), -torch.inf)
+    run_BY = gain_BL.new_full((B, L + 2), -torch.inf)
     closed_BY = torch.zeros_like(run_BY)
-    closed_at_KBY = torch.ones(most + 1, B, width + 2, dtype=torch.long, device=device)
-    back_KBZ = torch.empty(most + 1, B, width + 3, dtype=torch.long, device=device)
-    before_W = torch.arange(1, width + 1, device=device)
-    for c in range(1, most + 1):
-        stayed_BW, opened_BW = run_BY[:, 1:-1], closed_BY[:, :-2] - toll_BX[:, :-1]
-        back_BW = back_KBZ[c - 1, :, 2:-1]
-        torch.where(stayed_BW >= opened_BW, before_W, closed_at_KBY[c - 1, :, :-2], out=back_BW)
-        torch.add(torch.maximum(stayed_BW, opened_BW), gain_BW, out=run_BY[:, 2:])
+    closed_at_KBY = torch.ones(L + 1, B, L + 2, dtype=torch.long, device=device)
+    back_KBZ = torch.empty(L + 1, B, L + 3, dtype=torch.long, device=device)
+    before_L = torch.arange(1, L + 1, device=device)
+    for c in range(1, L + 1):
+        stayed_BL, opened_BL = run_BY[:, 1:-1], closed_BY[:, :-2] - toll_BX[:, :-1]
+        back_BL = back_KBZ[c - 1, :, 2:-1]
+        torch.where(stayed_BL >= opened_BL, before_L, closed_at_KBY[c - 1, :, :-2], out=back_BL)
+        torch.add(torch.maximum(stayed_BL, opened_BL), gain_BL, out=run_BY[:, 2:])
         torch.cummax(run_BY - end_BY, -1, out=(closed_BY, closed_at_KBY[c]))
-    none, count_K1 = width + 2, torch.arange(1, most + 1, device=device)[:, None]
+    none, count_K1 = L + 2, torch.arange(1, L + 1, device=device)[:, None]
     back_KBZ[1:, :, -1] = torch.where(budget_B >= count_K1, closed_at_KBY[1:, :, -1], none)
 
     at_B1 = torch.full((B, 1), none, device=device)
     places = [at_B1]
-    for c in range(most, 0, -1):
+    for c in range(L, 0, -1):
         at_B1 = back_KBZ[c].gather(1, at_B1)
         places.append(at_B1)
-    home_BZ = torch.nn.functional.pad(torch.where(place_BW >= 0, place_BW, L), (2, 1), value=L)
+    home_BZ = torch.nn.functional.pad(torch.where(place_BL >= 0, place_BL, L), (2, 1), value=L)
     chosen_BK = home_BZ.gather(1, torch.cat(places, -1))
     return torch.zeros(B, L + 1, dtype=torch.bool, device=device).scatter(1, chosen_BK, True)[:, :L]
 
 
-def _chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+def _chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gain, toll and place of open positions from right to left; the place is -1 behind a row's last position.
 
     toll[i] is paid between i - 1 and i; there is none at either end.
     """
-    position_L = torch.arange(open_BL.shape[1], device=open_BL.device)
-    place_BW = torch.where(open_BL, position_L, -1).sort(-1, descending=True).values[:, :width]
-    real_BW = place_BW >= 0
-    gain_BW = torch.where(real_BW, score_BL.gather(1, place_BW.clamp(min=0)), -torch.inf)
-    toll_BX = gain_BW.new_zeros(len(gain_BW), width + 1)
-    toll_BX[:, 1:-1] = torch.where(real_BW[:, 1:], nu_B[:, None] / (place_BW[:, :-1] - place_BW[:, 1:]), 0.0)
-    return gain_BW, toll_BX, place_BW
+    (B, L), device = open_BL.shape, open_BL.device
+    place_BL = torch.where(open_BL, torch.arange(L, device=device), -1).sort(-1, descending=True).values
+    real_BL = place_BL >= 0
+    gain_BL = torch.where(real_BL, score_BL.gather(1, place_BL.clamp(min=0)), -torch.inf)
+    toll_BX = gain_BL.new_zeros(B, L + 1)
+    toll_BX[:, 1:-1] = torch.where(real_BL[:, 1:], nu_B[:, None] / (place_BL[:, :-1] - place_BL[:, 1:]), 0.0)
+    return gain_BL, toll_BX, place_BL
 
 
 @cache

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, abstain, masked_twice, require_part
+from unmask.adapt.diagnostics.base import Diagnostic, Positive, Reading, abstain, masked_twice, require_part
 from unmask.axes import SCORE, score
-from unmask.base.errors import require
 from unmask.core import Action, Noise, Trajectory
 
 
@@ -26,14 +26,10 @@ class ScoreDiagnostic(Diagnostic):
     name: ClassVar[str] = "score"
     axis: ClassVar[str] = SCORE.name
     cuda_graph: ClassVar[bool] = True
-    pairs: int = 256
-    """How many pairs of positions are compared; all of them where there are fewer."""
-    ridge: float = 1e-3
-    """Added to the covariance, relative to the mean squared evidence of a rule."""
-
-    def __post_init__(self) -> None:
-        require(1 <= self.pairs <= 1 << 20, "pairs", self.pairs, "1 to 1048576", "256 are enough for five rules")
-        require(0 < self.ridge < float("inf"), "ridge", self.ridge, "above 0", "without it sigma may be singular")
+    pairs: Annotated[int, Field(ge=1, le=1 << 20)] = 256
+    """Number of pairs of positions that are compared; all of them where there are fewer."""
+    ridge: Positive = 1e-3
+    """Added to the covariance, relative to the mean squared evidence of a rule; without it sigma may be singular."""
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last = traj.last

@@ -53,7 +53,7 @@ _STUDY_KEYS = (
     "rollouts",
     "temperature",
 )
-_SAVED = ("rollouts", "first", "futures", "settled")
+_SAVED = ("rollouts", "first", "futures")
 
 Row = dict[str, Any]
 Number = Estimate | float | str | None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.adapt import DIAGNOSTICS
 from unmask.base.errors import SchemaError
 from unmask.base.json_files import HashMismatch
 from unmask.lab.analysis.load import MEAN, MISSING, Row, StudyFrames, missing_row, result_rows

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from unmask.adapt import JointPolicy
-from unmask.adapt.detector import Lookup
-from unmask.adapt.diagnostics import PAPER_DIAGNOSTICS
+from unmask.adapt import PAPER_DIAGNOSTICS, Adaptive, DetectorRule
 from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs, Policy, SamplingParams, Trajectory
 from unmask.engine import decode
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
@@ -69,10 +67,9 @@ def _look(traj: Trajectory) -> None:
 
 def policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
     """LLaDA's, the fixed action, and the four diagnostics around it behind gates that never open."""
-    shut = Lookup((), (0.0,), None)
-    diagnostics = tuple(kind() for kind in PAPER_DIAGNOSTICS)
+    shut = DetectorRule((), (0.0,), None)
     fixed = fixed_action()
-    return LLaDA(subject.canvas.block), fixed, JointPolicy(fixed, diagnostics, (shut,) * len(diagnostics))
+    return LLaDA(subject.canvas.block), fixed, Adaptive(fixed, [(one, shut) for one in PAPER_DIAGNOSTICS])
 
 
 def decoding(

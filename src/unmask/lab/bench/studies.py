@@ -1,13 +1,13 @@
 """The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
 
-from unmask.adapt.diagnostics import PAPER_DIAGNOSTICS
+from unmask.adapt import PAPER_DIAGNOSTICS
 from unmask.api import Request, start_trajectory
 from unmask.axes import ReMDM
 from unmask.core import ModelInput, Needs
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
-from unmask.lab.branch import BranchCost, EngineSettings, Plan, run
+from unmask.lab.branching import BatchSettings, BranchFrames, BranchPlan, branch
 from unmask.methods import candidates, reference_of
 
 PART = "study"
@@ -19,20 +19,21 @@ def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick
     """The network before and after the engine, so that a drift shows in neither."""
     # Trajectories come first, one row of a prompt each: fewer prompts than rows would measure dummies.
     prompts = rows + rows // 2 if subject.network.device.type == "cuda" else 2
-    requests, settings, plan = requests_of(subject, prompts), EngineSettings(rows), plan_of(quick)
+    requests, settings, plan = requests_of(subject, prompts), BatchSettings(rows), plan_of(quick)
     slots = requests[0].padded_length(settings.bucket)
     many = [requests[at % len(requests)] for at in range(rows)]
     state = start_trajectory(subject.network, many, 0, slots).state
     inputs = ModelInput.of(state, Needs())
     alone = {STEADY: lambda: subject.network(inputs, Needs())}
-    run(subject.network, plan_of(True), requests[:1], settings)
+    branch(subject.network, plan_of(True), requests[:1], settings)
     before = interleaved(alone, clock, effort)[STEADY]
-    reports: list[BranchCost] = []
-    seconds = clock.seconds(lambda: reports.append(run(subject.network, plan, requests, settings).report))
+    results: list[BranchFrames] = []
+    seconds = clock.seconds(lambda: results.append(branch(subject.network, plan, requests, settings)))
     after = interleaved(alone, clock, effort)[STEADY]
     steady = before.and_later(after)
-    done = row_forwards(reports[0])
-    more = {"row-forwards/s": done / seconds, "rows filled": done / (reports[0].calls * rows)}
+    # Rows of work: dummies that fill a forward up are none.
+    done = int(results[0].costs["done"].sum())
+    more = {"row-forwards/s": done / seconds, "rows filled": done / (results[0].calls * rows)}
     lines = (
         Line(PART, STEADY, rows, "forward", steady, {"row-forwards/s": rows / steady.median}),
         Line(PART, ENGINE, rows, "row-forward", Times.of([seconds]).per(done), more),
@@ -40,23 +41,17 @@ def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick
     return Found(lines, (Ratio(PART, SHARE, rows, (done / seconds) / (rows / steady.median)),))
 
 
-def row_forwards(report: BranchCost) -> int:
-    """Rows of work; dummies that fill a forward up are none."""
-    return report.total.done + report.trajectory + report.recalled
-
-
-def plan_of(quick: bool) -> Plan:
+def plan_of(quick: bool) -> BranchPlan:
     """All axes and diagnostics around LLaDA's decoder."""
     sets = candidates("llada")
-    diagnostics = {kind.name: kind() for kind in PAPER_DIAGNOSTICS}
-    return Plan(
+    return BranchPlan(
         reference=reference_of(sets),
         candidates=sets,
         operator=ReMDM("conf"),
         rollouts=1,
         states=2 if quick else 4,
         seed=0,
-        diagnostics={one.name: one for one in diagnostics.values()},
+        diagnostics={one.name: one for one in PAPER_DIAGNOSTICS},
     )
 
 

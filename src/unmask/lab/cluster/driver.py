@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.api import Request
-from unmask.lab.branch import BranchProgress
+from unmask.lab.branching import BranchProgress
 from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.cluster.connect import connected
 from unmask.lab.cluster.helpers import ResultLost

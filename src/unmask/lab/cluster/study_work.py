@@ -9,13 +9,14 @@ import numpy as np
 from unmask.api import LoadedModel
 from unmask.base.errors import ConfigError, NotEnoughMemory, OtherStudy, UnmaskError
 from unmask.core import Policy, Search
-from unmask.lab.branch import EngineSettings, run_together
+from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.cluster.connect import ray_module
 from unmask.lab.cluster.workers import WorkerContext
 from unmask.lab.run.blocks import ComputedShard, FinishedShard, computed_shard, finished_shard, shares
 from unmask.lab.run.decode_cache import DecodeBatch, DecodedRow, decode_batch
 from unmask.lab.run.jobs import Job, Members, provenance
 from unmask.lab.run.judging import AnswerTexts, Judge, scores, texts_of
+from unmask.lab.run.progress import progress_of
 from unmask.lab.run.site import PlannedWork, planned_work
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.study import Study
@@ -29,14 +30,14 @@ class CarriedStudy:
     """A study as it travels: with the references that only the process which read its file knows by name."""
 
     study: Study
-    engine: EngineSettings
+    engine: BatchSettings
     tasks: Members
     references: Mapping[str, Policy]
     fingerprint: str
     """Of its configuration: hashes of code and data among it must come out the same everywhere."""
 
     @classmethod
-    def of(cls, study: Study, engine: EngineSettings, tasks: Members) -> "CarriedStudy":
+    def of(cls, study: Study, engine: BatchSettings, tasks: Members) -> "CarriedStudy":
         own = {spec.reference for spec in study.models} - set(REFERENCES)
         references = {name: reference_of(candidates(name)) for name in sorted(own)}
         return cls(study, engine, tasks, references, fingerprint(study.config))
@@ -71,21 +72,22 @@ def branch_shards(
     study, model = context.value.unpacked(), _model(context, spec)
     _check_model(spec, model, expected)
     started = time.monotonic()
-    plan, requests = study.plan(spec.reference), [job.requests for job in jobs]
-    blocks = run_together(model.denoiser, plan, requests, context.value.engine, context.tell)
-    seconds = shares(time.monotonic() - started, blocks)
+    plan, requests = study.plan(spec.reference), [request for job in jobs for request in job.requests]
+    frames = branch(model.denoiser, plan, requests, context.value.engine, context.tell)
+    shards = frames.split([len(job.requests) for job in jobs])
+    seconds = shares(time.monotonic() - started, shards)
     computed = [
-        computed_shard(study, spec.reference, job, block, spent)
-        for job, block, spent in zip(jobs, blocks, seconds, strict=True)
+        computed_shard(study, spec.reference, job, own, spent)
+        for job, own, spent in zip(jobs, shards, seconds, strict=True)
     ]
     context.count("unmask_shards", len(computed))
-    context.count("unmask_row_forwards", sum(one.report.total.done for one in computed))
+    context.count("unmask_row_forwards", sum(progress_of(own).forwards for own in shards))
     return [_packed((one, _texts(model, one))) for one in computed]
 
 
 def _texts(model: LoadedModel, computed: ComputedShard) -> AnswerTexts:
     requests = {request.id: request for request in computed.job.requests}
-    return texts_of(model, [(requests[branch.prompt], branch.answer) for branch in computed.distinct])
+    return texts_of(model, [(requests[prompt], answer) for prompt, answer in computed.answers])
 
 
 def judge_shard(shards: Sequence[np.ndarray], at: int, scoring: str, jobs: int) -> FinishedShard:

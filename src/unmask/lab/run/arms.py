@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.adapt import Arms, JointPolicy, joint_arm
+from unmask.adapt import Adaptive, Arms, joint_arm
 from unmask.axes import AXES
 from unmask.base.environment import versions
 from unmask.base.errors import OtherStudy
@@ -297,7 +297,7 @@ class _ArmDecoder:
         self.cache.foresee(candidates, "validation")
         for name, arms in self.arms.items():
             gates = self.work.chosen[name].gates.values()
-            under = [arms, *(arms.under(gate, list(self.candidates[arms.axis])) for gate in gates)]
+            under = [arms, *(arms.with_calibration(gate, list(self.candidates[arms.axis])) for gate in gates)]
             selective = [one.selective for one in under if one.calibration.tau.value is not None]
             staged = [arms.stage] if _staged(arms.calibration) else []
             self.cache.foresee([arms.reference, arms.fixed, *staged, arms.always, *selective], "evaluation")
@@ -340,7 +340,7 @@ class _ArmDecoder:
                 rows = self.cache.decode(plain[arm], "evaluation")
                 yield from (_plain(arms.axis, arm, row, name) for row in rows)
         for gate, calibration in self.work.chosen[name].gates.items():
-            under = arms.under(calibration, list(self.candidates[arms.axis]))
+            under = arms.with_calibration(calibration, list(self.candidates[arms.axis]))
             further = self._selective(under)
             yield from (line._replace(arm=selective_arm(gate)) for line in further)
             yield from (line._replace(arm=random_arm(gate)) for line in self._random(under, further, FURTHER_DRAWS))
@@ -441,6 +441,6 @@ def _gated(arms: Arms, arm: str, row: DecodedRow) -> DecodeLine:
 def _joint_fixed(joint: Policy, arms: Sequence[Arms]) -> Policy:
     """The joint arm with all gates shut; the operator stays only where something is left revisable."""
     inner = joint.base if isinstance(joint, Composed) else joint
-    assert isinstance(inner, JointPolicy)
+    assert isinstance(inner, Adaptive)
     revises = any(AXES[one.axis].revises and one.calibration.fixed.action != one.calibration.reference for one in arms)
     return with_remasking(inner.fixed, joint.operator) if revises and isinstance(joint, Composed) else inner.fixed

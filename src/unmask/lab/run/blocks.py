@@ -1,4 +1,4 @@
-"""One shard, from what the engine found to what the store keeps: the same steps on one machine and on many.
+"""One shard, from the frames of its branches to what the store keeps: the same steps on one machine and on many.
 
 computed_shard   beside the model: everything but utilities; it can travel
 finished_shard   wherever answers are judged: its tables, and what it says of itself
@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from unmask.base.environment import versions
-from unmask.lab.branch import PROPOSAL, Branch, BranchCost, BranchResult, StoredReading
+from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, SAVINGS, BranchFrames
 from unmask.lab.run.jobs import Job
 from unmask.lab.run.judging import JudgedAnswer
-from unmask.lab.run.tables import branches_table, readings_table, states_table
+from unmask.lab.run.tables import shard_tables
 from unmask.lab.store import Store
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import Study
@@ -26,11 +26,7 @@ class ComputedShard:
     """A shard before its answers are judged."""
 
     job: Job
-    states: pa.Table
-    distinct: tuple[Branch, ...]
-    rollouts: tuple[tuple[int, ...], ...]
-    readings: tuple[StoredReading, ...]
-    report: BranchCost
+    frames: BranchFrames
     references: Mapping[str, str]
     """The reference's candidate by axis."""
     seconds: float
@@ -39,7 +35,8 @@ class ComputedShard:
     @property
     def answers(self) -> list[tuple[str, tuple[int, ...]]]:
         """Each prompt's id and the tokens of an answer to it: what a judge takes."""
-        return [(branch.prompt, branch.answer) for branch in self.distinct]
+        branches = self.frames.branches
+        return list(zip(branches["prompt"].tolist(), branches["answer"].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -47,76 +44,55 @@ class FinishedShard:
     """A shard as the store takes it."""
 
     shard: Shard
-    states: pa.Table
-    branches: pa.Table
-    readings: pa.Table
+    tables: Mapping[str, pa.Table]
     info: Mapping[str, Any]
 
     def store(self, store: Store) -> None:
         """There whole or not at all."""
-        store.write(self.shard, self.states, self.branches, self.info, self.readings)
+        tables = self.tables
+        store.write(self.shard, tables["states"], tables["branches"], self.info, tables["readings"])
 
 
-def shares(seconds: float, blocks: Sequence[BranchResult]) -> list[float]:
-    """What each of several blocks took, by its share of the passes."""
-    calls = [block.report.calls for block in blocks]
+def shares(seconds: float, shards: Sequence[BranchFrames]) -> list[float]:
+    """What each of several shards took, by its share of the passes."""
+    calls = [frames.calls for frames in shards]
     return [seconds * own / max(1, sum(calls)) for own in calls]
 
 
-def computed_shard(study: Study, reference: str, job: Job, block: BranchResult, seconds: float) -> ComputedShard:
-    """What the engine found for a job, without its trajectories' tensors."""
-    return ComputedShard(
-        job=job,
-        states=states_table(job.shard, block.paths),
-        distinct=block.distinct,
-        rollouts=block.rollouts,
-        readings=block.readings,
-        report=block.report,
-        references={axis: next(iter(named)) for axis, named in study.sets(reference).items()},
-        seconds=seconds,
-        versions=versions(),
-    )
+def computed_shard(study: Study, reference: str, job: Job, frames: BranchFrames, seconds: float) -> ComputedShard:
+    """What was computed for a job."""
+    references = {axis: next(iter(named)) for axis, named in study.sets(reference).items()}
+    return ComputedShard(job, frames, references, seconds, versions())
 
 
 def finished_shard(
     computed: ComputedShard, judged: Sequence[JudgedAnswer], judging: Callable[[], float]
 ) -> FinishedShard:
-    """With verdicts of `computed.answers`; `judging` says how many seconds they and the tables took.
-
-    Candidates' branches and proposals go into tables of their own.
-    """
-    lines = list(zip(computed.distinct, computed.rollouts, judged, strict=True))
-    candidates = [line for line in lines if line[0].candidate != PROPOSAL]
-    proposals = [
-        (branch._replace(rollout=rollout), verdict)
-        for branch, rollouts, verdict in lines
-        if branch.candidate == PROPOSAL
-        for rollout in rollouts
-    ]
-    shard = computed.job.shard
-    branches, own, verdicts = zip(*candidates, strict=True)
-    tables = (
-        branches_table(shard, branches, own, verdicts, computed.references),
-        readings_table(shard, computed.readings, proposals),
-    )
-    every = [verdict for _, own, verdict in candidates for _ in own]
-    return FinishedShard(shard, computed.states, *tables, _info(computed, every, computed.seconds + judging()))
-
-
-def _info(computed: ComputedShard, judged: list[JudgedAnswer], seconds: float) -> dict[str, Any]:
-    """What a shard says of itself."""
-    utilities = [verdict.utility for verdict in judged if not math.isnan(verdict.utility)]
-    report, total = computed.report, computed.report.total
-    return {
-        "shard": asdict(computed.job.shard),
-        "prompts": [request.id for request in computed.job.requests],
-        "states": len(computed.states),
-        "branches": len(judged),
-        "judged": len(utilities),
-        "utility": math.fsum(utilities),
-        "forwards": {"naive": total.naive, "done": total.done, "trajectory": report.trajectory}
-        | {"recalled": report.recalled, "calls": report.calls},
-        "axes": {axis: asdict(work) for axis, work in report.axes.items()},
-        "seconds": seconds,
+    """With verdicts of `computed.answers`; `judging` says how many seconds they and the tables took."""
+    job, frames = computed.job, computed.frames
+    text, utility, reason = zip(*judged, strict=True)
+    branches = frames.branches.assign(text=text, utility=utility, reason=reason)
+    tables = shard_tables(job.shard, frames._replace(branches=branches), computed.references)
+    counted = branches.loc[branches["candidate"] != PROPOSAL, "utility"]
+    info = {
+        "shard": asdict(job.shard),
+        "prompts": [request.id for request in job.requests],
+        "states": len(frames.states),
+        "branches": len(counted),
+        "judged": int(counted.count()),
+        "utility": math.fsum(counted.dropna()),
+        **_costs(frames),
+        "seconds": computed.seconds + judging(),
         "versions": dict(computed.versions),
     }
+    return FinishedShard(job.shard, tables, info)
+
+
+def _costs(frames: BranchFrames) -> dict[str, Any]:
+    """Row-forwards of a shard, and those of each axis."""
+    costs = frames.costs.groupby("axis", sort=False)[["branches", "done", *SAVINGS]].sum()
+    beside = costs.loc[[REFERENCE_RUN, RECOMPUTED], "done"].tolist()
+    axes = costs.drop([REFERENCE_RUN, RECOMPUTED])
+    done, saved = int(axes["done"].sum()), int(axes[list(SAVINGS)].to_numpy().sum())
+    forwards = {"naive": done + saved, "done": done, "trajectory": beside[0], "recalled": beside[1]}
+    return {"forwards": {**forwards, "calls": frames.calls}, "axes": axes.to_dict("index")}

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from unmask.api import LoadedModel, Request
 from unmask.base.errors import ContractError
-from unmask.lab.branch import BranchResult, run_together
+from unmask.lab.branching import BranchFrames, branch
 from unmask.lab.cluster.driver import on_cluster
 from unmask.lab.cluster.where import Ray
 from unmask.lab.run.arms import decode_arms
@@ -176,13 +176,15 @@ class ThisProcess:
         def do(together: Sequence[Job]) -> list[Finish]:
             started = time.monotonic()
             heard = tracker.inside(spec.name, together[0].shard.name, len(together))
-            blocks = run_together(model.denoiser, plan, [job.requests for job in together], order.engine, heard)
-            seconds = shares(time.monotonic() - started, blocks)
-            pairs = list(zip(together, blocks, strict=True))
-            tracker.computed({job.shard.name: progress_of(block) for job, block in pairs})
+            requests = [request for job in together for request in job.requests]
+            frames = branch(model.denoiser, plan, requests, order.engine, heard)
+            shards = frames.split([len(job.requests) for job in together])
+            seconds = shares(time.monotonic() - started, shards)
+            pairs = list(zip(together, shards, strict=True))
+            tracker.computed({job.shard.name: progress_of(own) for job, own in pairs})
             return [
-                partial(self._finish, model, spec.reference, job, block, spent)
-                for (job, block), spent in zip(pairs, seconds, strict=True)
+                partial(self._finish, model, spec.reference, job, own, spent)
+                for (job, own), spent in zip(pairs, seconds, strict=True)
             ]
 
         return work_in_groups(
@@ -190,9 +192,9 @@ class ThisProcess:
             *(order.stop, tracker.refresh, order.lost, lambda job: tracker.finished(job.shard.name)),
         )
 
-    def _finish(self, model: LoadedModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:
+    def _finish(self, model: LoadedModel, reference: str, job: Job, frames: BranchFrames, seconds: float) -> None:
         started, order = time.monotonic(), self.order
-        computed = computed_shard(order.study, reference, job, block, seconds)
+        computed = computed_shard(order.study, reference, job, frames, seconds)
         judge = Judge(model, job.members, order.jobs, order.study.scoring, requests=job.requests)
         judged = judge.judge(computed.answers)
         finished_shard(computed, judged, lambda: time.monotonic() - started).store(order.store)

@@ -14,7 +14,7 @@ import torch
 from unmask.api import LoadedModel, TextSide, start_trajectory, token_request
 from unmask.axes import CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, revises
 from unmask.core import ModelInput, Needs, Policy
-from unmask.lab.branch.states import spaced
+from unmask.lab.branching import spaced
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.gates import FURTHER_DRAWS
 from unmask.lab.run.jobs import Members

@@ -9,7 +9,7 @@ import torch
 
 from unmask.api import LoadedModel, Request, infill_request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, require
-from unmask.lab.branch import EngineSettings
+from unmask.lab.branching import BatchSettings
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Shard
@@ -102,7 +102,7 @@ def most_together(rows: int, prompts: int, workers: int) -> int:
     return rows if workers == 1 else min(rows, max(1, -(-prompts // (2 * workers))))
 
 
-def in_groups(engine: EngineSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
+def in_groups(engine: BatchSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
     """Jobs that are done together, so that forwards are full: of one bucket."""
 
     def slots(job: Job) -> int:

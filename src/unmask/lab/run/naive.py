@@ -13,7 +13,7 @@ import torch
 
 from unmask.axes import CARDINALITY, POLICY, Cardinality, dream_keep, reveal_count
 from unmask.core import Policy
-from unmask.lab.branch.states import spaced
+from unmask.lab.branching import spaced
 from unmask.lab.study import ROLES, Study
 from unmask.lab.study_models import REFERENCES
 

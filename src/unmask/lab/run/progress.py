@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from unmask.lab.branch import PROPOSAL, BranchProgress, BranchResult
-from unmask.lab.branch.states import spaced
+from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, BranchFrames, BranchProgress, spaced
 from unmask.lab.cluster.progress import ClusterNow
 from unmask.lab.run.estimate import decodes_of
 from unmask.lab.run.jobs import Members
@@ -241,9 +240,9 @@ class ProgressTracker:
         return self.tally.seconds / self.tally.done if self.tally.done else math.nan
 
 
-def progress_of(block: BranchResult) -> BranchProgress:
-    """What a finished block comes to; branches of candidates alone, as tables count them."""
-    candidates = sum(
-        len(rollouts) for one, rollouts in zip(block.distinct, block.rollouts, strict=True) if one.candidate != PROPOSAL
-    )
-    return BranchProgress(sum(len(path.sampled) for path in block.paths), candidates, block.report.total.done)
+def progress_of(frames: BranchFrames) -> BranchProgress:
+    """What a computed shard comes to; branches of candidates alone, as tables count them."""
+    candidates = int((frames.branches["candidate"] != PROPOSAL).sum())
+    costs = frames.costs
+    done = int(costs.loc[~costs["axis"].isin([REFERENCE_RUN, RECOMPUTED]), "done"].sum())
+    return BranchProgress(len(frames.states), candidates, done)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from unmask.api import LoadedModel, Request
-from unmask.lab.branch import EngineSettings
+from unmask.lab.branching import BatchSettings
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
 from unmask.lab.run.judging import Judge
@@ -39,7 +39,7 @@ class StudyOrder:
     study: Study
     store: Store
     tasks: Members
-    engine: EngineSettings
+    engine: BatchSettings
     jobs: int | None
     """Programs that are run side by side to judge answers."""
     tracker: ProgressTracker

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.adapt import DIAGNOSTICS
 from unmask.api import steps_of
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
 from unmask.base.errors import ConfigError, require
@@ -25,7 +25,7 @@ from unmask.base.options import (
     read_toml,
 )
 from unmask.core import Policy, Search
-from unmask.lab.branch import EngineSettings, Plan
+from unmask.lab.branching import BatchSettings, BranchPlan
 from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
@@ -75,7 +75,7 @@ class Study:
     temperature: float
     revision: ReMDM | None
     """None where no axis revises."""
-    engine: EngineSettings
+    engine: BatchSettings
     shard: int
     """Prompts per shard: what a killed process loses, and what bounds memory."""
     candidates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class Study:
             spec.reference: {axis: list(named) for axis, named in self.sets(spec.reference).items()}
             for spec in self.models
         }
-        whole["diagnostics"] = {name: vars(DIAGNOSTICS[name]()) for name in self.diagnostics}
+        whole["diagnostics"] = {name: DIAGNOSTICS[name].settings for name in self.diagnostics}
         # A shard is a block of so many prompts: another number would cut other shards.
         whole["shard"] = self.shard
         del whole["own"], whole["methods"]
@@ -227,9 +227,9 @@ class Study:
             require(first == wanted, f"the first candidate of {axis}", first, allowed, "put it first")
         return chosen
 
-    def plan(self, reference: str) -> Plan:
+    def plan(self, reference: str) -> BranchPlan:
         """What the engine is to do for a model with this reference."""
-        return Plan(
+        return BranchPlan(
             reference=reference_of(candidates(reference)),
             candidates=self.sets(reference),
             # Where no axis revises, nobody asks for it.
@@ -238,7 +238,7 @@ class Study:
             states=self.states,
             seed=self.seed,
             temperature=self.temperature,
-            diagnostics={name: DIAGNOSTICS[name]() for name in self.diagnostics},
+            diagnostics={name: DIAGNOSTICS[name] for name in self.diagnostics},
             summaries=self.learned,
         )
 
@@ -334,10 +334,10 @@ def _steps(value: Any, tasks: Mapping[str, Task]) -> Mapping[str, int]:
     return steps_by_task
 
 
-def _engine(value: Any) -> EngineSettings:
+def _engine(value: Any) -> BatchSettings:
     check_keys("engine", value, ("rows",), ("live", "bucket", "waiting", "prompts"))
     given: dict[str, Any] = {key: parse_whole(f"engine.{key}", value[key], 1) for key in value if key != "prompts"}
-    return EngineSettings(**given)
+    return BatchSettings(**given)
 
 
 def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

@@ -5,12 +5,13 @@ has a default of the published classes: their defaults (tied weights, other ids)
 A new family is a subclass of `CheckpointConfig` and a `Family` in `FAMILIES`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from unmask.base.errors import CheckpointError, ConfigError, format_value, require
 from unmask.base.files import os_error_text, read_file
@@ -58,6 +59,13 @@ class CheckpointConfig(Options):
     """Keys that change no prediction: training, bookkeeping, decoding in other programs, and sizes in their words,
     which the shapes of the weights would contradict."""
 
+    sizes: ClassVar[Mapping[str, str]]
+    """Field of `TransformerSpec` -> key of the file."""
+    length: ClassVar[str]
+    """Key of `max_length`."""
+    qkv_bias: ClassVar[bool]
+    rope_float32: ClassVar[bool]
+
     model_type: str
     mask_token_id: TokenId
     eos_token_id: TokenId
@@ -79,12 +87,15 @@ class CheckpointConfig(Options):
     @property
     def spec(self) -> TransformerSpec:
         """The network that the file describes."""
-        raise NotImplementedError
+        sizes = {ours: getattr(self, theirs) for ours, theirs in self.sizes.items()}
+        return TransformerSpec(
+            **sizes, theta=self.theta, eps=self.rms_norm_eps, qkv_bias=self.qkv_bias, rope_float32=self.rope_float32
+        )
 
     @property
     def max_length(self) -> int:
         """Positions of the longest sequence."""
-        raise NotImplementedError
+        return int(getattr(self, self.length))
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:
@@ -99,6 +110,13 @@ class LLaDAConfig(CheckpointConfig):
         *("alibi_bias_max", "attention_layer_norm_with_affine", "flash_attention", "init_cutoff_factor"),
         *("init_device", "init_fn", "init_std", "mlp_ratio", "precision"),
     }
+    sizes: ClassVar[Mapping[str, str]] = {
+        **{"vocab": "vocab_size", "width": "d_model", "layers": "n_layers"},
+        **{"heads": "n_heads", "kv_heads": "n_kv_heads", "mlp": "mlp_hidden_size"},
+    }
+    length: ClassVar[str] = "max_sequence_length"
+    qkv_bias: ClassVar[bool] = False
+    rope_float32: ClassVar[bool] = True
 
     vocab_size: Size
     embedding_size: Size
@@ -125,27 +143,12 @@ class LLaDAConfig(CheckpointConfig):
     scale_logits: Literal[False]
     weight_tying: Literal[False]
 
-    @property
-    def spec(self) -> TransformerSpec:
+    @model_validator(mode="after")
+    def _check_embedding(self) -> Self:
         # The published sizes are equal; with another embedding, ids above the vocabulary would be decoded.
         same = self.embedding_size == self.vocab_size
         require(same, "embedding_size", self.embedding_size, f"vocab_size, {self.vocab_size}", "restore the file")
-        return TransformerSpec(
-            vocab=self.vocab_size,
-            width=self.d_model,
-            layers=self.n_layers,
-            heads=self.n_heads,
-            kv_heads=self.n_kv_heads,
-            mlp=self.mlp_hidden_size,
-            theta=self.theta,
-            eps=self.rms_norm_eps,
-            qkv_bias=False,
-            rope_float32=True,
-        )
-
-    @property
-    def max_length(self) -> int:
-        return self.max_sequence_length
+        return self
 
 
 class DreamConfig(CheckpointConfig):
@@ -153,6 +156,13 @@ class DreamConfig(CheckpointConfig):
 
     # The size of the window means nothing, because `use_sliding_window` must be off.
     inert: ClassVar[frozenset[str]] = CheckpointConfig.inert | {"max_window_layers", "sliding_window"}
+    sizes: ClassVar[Mapping[str, str]] = {
+        **{"vocab": "vocab_size", "width": "hidden_size", "layers": "num_hidden_layers"},
+        **{"heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "mlp": "intermediate_size"},
+    }
+    length: ClassVar[str] = "max_position_embeddings"
+    qkv_bias: ClassVar[bool] = True
+    rope_float32: ClassVar[bool] = False
 
     vocab_size: Size
     hidden_size: Size
@@ -165,25 +175,6 @@ class DreamConfig(CheckpointConfig):
     tie_word_embeddings: Literal[False]
     use_sliding_window: Literal[False] = False
     use_mrope: Literal[False] = False
-
-    @property
-    def spec(self) -> TransformerSpec:
-        return TransformerSpec(
-            vocab=self.vocab_size,
-            width=self.hidden_size,
-            layers=self.num_hidden_layers,
-            heads=self.num_attention_heads,
-            kv_heads=self.num_key_value_heads,
-            mlp=self.intermediate_size,
-            theta=self.theta,
-            eps=self.rms_norm_eps,
-            qkv_bias=True,
-            rope_float32=False,
-        )
-
-    @property
-    def max_length(self) -> int:
-        return self.max_position_embeddings
 
 
 @dataclass(frozen=True)

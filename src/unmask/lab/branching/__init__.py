@@ -1,0 +1,32 @@
+"""Branches from states of the reference's runs: what is tried, how it is computed, what it cost."""
+
+from unmask.lab.branching.graph import (
+    RECOMPUTED,
+    REFERENCE_RUN,
+    SAVINGS,
+    TRANSITION,
+    BranchFrames,
+    BranchProgress,
+    branch,
+)
+from unmask.lab.branching.plan import PROPOSAL, Alternative, BatchSettings, BranchPlan, Continuation, stream
+from unmask.lab.branching.readings import SUMMARY
+from unmask.lab.branching.states import spaced
+
+__all__ = [
+    "PROPOSAL",
+    "RECOMPUTED",
+    "REFERENCE_RUN",
+    "SAVINGS",
+    "SUMMARY",
+    "TRANSITION",
+    "Alternative",
+    "BatchSettings",
+    "BranchFrames",
+    "BranchPlan",
+    "BranchProgress",
+    "Continuation",
+    "branch",
+    "spaced",
+    "stream",
+]

@@ -1,0 +1,799 @@
+"""Methods that take tokens back: ReMDM alone and around any policy, WINO, CoRe, P2."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from math import inf, log
+
+import pytest
+import torch
+
+from tests.helpers.cases import each_case
+from tests.methods.conftest import Toy
+from tests.methods.worked import VOCAB, confidences, peaked, run, table
+from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError
+from unmask.core import ALL, ModelOutput, Needs, Noise, SamplingParams, State, Trajectory, Vocabulary, row_key
+from unmask.engine import LookCache, StepSettings, decode, predict
+from unmask.methods import (
+    P2,
+    WINO,
+    CoRe,
+    Dream,
+    InfoGain,
+    LLaDA,
+    ReMDMLLaDA,
+    ReMDMSampler,
+    fixed_action,
+    make_policy,
+    with_remasking,
+)
+from unmask.methods.check import Problem
+from unmask.methods.examples import ScriptedDenoiser, load_cases, scripted_model
+from unmask.models import ExactDenoiser, JointDistribution
+
+NO_NOISE = Noise.of([0])
+
+
+def positions(mask_BL):
+    return mask_BL[0].nonzero().flatten().tolist()
+
+
+# ReMDM as a decoder: marginals that hold, and the count loop for LLaDA
+
+
+def rates(operator, step, steps, revealed=()):
+    state = State.from_canvases([[VOCAB] * 6], steps=steps, mask_id=VOCAB, extra_steps=True)
+    tokens_BL = state.tokens_BL.clone()
+    psi_BL = torch.full(tokens_BL.shape, float("inf"), dtype=torch.float64)
+    for at, psi in enumerate(revealed):
+        tokens_BL[0, at], psi_BL[0, at] = 1, psi
+    state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([step]))
+    reveal_B, sigma_BL = ReMDMSampler(operator).rates(state, psi_BL)
+    return float(reveal_B), sigma_BL[0].tolist()
+
+
+def test_remdm_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
+    got, sigma_L = rates(ReMDM("conf"), 0, 10)
+    assert got == pytest.approx(0.1, abs=1e-4)
+    assert sigma_L == [0.0] * 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["cap", "rescale", "conf", "loop"])
+def test_remdm_the_marginals_are_those_of_the_schedule(variant):
+    """Over 400 rows of 16: the share revealed after each step is alpha, whatever is re-masked."""
+    rows, length, steps = 400, 16, 8
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: peaked(0.5), VOCAB)
+    state = State.from_canvases([[VOCAB] * length] * rows, steps=steps, mask_id=VOCAB)
+    noise = Noise.of([row_key(7, bytes([row % 256, row // 256])) for row in range(rows)])
+    operator = ReMDM(variant, 0.1)
+    end = decode(scripted_model, ReMDMSampler(operator), state, noise=noise, sampling=SamplingParams(temperature=1.0))
+    remasked = 0
+    for number, step in enumerate(end.steps[1:steps], 1):
+        t = 1 - (1 - 1e-5) * number / steps
+        alpha = 1 - t
+        if variant == "loop":
+            alpha = (1 - t) * 0.9 / 0.45 if t > 0.55 else 0.9 if t > 0.05 else 1 - t * 0.1 / 0.05
+        share = float(step.state.revealed_BL.double().mean())
+        assert share == pytest.approx(alpha, abs=0.03), (variant, number)
+        remasked += int(step.remasked_BL.sum())
+    assert remasked > 0
+    assert not bool(end.state.masked_BL.any())
+
+
+def test_remdm_the_count_loop_costs_two_forwards_a_position():
+    traj = run(scripted_model(load_cases("remdm-llada")[0].script), ReMDMLLaDA(8, 1), 8)
+    assert int(traj.forwards_B) == 16
+    dropped = [int(step.remasked_BL.sum()) for step in traj.steps]
+    assert dropped == [0] * 7 + [1] * 8 + [0]
+
+
+def test_remdm_the_least_sure_is_dropped_before_the_forward_that_refills():
+    """Position 2 was revealed with the least confidence; the forward after does not see it."""
+    seen = []
+
+    def answer(tokens, slot, call):
+        seen.append((call, tuple(tokens)))
+        return peaked({2: 0.3}.get(slot, 0.9 - slot / 100))
+
+    traj = run(ScriptedDenoiser(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
+    dropping = traj.steps[7]
+    at = dropping.remasked_BL[0].nonzero().flatten().tolist()
+    psi = dropping.action.notes["psi_BL"][0]
+    assert at == [int(psi.argmin())]
+    canvas = next(tokens for call, tokens in seen if call == 7)
+    assert canvas[at[0]] == VOCAB
+
+
+@pytest.mark.parametrize("step", [8, 15, 16])
+def test_remdm_what_somebody_else_left_open_is_filled_after_the_last_round(step):
+    """The clock has passed the first block, of which two masks are left; its own rounds leave none."""
+    canvas = [1, VOCAB, VOCAB, 1, *[1] * 4]
+    start = State.from_canvases([canvas], steps=8, mask_id=VOCAB, given=[[False] * 8], extra_steps=True)
+    start = replace(start, step_B=torch.tensor([step]))
+    end = decode(confidences([[0.9] * 8]), ReMDMLLaDA(4, 1), start, noise=Noise.of([0]))
+    assert not bool(end.state.masked_BL.any())
+    assert int(end.state.step_B[0]) == 16 + 2
+    assert not any(bool(one.remasked_BL.any()) for one in end.steps if int(one.state.step_B[0]) >= 16)
+
+
+# ReMDM's remasking around any policy, on a denoiser whose posteriors are exact
+
+
+VARIANTS = ("cap", "rescale", "conf", "loop")
+
+
+ANSWER = 6
+
+
+SAMPLED = SamplingParams(temperature=1.0)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return ExactDenoiser(JointDistribution.random(ANSWER + 1, 3, dependence=1.0, seed=4))
+
+
+def start_of(exact, rows=1, steps=ANSWER):
+    prompts = [[row % 3] for row in range(rows)]
+    return State.from_prompts(prompts, new_tokens=ANSWER, steps=steps, mask_id=exact.mask_id)
+
+
+def revised(variant="conf", base=None, **settings):
+    return with_remasking(base or fixed_action(commitment="none"), ReMDM(variant, **settings))
+
+
+def run_remasked(exact, policy, rows=64, steps=ANSWER, proposal=SAMPLED):
+    return decode(exact, policy, start_of(exact, rows, steps), noise=Noise(torch.arange(rows)), sampling=proposal)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_remasking_only_revisable_positions_are_re_masked(variant, exact):
+    settings = {"t_on": 0.9, "t_off": 0.0, "alpha_on": 0.7} if variant == "loop" else {}
+    base = fixed_action(commitment="confidence:0.7")
+    end = run_remasked(exact, revised(variant, base, eta=0.4, **settings))
+    some = False
+    for step in end.steps:
+        assert not (step.remasked_BL & ~step.state.revisable_BL).any()
+        assert torch.equal(step.remasked_BL, step.action.remask_BL)
+        some |= bool(step.remasked_BL.any())
+    assert some
+    assert end.state.committed_BL[:, 1:].any(), "the base commits something, so there was something to spare"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_remasking_a_row_is_full_exactly_at_its_horizon(variant, exact):
+    settings = {"t_on": 0.9, "t_off": 0.0, "alpha_on": 0.7} if variant == "loop" else {}
+    for base in (
+        fixed_action(commitment="none"),
+        fixed_action(commitment="none", cardinality="count:3"),
+        Dream("entropy"),
+    ):
+        end = run_remasked(exact, revised(variant, base, eta=0.4, **settings))
+        assert not end.state.masked_BL.any()
+        assert (end.state.step_B == ANSWER).all()
+        assert len(end.steps) == ANSWER
+        assert not end.steps[-1].remasked_BL.any()
+
+
+def test_remasking_blocks_are_refilled_after_a_re_mask(exact):
+    """LLaDA's clock with everything revisable: what is re-opened in a closed block must still be filled."""
+    base = fixed_action(region="block:2", commitment="none")
+    end = run_remasked(exact, revised("rescale", base, eta=0.5))
+    assert not end.state.masked_BL.any()
+    assert (end.state.step_B == ANSWER).all()
+    assert sum(int(s.remasked_BL.sum()) for s in end.steps) > 0
+
+
+def test_remasking_psi_is_the_probability_at_reveal_and_reset_on_re_mask(exact):
+    """Kept by an independent book-keeping over the recorded steps, row by row."""
+    end = run_remasked(exact, revised("conf"), rows=16)
+    seen_reset = False
+    for row in range(16):
+        own = end.row(row)
+        expected = [inf] * (ANSWER + 1)
+        for number, step in enumerate(own.steps):
+            found = step.action.notes["psi_BL"][0].tolist()
+            assert found == pytest.approx(expected)
+            after = own.steps[number + 1].state if number + 1 < len(own.steps) else own.state
+            for i in range(ANSWER + 1):
+                if step.remasked_BL[0, i]:
+                    expected[i] = inf
+                    seen_reset = True
+                if step.revealed_BL[0, i]:
+                    token = int(after.tokens_BL[0, i])
+                    probability = exact.joint.marginals(evidence(step.state, exact.mask_id))[i][token]
+                    expected[i] = probability
+    assert seen_reset
+
+
+def evidence(state, mask_id):
+    return {i: t for i, t in enumerate(state.tokens_BL[0].tolist()) if t != mask_id}
+
+
+def test_remasking_psi_survives_a_resume(exact):
+    """A run taken up in the middle re-masks what the whole run did."""
+    policy, rows = revised("conf"), 8
+    whole = run_remasked(exact, policy, rows)
+    for row in range(rows):
+        again = decode(exact, policy, whole.resume(row, 3), noise=Noise(torch.tensor([row])), sampling=SAMPLED)
+        assert torch.equal(again.state.tokens_BL[0], whole.state.tokens_BL[row])
+        theirs = [s.remasked_BL[0].tolist() for s in whole.row(row).steps]
+        assert [s.remasked_BL[0].tolist() for s in again.steps] == theirs
+
+
+@each_case("variant", VARIANTS)
+@each_case(
+    "base",
+    [
+        fixed_action(commitment="none"),
+        fixed_action(commitment="none", cardinality="count:3"),
+        fixed_action(score="stability", commitment="none"),
+    ],
+)
+def test_remasking_without_re_masking_it_is_the_base_policy(base, variant, exact):
+    plain = run_remasked(exact, base, rows=16)
+    ours = run_remasked(exact, revised(variant, base, eta=0.0), rows=16)
+    assert torch.equal(ours.state.tokens_BL, plain.state.tokens_BL)
+    assert (ours.state.step_B == ANSWER).all(), "the horizon is used up even when the canvas is full earlier"
+
+
+@pytest.mark.parametrize("base", [LLaDA(), Dream("entropy"), fixed_action()])
+def test_remasking_what_the_base_commits_is_out_of_reach(base, exact):
+    plain = run_remasked(exact, base, rows=16)
+    ours = run_remasked(exact, revised("conf", base), rows=16)
+    assert torch.equal(ours.state.tokens_BL, plain.state.tokens_BL)
+    assert not any(step.remasked_BL.any() for step in ours.steps)
+
+
+@pytest.fixture(scope="module")
+def run_many(exact):
+    """A policy on 3 000 rows; each once."""
+    return cache(lambda policy: run_remasked(exact, policy, rows=3000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "settings"),
+    [
+        ("cap", {"eta": 0.2}),
+        ("rescale", {"eta": 0.3}),
+        ("conf", {}),
+        ("loop", {"eta": 0.2, "t_on": 0.9, "t_off": 0.1, "alpha_on": 0.7}),
+    ],
+)
+def test_remasking_number_of_re_masks_is_the_sum_of_sigma(variant, settings, run_many):
+    """Over 3 000 rows, step by step: a sum of independent coins, within four standard deviations."""
+    policy = revised(variant, **settings)
+    end = run_many(policy)
+    total = 0.0
+    for step in end.steps:
+        sigma_BL = policy.operator.sigma(step.state, step.action.notes["psi_BL"])
+        expected, spread = float(sigma_BL.sum()), float((sigma_BL * (1 - sigma_BL)).sum()) ** 0.5
+        assert abs(int(step.remasked_BL.sum()) - expected) <= 4 * spread + 1e-9
+        total += expected
+    assert total > 500
+
+
+def test_remasking_conf_re_masks_the_less_sure_more_often(run_many):
+    """Within a row and step, what goes was less sure than the average of what could go."""
+    end = run_many(revised("conf"))
+    excess = []
+    for step in end.steps[1:-1]:
+        able_BL = step.state.revisable_BL
+        psi_BL = torch.where(able_BL, step.action.notes["psi_BL"], 0.0)
+        mean_B1 = psi_BL.sum(-1, keepdim=True) / able_BL.sum(-1, keepdim=True).clamp(min=1)
+        excess.append((psi_BL - mean_B1)[step.remasked_BL])
+    excess_R = torch.cat(excess)
+    assert excess_R.mean() < -4 * excess_R.std() / len(excess_R) ** 0.5
+
+
+def test_remasking_a_re_masked_position_stays_masked_in_its_step(exact):
+    """The base chose among what was masked before, so the token seen again is drawn from a later forward."""
+    end = run_remasked(exact, revised("conf"))
+    for step in end.steps:
+        assert not (step.remasked_BL & step.revealed_BL).any()
+
+
+def test_remasking_a_full_row_keeps_revising_until_its_horizon(exact):
+    """Everything is revealed in the first step; later steps only re-open and refill."""
+    end = run_remasked(exact, revised("cap", fixed_action(commitment="none", cardinality=1.0), eta=0.3), rows=200)
+    assert not end.steps[1].state.masked_BL.any()
+    assert sum(int(s.remasked_BL.sum()) for s in end.steps[1:]) > 100
+    assert not end.state.masked_BL.any()
+    assert (end.state.step_B == ANSWER).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("eos_fill", [False, True])
+@pytest.mark.parametrize("variant", ["cap", "conf"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        WINO(8),
+        CoRe(window=(0.0, 1.0), revise_every=1, tail=0),
+        CoRe(8, window=(0.0, 1.0), revise_every=1, tail=0, joint_reeval=True),
+        InfoGain(8),
+        LLaDA(8),
+    ],
+    ids=lambda b: f"{b.name}-{b.block_length}",
+)
+def test_remasking_any_method_can_be_the_base(base, variant, eos_fill):
+    """A full canvas with steps left is new to them: they may still rewrite, but not what is committed."""
+    for seed in range(3):
+        start = State.from_prompts([[1, 2], [3], [4, 5, 6]], new_tokens=16, steps=[8, 16, 4], mask_id=11)
+        noise = Noise(torch.arange(3))
+        policy = revised(variant, base, eta=0.2)
+        end = decode(Toy(seed), policy, start, noise=noise, sampling=SAMPLED, eos_fill=eos_fill)
+        assert not end.state.masked_BL.any()
+        assert (end.state.step_B >= end.state.horizon_B).all()
+        assert not any((s.remasked_BL & s.state.committed_BL).any() for s in end.steps)
+
+
+def test_remasking_a_rewritten_token_counts_as_the_least_sure():
+    """CoRe's rewrites come from its probe: they have no probability under the step's own forward, hence psi 0."""
+    start = State.from_prompts([[1, 2]], new_tokens=16, steps=16, mask_id=11)
+    base = CoRe(window=(0.0, 1.0), revise_every=1, tail=0)
+    seen = False
+    for seed in range(5):
+        steps = decode(Toy(seed), revised("conf", base, eta=0.0), start, noise=NO_NOISE).steps
+        for step, later in pairwise(steps):
+            rewritten_BL = step.remasked_BL & step.revealed_BL
+            assert (later.action.notes["psi_BL"][rewritten_BL] == 0).all()
+            seen |= bool(rewritten_BL.any())
+    assert seen
+
+
+def test_remasking_memory_is_at_least_the_notes():
+    assert revised(base=LLaDA()).past_steps == 1
+
+    @dataclass(frozen=True)
+    class Historian(LLaDA):
+        past_steps = ALL
+
+    assert revised(base=Historian()).past_steps == ALL
+
+
+def test_remasking_one_forward_per_step(exact):
+    assert run_remasked(exact, revised("conf"), rows=4).forwards_B.tolist() == [ANSWER] * 4
+
+
+def test_remasking_by_name():
+    policy = make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.04, "base.commit": "none"})
+    assert policy.operator == ReMDM("cap", eta=0.04)
+    assert policy.base == fixed_action(commitment="none")
+
+
+def test_remasking_our_nucleus_by_hand(predict):
+    """top_p 0.9 on (.5, .3, .15, .05): ReMDM keeps (.625, .375), ours the third token too."""
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).double().log()
+    kept = predict(logits, SamplingParams(top_p=0.9), Needs(filtered=True, top_k=4)).filtered.p_BNK[0, 0]
+    assert kept.tolist() == pytest.approx([0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0])
+    assert (kept[:2] / kept[:2].sum()).tolist() == pytest.approx([0.625, 0.375])
+
+
+def test_remasking_a_start_with_tokens_of_unknown_origin_leaves_them_alone(exact):
+    """Tokens without a recorded probability are never the least sure: no NaN, no re-mask under conf."""
+    start = start_of(exact)
+    tokens_BL = start.tokens_BL.clone()
+    tokens_BL[0, 1] = 0
+    traj = Trajectory.start(replace(start, tokens_BL=tokens_BL), NO_NOISE)
+    end = decode(exact, revised("conf"), traj, noise=NO_NOISE, sampling=SAMPLED)
+    assert end.state.tokens_BL[0, 1] == 0
+    assert not end.state.masked_BL.any()
+
+
+# WINO
+
+
+def attended(view, row):
+    return set(view.attend_BNN[0, row].nonzero().flatten().tolist())
+
+
+def test_wino_mask_check_by_hand():
+    """Prompt of 2, answer of 4, blocks of 2: slots 6 and 7 are the shadows."""
+    start = State.from_prompts([[0, 0]], new_tokens=4, steps=4, mask_id=9)
+    policy = WINO(block_length=2)
+    first = policy.model_input(Trajectory.start(start, NO_NOISE))
+    assert first.position_BN[0].tolist() == [0, 1, 2, 3, 4, 5, 2, 3]
+    for row in range(6):
+        assert attended(first, row) == {0, 1, 2, 3, 4, 5}
+    assert attended(first, 6) == {0, 1, 3, 4, 5, 6, 7}
+    assert attended(first, 7) == {0, 1, 2, 4, 5, 6, 7}
+    filled_BL = torch.tensor([[0, 0, 1, 1, 9, 9]])
+    second = policy.model_input(Trajectory.start(replace(start, tokens_BL=filled_BL), NO_NOISE))
+    assert second.position_BN[0].tolist() == [0, 1, 2, 3, 4, 5, 4, 5]
+    assert attended(second, 6) == {0, 1, 2, 3, 5, 6, 7}
+
+
+WINO_CASE = load_cases("wino")[0]
+
+
+WINO_STEPS = [
+    # confidence of masked slots, verification of revealed ones, drafts, re-masks
+    ({i: p for i, p in enumerate(row[:6]) if p}, {i: p for i, p in enumerate(row[6:]) if p}, drafts, remasks)
+    for row, drafts, remasks in zip(
+        WINO_CASE.script["table"], WINO_CASE.expected["revealed"], WINO_CASE.expected["remasked"], strict=True
+    )
+]
+
+
+def peaked_at_zero(p, vocab=10):
+    """Token 0 with probability p, the others alike."""
+    return [log(p), *[log((1 - p) / (vocab - 1))] * (vocab - 1)]
+
+
+SURE = (dict.fromkeys(range(6), 0.9), dict.fromkeys(range(6), 0.99))
+
+
+"""A row for the rest of a run: drafts everything, doubts nothing."""
+
+
+def table_run(table, length=6, **settings):
+    def script(tokens, slot, call):
+        confidence, verify, *_ = table[call]
+        return peaked_at_zero(confidence[slot] if slot < length else verify[slot - length])
+
+    denoiser = ScriptedDenoiser(script, vocab=10)
+    state = State.from_canvases([[10] * length], steps=length, mask_id=10)
+    return decode(denoiser, WINO(block_length=length, **settings), state, noise=NO_NOISE)
+
+
+def test_wino_four_steps_by_hand():
+    """Tokens 1 and 2 are revised; 4 is spared by a lone draft, 1 by the rule that re-masks stay below last drafts."""
+    end = table_run(WINO_STEPS, tau1=0.6, tau2=0.9)
+    assert end.forwards_B.tolist() == [4]
+    for step, (confidence, verify, drafts, remasks) in zip(end.steps, WINO_STEPS, strict=True):
+        seen = step.prediction
+        for slot, p in confidence.items():
+            assert seen.confidence_BN[0, slot].item() == pytest.approx(p)
+        for slot, p in verify.items():
+            assert seen.given_BN[0, 6 + slot].item() == pytest.approx(p)
+        assert positions(step.revealed_BL) == drafts
+        assert positions(step.remasked_BL) == remasks
+        assert step.action.notes["drafts_B"].tolist() == [len(drafts)]
+
+
+@each_case(("n", "cap"), [(6, 5), (7, 5), (8, 5), (9, 6), (20, 14), (28, 19), (29, 20), (40, 20)])
+def test_wino_draft_cap(n, cap):
+    """Seven tenths of what is masked, rounded down, between 5 and 20; the surest are drafted."""
+    table = [({i: 0.99 - 0.001 * i for i in range(n)}, dict.fromkeys(range(n), 0.99))] * n
+    first = table_run(table, length=n).steps[0]
+    assert positions(first.revealed_BL) == list(range(cap))
+
+
+def test_wino_draft_threshold_is_strict():
+    """Exactly tau1 is not drafted: two tokens alike hit 1/2 without rounding."""
+
+    def script(tokens, slot, call):
+        return [0.0, 0.0] if slot != 0 else [50.0, 0.0]
+
+    state = State.from_canvases([[2] * 3], steps=3, mask_id=2)
+    at = decode(ScriptedDenoiser(script, vocab=2), WINO(3, tau1=0.5, tau2=0.5), state, noise=NO_NOISE)
+    assert [positions(s.revealed_BL) for s in at.steps] == [[0], [1], [2]]
+    below = decode(ScriptedDenoiser(script, vocab=2), WINO(3, tau1=0.4999, tau2=0.5), state, noise=NO_NOISE)
+    assert [positions(s.revealed_BL) for s in below.steps] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(("tau2", "remasked"), [(0.5, []), (0.5 + 1e-9, [0])])
+def test_wino_verification_threshold_is_strict(tau2, remasked):
+    """Two tokens alike in the shadow of slot 0: exactly tau2 is not doubted."""
+
+    def script(tokens, slot, call):
+        first = [50.0, 0.0] if slot < 2 else [0.0, 0.0]
+        then = [0.0, 0.0] if slot == 6 else [50.0, 0.0]
+        return first if call == 0 else then
+
+    state = State.from_canvases([[2] * 6], steps=6, mask_id=2)
+    end = decode(ScriptedDenoiser(script, vocab=2), WINO(6, tau1=0.6, tau2=tau2), state, noise=NO_NOISE)
+    assert positions(end.steps[0].revealed_BL) == [0, 1]
+    assert positions(end.steps[1].remasked_BL) == remasked
+
+
+def test_wino_re_masks_stay_below_the_last_drafts():
+    """Three drafted, three doubted: the two least likely go back."""
+    table = [
+        ({0: 0.9, 1: 0.9, 2: 0.9, 3: 0.2, 4: 0.2, 5: 0.2}, {}),
+        ({3: 0.9, 4: 0.9, 5: 0.2}, {0: 0.3, 1: 0.5, 2: 0.4}),
+        *[SURE] * 6,
+    ]
+    assert positions(table_run(table).steps[1].remasked_BL) == [0, 2]
+
+
+def test_wino_a_closed_block_is_never_doubted_again():
+    """Blocks of 3: once block 1 is open, the shadows double its positions and ask about its tokens alone."""
+    shadow = {0: 0.9, 1: 0.9, 2: 0.9}
+    script_rows = [
+        ({0: 0.9, 1: 0.9, 2: 0.2, 3: 0.2, 4: 0.2, 5: 0.2}, shadow),
+        ({2: 0.9, 3: 0.2, 4: 0.2, 5: 0.2}, shadow),
+        ({3: 0.9, 4: 0.9, 5: 0.2}, {}),
+        ({5: 0.9}, {0: 0.1, 1: 0.1}),
+        ({}, {}),
+    ]
+
+    def script(tokens, slot, call):
+        confidence, verify = script_rows[call]
+        return peaked_at_zero(confidence[slot] if slot < 6 else verify[slot - 6])
+
+    denoiser = ScriptedDenoiser(script, vocab=10)
+    state = State.from_canvases([[10] * 6], steps=6, mask_id=10)
+    end = decode(denoiser, WINO(3), state, noise=NO_NOISE)
+    assert [positions(s.revealed_BL) for s in end.steps] == [[0, 1], [2], [3, 4], [5]]
+    assert not any(s.remasked_BL.any() for s in end.steps)
+    assert denoiser.calls[3].position_BN[0, 6:].tolist() == [3, 4, 5]
+    assert denoiser.calls[3].given_BN[0, 6:].tolist() == [0, 0, -1]
+
+
+def test_wino_committed_tokens_are_not_doubted():
+    """Another policy may have committed some of the block, or the EOS fill: not asked about and not re-masked."""
+    table = [
+        ({3: 0.9, 4: 0.9, 5: 0.2}, {0: 0.1, 2: 0.1}),
+        *[SURE] * 6,
+    ]
+
+    def script(tokens, slot, call):
+        confidence, verify = table[call]
+        return peaked_at_zero(confidence[slot] if slot < 6 else verify[slot - 6])
+
+    start = State.from_canvases([[10] * 6], steps=6, mask_id=10)
+    tokens_BL, committed_BL = torch.tensor([[0, 0, 0, 10, 10, 10]]), start.committed_BL.clone()
+    committed_BL[0, 1] = True
+    denoiser = ScriptedDenoiser(script, vocab=10)
+    start = replace(start, tokens_BL=tokens_BL, committed_BL=committed_BL)
+    first = decode(denoiser, WINO(6), start, noise=NO_NOISE).steps[0]
+    assert denoiser.calls[0].given_BN[0, 6:].tolist() == [0, -1, 0, -1, -1, -1]
+    assert positions(first.remasked_BL) == [0, 2]
+
+
+# CoRe
+
+
+class Spy(LookCache):
+    """A door that remembers what was looked at."""
+
+    def predict(self, states, owner_U, needs=None, given_UL=None):
+        seen = super().predict(states, owner_U, needs, given_UL)
+        self.looks = [*getattr(self, "looks", []), (states, seen)]
+        return seen
+
+
+A, B, C, M = 0, 1, 2, 3
+
+
+_SAID, _PROBED = load_cases("core")[0].script["canvases"]
+
+
+BEFORE = [M if token is None else token for token in _SAID["canvas"]]
+
+
+NOW = _SAID["table"]
+
+
+PROBE = {slot: p for slot, p in enumerate(_PROBED["table"]) if p is not None}
+
+
+HIDDEN = [A, M, M, M, M, M]
+
+
+def log_row(probabilities):
+    return [log(p) for p in probabilities]
+
+
+def example(steps, step):
+    """The canvas of the worked example in the middle of a run."""
+    start = State.from_canvases([[M] * 6], steps=steps, mask_id=M)
+    return replace(start, tokens_BL=torch.tensor([BEFORE]), step_B=torch.tensor([step]))
+
+
+def script(tokens, slot, call):
+    """The two forwards of the example; anything later is flat."""
+    if tokens == BEFORE:
+        return log_row(NOW[slot])
+    return log_row(PROBE.get(slot, (1 / 3, 1 / 3, 1 / 3))) if tokens == HIDDEN else [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "quota", "steps", "step", "rewritten", "after"),
+    [
+        (1, 1, 6, 2, [2], [A, B, A, B, A, M]),
+        (2, 2, 3, 1, [2, 4], [A, B, A, B, B, A]),
+    ],
+)
+def test_core_one_step_by_hand(rewrites, quota, steps, step, rewritten, after):
+    policy = CoRe(candidates=3, rewrites=rewrites, tail=0, revise_every=1)
+    denoiser = ScriptedDenoiser(script, vocab=3)
+    end = decode(denoiser, policy, example(steps, step), noise=NO_NOISE)
+    first = end.steps[0]
+    assert positions(first.remasked_BL) == rewritten
+    assert list(end.canvases())[1].tolist() == after
+    assert int(first.forwards_B) == 2
+    assert denoiser.calls[1].tokens_BN[0].tolist() == HIDDEN
+    assert int(first.revealed_BL.sum()) == quota + len(rewritten)
+
+
+@pytest.mark.parametrize(
+    ("joint", "after", "forwards"), [(False, [A, B, A, B, A, M], 2), (True, [A, B, A, M, A, C], 3)]
+)
+def test_core_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards):
+    """Once 2 is rewritten, position 5 leads with another token than before; only the third forward can know."""
+
+    def renewed(tokens, slot, call):
+        if tokens == [A, B, A, M, A, M]:
+            return log_row({3: (0.20, 0.70, 0.10), 5: (0.05, 0.05, 0.90)}.get(slot, (0.5, 0.3, 0.2)))
+        return script(tokens, slot, call)
+
+    policy = CoRe(candidates=3, tail=0, revise_every=1, joint_reeval=joint)
+    end = decode(ScriptedDenoiser(renewed, vocab=3), policy, example(6, 2), noise=NO_NOISE)
+    assert list(end.canvases())[1].tolist() == after
+    assert int(end.steps[0].forwards_B) == forwards
+
+
+def test_core_margins_and_instability_by_hand():
+    """Margins of the visible tokens, then instability, replacement and its probability under the probe."""
+    policy = CoRe(candidates=3, tail=0, revise_every=1)
+    spy = Spy(StepSettings(ScriptedDenoiser(script, vocab=3), SamplingParams()))
+    traj = Trajectory.start(example(6, 2), NO_NOISE)
+    traj, _ = predict(spy.settings, traj, policy.model_input(traj), policy.needs)
+    spy.begin(traj.rows_B)
+    margin = traj.current_prediction.clean.margin_BN[0]
+    assert margin[[0, 1, 2, 4]].tolist() == pytest.approx([0.84, 0.15, 0.20, 0.30])
+    policy.act(traj, spy)
+    (probed, seen), *more = spy.looks
+    assert not more
+    assert positions(probed.masked_BL & ~traj.state.masked_BL) == [1, 2, 4]
+    instability = -(seen.given_BN[0, [1, 2, 4]] + 1e-10).log()
+    assert instability.tolist() == pytest.approx([0.5108, 2.5257, 1.6094], abs=5e-5)
+    assert seen.token_BN[0, [1, 2, 4]].tolist() == [B, A, B]
+    assert seen.confidence_BN[0, [1, 2, 4]].tolist() == pytest.approx([0.60, 0.72, 0.55])
+
+
+@pytest.mark.parametrize(("replacement", "rewritten"), [(0.719, [2]), (0.721, [])])
+def test_core_a_replacement_must_be_probable(replacement, rewritten):
+    policy = CoRe(candidates=3, tail=0, revise_every=1, replacement=replacement)
+    first = decode(ScriptedDenoiser(script, vocab=3), policy, example(6, 2), noise=NO_NOISE).steps[0]
+    assert positions(first.remasked_BL) == rewritten
+    assert int(first.forwards_B) == 2, "the probe is spent either way"
+
+
+@pytest.mark.parametrize(("tail", "probed"), [(0, {1, 2, 4}), (1, {1, 2, 4}), (2, {0, 1, 2}), (6, None)])
+def test_core_the_tail_is_protected(tail, probed):
+    denoiser = ScriptedDenoiser(script, vocab=3)
+    policy = CoRe(candidates=3, tail=tail, revise_every=1)
+    first = decode(denoiser, policy, example(6, 2), noise=NO_NOISE).steps[0]
+    assert int(first.forwards_B) == (1 if probed is None else 2)
+    if probed is not None:
+        hidden = {i for i, t in enumerate(denoiser.calls[1].tokens_BN[0].tolist()) if t == M}
+        assert hidden - {3, 5} == probed
+
+
+def test_core_committed_tokens_are_not_probed():
+    """Another policy may have committed position 2, which the probe would otherwise rewrite."""
+    state = example(6, 2)
+    committed_BL = state.committed_BL.clone()
+    committed_BL[0, 2] = True
+    denoiser = ScriptedDenoiser(script, vocab=3)
+    policy = CoRe(candidates=3, tail=0, revise_every=1)
+    first = decode(denoiser, policy, replace(state, committed_BL=committed_BL), noise=NO_NOISE).steps[0]
+    assert denoiser.calls[1].tokens_BN[0].tolist() == [M, M, C, M, M, M]
+    assert 2 not in positions(first.remasked_BL)
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "window", "probes"),
+    [
+        (16, 2, (0.25, 0.75), [4, 6, 8, 10]),
+        (16, 3, (0.25, 0.75), [6, 9]),
+        (16, 1, (0.0, 0.2), [1, 2]),
+        (16, 0, (0.25, 0.75), []),
+    ],
+)
+def test_core_when_probes_happen(steps, every, window, probes):
+    """i mod E = 0 inside [int(start S), int(end S)); nothing is revealed yet at step 0, so nothing to probe."""
+    policy = CoRe(revise_every=every, window=window, tail=0, candidates=4)
+    state = State.from_prompts([[1, 2]], new_tokens=16, steps=steps, mask_id=11)
+    end = decode(Toy(3), policy, state, noise=NO_NOISE)
+    assert [i for i, step in enumerate(end.steps) if int(step.forwards_B) > 1] == probes
+
+
+def test_core_published_setting_spends_eight_probes():
+    """S = 128, E = 8: probes at 32, 40, ..., 88, 136 forwards in all."""
+    state = State.from_canvases([[3] * 128], steps=128, mask_id=3)
+    end = decode(ScriptedDenoiser(lambda tokens, slot, call: [1.0, 0.0, 0.0], vocab=3), CoRe(), state, noise=NO_NOISE)
+    assert [i for i, step in enumerate(end.steps) if int(step.forwards_B) > 1] == list(range(32, 89, 8))
+    assert end.forwards_B.tolist() == [136]
+
+
+def test_core_nothing_is_committed():
+    state = State.from_prompts([[1, 2, 3]], new_tokens=16, steps=8, mask_id=11)
+    end = decode(Toy(5), CoRe(tail=0, revise_every=2), state, noise=NO_NOISE)
+    assert torch.equal(end.state.committed_BL, end.state.fixed_BL)
+
+
+# P2
+
+
+(P,) = table("p2")
+
+
+def at_step_four(n=6):
+    """Three of six revealed, three steps taken of six."""
+    state = State.from_canvases([[VOCAB] * n], steps=n, mask_id=VOCAB)
+    tokens = torch.tensor([[1] * 3 + [VOCAB] * (n - 3)])
+    state = replace(state, tokens_BL=tokens, step_B=torch.tensor([3]))
+    return Trajectory.start(state, Noise.of([0]))
+
+
+def one_step(policy, p=P, planner=None):
+    """Newly revealed, re-masked, and masked after the step."""
+    traj = decode(confidences([p]), policy, at_step_four(len(p)), planner=planner)
+    step = traj.steps[0]
+    after = traj.steps[1].state.masked_BL[0] if len(traj.steps) > 1 else traj.state.masked_BL[0]
+    return [mask_L.nonzero().flatten().tolist() for mask_L in (step.revealed_BL[0], step.remasked_BL[0], after)]
+
+
+def test_p2_the_two_forms_of_eta_rank_differently():
+    """Revealed .9 against masked .5 at eta = 2: the code keeps the revealed one, Eq. 7 prefers the masked one."""
+    p = [0.9, 0.2, 0.999, 0.5, 0.999, 0.999]
+    assert one_step(P2(2.0), p)[2] == [1, 3]
+    assert one_step(P2(2.0, form="probability"), p)[2] == [0, 1]
+
+
+def test_p2_ties_at_the_cut_are_kept_unless_exact():
+    p = [0.9, 0.5, 0.9, 0.5, 0.5, 0.9]
+    assert one_step(P2(), p)[2] == []
+    assert len(one_step(P2(exact=True), p)[2]) == 2
+
+
+class Planner:
+    """Says the sheet's probabilities of the draft at revealed positions."""
+
+    vocabulary = Vocabulary(VOCAB, VOCAB)
+    device = torch.device("cpu")
+
+    def __init__(self, p):
+        self.p, self.canvases = p, []
+
+    def __call__(self, view, needs):
+        self.canvases.append(view.tokens_BN[0].tolist())
+        rows = [peaked(self.p[at]) for _, at in view.wanted_BN.nonzero().tolist()]
+        return ModelOutput(torch.tensor(rows).double(), view.wanted_BN)
+
+
+def test_p2_a_planner_judges_what_stands():
+    planner = Planner([0.95, 0.90, 0.30, 0.5, 0.5, 0.5])
+    assert one_step(P2(planner=True), planner=planner) == [[3, 5], [2], [2, 4]]
+    # It reads the whole draft: no mask is left in it.
+    assert planner.canvases[0] == [1] * 6
+
+
+def test_p2_the_planner_is_counted_apart():
+    traj = decode(confidences([P]), P2(planner=True), at_step_four(), planner=Planner([0.5] * 6))
+    assert int(traj.planner_forwards_B) == len(traj.steps) == int(traj.forwards_B)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "sine", "quadratic", "log", "square", "root"])
+def test_p2_as_many_are_revealed_as_scheduled(schedule):
+    """Where no scores tie: n - trunc(n (1 - kappa))."""
+    kappa = {
+        "linear": lambda t: t,
+        "sine": lambda t: math.sin(math.pi * t / 2),
+        "quadratic": lambda t: 1 - (1 - t) ** 2,
+        "log": lambda t: math.log2(1 + t),
+        "square": lambda t: t * t,
+        "root": math.sqrt,
+    }[schedule]
+
+    def answer(tokens, slot, call):
+        return peaked(0.2 + 0.1 * ((slot * 5 + call) % 7) + slot / 1000)
+
+    traj = run(ScriptedDenoiser(answer, VOCAB), P2(1.3, schedule), 8)
+    for number, step in enumerate(traj.steps[1:], 1):
+        assert int(step.state.masked_BL.sum()) == int(8 * (1 - kappa(number / 8)) + 1e-6)
+
+
+def test_p2_without_a_planner_the_run_says_so():
+    problem = Problem.default()
+    with pytest.raises(ConfigError, match="pass planner="):
+        decode(problem.denoiser, P2(planner=True), problem.state, noise=problem.noise)

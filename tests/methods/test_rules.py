@@ -1,0 +1,604 @@
+"""Rules of the methods by hand: thresholds, ties, schedules, blocks and costs, on tables that a denoiser answers from.
+
+Whole worked examples are in test_examples.py, the authors' own runs in test_authors.py.
+"""
+
+import math
+from dataclasses import fields, replace
+from itertools import pairwise
+from math import log
+
+import pytest
+import torch
+
+from tests.helpers.cases import each_case
+from tests.methods.worked import (
+    VOCAB,
+    confidences,
+    distributions,
+    first,
+    logs,
+    peaked,
+    revealed,
+    run,
+    run_statistics,
+    table,
+)
+from unmask.axes.region import dilated_levels
+from unmask.base.errors import ConfigError
+from unmask.core import ModelInput, ModelOutput, Needs, Noise, Posterior, SamplingParams, State
+from unmask.engine import decode
+from unmask.methods import DCD, DOS, DSB, DUS, KLASS, VSB, Dream, EBSampler, FastDLLM, FastDLLMDream, LLaDA, Swordsman
+from unmask.methods.blocks import BlockClock, block_clock
+from unmask.methods.check import check_policy
+from unmask.methods.examples import ScriptedDenoiser, TableNoise, load_cases, scripted_model
+from unmask.methods.vsb import _jensen_shannon, longest_within
+from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
+
+NO_NOISE = Noise.of([0])
+
+
+# LLaDA
+
+
+(STATIC,) = table("llada")
+
+
+def test_llada_static_confidences(predict):
+    seen = predict(STATIC)
+    expected = [0.786986, 0.576117, 0.964663, 0.909443, 0.691438, 0.367165]
+    assert seen.confidence_BN[0].tolist() == pytest.approx(expected, abs=5e-7)
+    assert seen.token_BN[0].tolist() == [0, 1, 2, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "values", "token", "confidence"),
+    [(1.0, [1.180535, 15.648379, 1.442695], 1, 0.307196), (0.1, [2.500765, 2.064807, 1.037331], 0, 0.506480)],
+)
+def test_llada_gumbel(temperature, values, token, confidence, predict):
+    """The values themselves show in how far a rival's logit must rise to win: ln of the ratio of two values."""
+    logits = torch.tensor([1.0, 0.5, 0.0])
+    noise = TableNoise({"token": [0.1, 0.9, 0.5]})
+    sampling = SamplingParams(temperature=temperature, sampler="gumbel")
+
+    def drawn(logits):
+        return predict(logits[None], sampling, noise=noise)
+
+    seen = drawn(logits)
+    assert seen.token_BN.item() == token
+    assert seen.confidence_BN.item() == pytest.approx(confidence, abs=5e-7)
+    for rival in {0, 1, 2} - {token}:
+        deficit = torch.tensor(values[token] / values[rival]).log().item()
+        for lift, winner in ((deficit - 2e-6, token), (deficit + 2e-6, rival)):
+            raised = logits.double().clone()
+            raised[rival] += lift
+            assert drawn(raised).token_BN.item() == winner
+
+
+@pytest.mark.parametrize(("scale", "guided"), [(1.0, [3, 1, -1]), (0.5, [2.5, 1, -0.5])])
+def test_llada_guidance(scale, guided):
+    def script(tokens, slot, call):
+        return [2.0, 1.0, 0.0] if tokens[0] == 0 else [1.0, 1.0, 1.0]
+
+    scripted_model = GuidedDenoiser(ScriptedDenoiser(script, vocab=3), scale)
+    state = State.from_prompts([[0]], new_tokens=1, steps=1, mask_id=3)
+    answer = scripted_model(ModelInput.of(state, Needs()), Needs())
+    assert answer.logits_RV.tolist() == [guided]
+    assert answer.forwards == 2
+    assert decode(scripted_model, LLaDA(), state, noise=NO_NOISE).forwards_B.tolist() == [2]
+
+
+EOS_LOGITS = [[0, 1, 3, 0], [2, 0, 0, 0], [0, 0, 0, 2.5]]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("trick", "confidences", "first"),
+    [(False, [0.809776, 0.711235, 0.802404], 0), (True, [0, 0.880797, 0], 1)],
+)
+def test_llada_eos_trick(trick, confidences, first, temperature):
+    """Equal uniforms leave the proposals alone, so temperature must change nothing."""
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: EOS_LOGITS[slot], vocab=4, eos_ids=(2, 3))
+    state = State.from_canvases([[4] * 3], steps=3, mask_id=4)
+    sampling = SamplingParams(temperature=temperature, sampler="gumbel", confidence_eos_eot_inf=trick)
+    noise = TableNoise({"token": [0.5] * 4})
+    step = decode(scripted_model, LLaDA(), state, noise=noise, sampling=sampling).steps[0]
+    assert step.prediction.token_BN[0].tolist() == [2, 0, 3]
+    assert step.prediction.confidence_BN[0].tolist() == pytest.approx(confidences, abs=5e-7)
+    assert step.revealed_BL[0].nonzero().flatten().tolist() == [first]
+
+
+def test_llada_random_order_follows_the_noise_not_the_confidence():
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    state = State.from_canvases([[3] * 6], steps=3, mask_id=3)
+    noise = TableNoise({"order": [0.1, 0.9, 0.2, 0.3, 0.8, 0.7]})
+    end = decode(scripted_model, LLaDA(remasking="random"), state, noise=noise)
+    revealed = [step.revealed_BL[0].nonzero().flatten().tolist() for step in end.steps]
+    assert revealed == [[1, 4], [3, 5], [0, 2]]
+
+
+@pytest.mark.parametrize(("step", "revealed"), [(3, [1, 1, 4]), (5, [6])])
+def test_llada_a_run_that_fell_behind_is_completed_on_the_last_step(step, revealed):
+    """Taken up late (a policy before it waited), the schedule alone would leave masks."""
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    late = replace(State.from_canvases([[3] * 6], steps=6, mask_id=3), step_B=torch.tensor([step]))
+    end = decode(scripted_model, LLaDA(), late, noise=NO_NOISE)
+    assert [int(s.revealed_BL.sum()) for s in end.steps] == revealed
+    assert end.state.step_B.tolist() == [6]
+
+
+@pytest.mark.parametrize(("block", "steps"), [(4, 3), (3, 3), (0, 6)])
+def test_llada_blocks_must_divide_answer_and_steps(block, steps):
+    state = State.from_canvases([[3] * 6], steps=steps, mask_id=3)
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: STATIC[slot], vocab=3)
+    with pytest.raises(ConfigError, match="allowed"):
+        decode(scripted_model, LLaDA(block), state, noise=NO_NOISE)
+
+
+# Dream
+
+
+(ABC,) = table("dream")
+
+
+DREAM_SCORES = {
+    "maskgit_plus": [0.55, 0.50, 0.53],
+    "topk_margin": [0.11, 0.33, 0.06],
+    "entropy": [-0.736093, -1.242252, -0.691346],
+}
+
+
+def log_row(probabilities):
+    return [log(p) if p else float("-inf") for p in probabilities]
+
+
+@pytest.mark.parametrize("alg", DREAM_SCORES)
+def test_dream_scores(alg):
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+    # Three masks in two steps: one position goes first.
+    state = State.from_canvases([[4] * 3], steps=2, mask_id=4)
+    end = decode(denoiser, Dream(alg), state, noise=NO_NOISE)
+    seen = end.steps[0].prediction
+    scores = {
+        "maskgit_plus": seen.proposed_BN,
+        "topk_margin": seen.filtered.margin_BN,
+        "entropy": -seen.filtered.entropy_BN,
+    }
+    assert scores[alg][0].tolist() == pytest.approx(DREAM_SCORES[alg], abs=5e-7)
+
+
+@pytest.mark.slow
+def test_dream_draw_probabilities_of_positions():
+    """alg_temp 0.1 on maskgit_plus scores: 20 000 rows draw their first position."""
+    rows = 20_000
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+    state = State.from_canvases([[4] * 3] * rows, steps=2, mask_id=4)
+    policy = Dream("maskgit_plus", alg_temp=0.1)
+    end = decode(denoiser, policy, state, noise=Noise(torch.arange(rows)), sampling=SamplingParams())
+    drawn_BL = end.steps[0].revealed_BL
+    assert (drawn_BL.sum(-1) == 1).all()
+    expected = torch.tensor([0.412327, 0.250089, 0.337585], dtype=torch.float64)
+    chi_square = (rows * (drawn_BL.double().mean(0) - expected) ** 2 / expected).sum()
+    assert chi_square < 13.8, "two degrees of freedom: one run in a thousand"
+
+
+def test_dream_draw_is_without_replacement():
+    """Two of three positions by their keys score / alg_temp + Gumbel, each position once."""
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot % 3]), vocab=4)
+    state = State.from_canvases([[4] * 6], steps=2, mask_id=4)
+    uniforms = [0.30, 0.90, 0.20, 0.80, 0.10, 0.70]
+    keys = [s / 0.1 - log(-log(u)) for s, u in zip(DREAM_SCORES["maskgit_plus"] * 2, uniforms, strict=True)]
+    best = sorted(range(6), key=lambda i: -keys[i])[:2]
+    end = decode(denoiser, Dream("maskgit_plus", alg_temp=0.1), state, noise=TableNoise({"order": uniforms}))
+    assert end.steps[0].revealed_BL[0].nonzero().flatten().tolist() == sorted(best)
+
+
+def test_dream_temperature_then_nucleus(predict):
+    needs = Needs(filtered=True, top_k=4)
+    noise = TableNoise({"token": [0.5]})
+    row = [log_row([0.5, 0.3, 0.15, 0.05])]
+    tempered = predict(row, SamplingParams(temperature=0.5), needs, noise).filtered
+    assert tempered.p_BNK[0, 0].tolist() == pytest.approx([0.684932, 0.246575, 0.061644, 0.006849], abs=5e-7)
+    assert tempered.p_BNK[0, 0].cumsum(0).tolist() == pytest.approx([0.684932, 0.931507, 0.993151, 1], abs=1e-6)
+    kept = predict(row, SamplingParams(temperature=0.5, top_p=0.95), needs, noise).filtered.p_BNK[0, 0]
+    assert (kept > 0).tolist() == [True, True, True, False]
+    assert kept[:3].tolist() == pytest.approx([p / 0.993151 for p in (0.684932, 0.246575, 0.061644)], abs=2e-6)
+
+
+def test_dream_the_token_that_reaches_top_p_exactly_does_not_close_the_nucleus(predict):
+    """Only mass above top_p does: two tokens alike, top_p = 1/2, both stay."""
+    kept = predict([[0.0, 0.0]], SamplingParams(top_p=0.5), Needs(filtered=True)).filtered.p_BNK[0, 0]
+    assert kept.tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_dream_scores_are_those_of_the_filtered_distribution():
+    """At temperature 0 the token is the same, but top_p moves the score: B keeps two of its four tokens."""
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+    state = State.from_canvases([[4] * 3], steps=2, mask_id=4)
+    end = decode(denoiser, Dream("maskgit_plus"), state, noise=NO_NOISE, sampling=SamplingParams(top_p=0.6))
+    seen = end.steps[0].prediction
+    assert seen.proposed_BN[0].tolist() == pytest.approx([0.55 / 0.99, 0.50 / 0.67, 0.53], abs=1e-9)
+    assert seen.confidence_BN[0].tolist() == pytest.approx([0.55, 0.50, 0.53], abs=1e-9)
+    assert end.steps[0].revealed_BL[0].nonzero().flatten().tolist() == [1]
+
+
+def test_dream_origin_reveals_by_coin_and_everything_at_the_end():
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot]), vocab=4)
+    state = State.from_canvases([[4] * 3], steps=2, mask_id=4)
+    noise = TableNoise({"order": [0.4994, 0.4996, 0.999]})
+    end = decode(denoiser, Dream("origin"), state, noise=noise)
+    # 1 - s/t is 0.4995 at the first of two steps.
+    assert [step.revealed_BL[0].nonzero().flatten().tolist() for step in end.steps] == [[0], [1, 2]]
+
+
+def test_dream_each_row_counts_its_own_masks():
+    """The authors' loop averages over the batch; ours must not."""
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: log_row(ABC[slot % 3]), vocab=4)
+    state = State.from_canvases([[4] * 8, [0, *[4] * 3]], steps=[4, 2], mask_id=4)
+    end = decode(denoiser, Dream("entropy"), state, noise=Noise.of([0, 1]))
+    revealed = [[int(s.revealed_BL.sum()) for s in end.row(b).steps] for b in (0, 1)]
+    assert revealed == [[1, 2, 2, 3], [1, 2]]
+
+
+# KLASS
+
+
+T2, T1, T0 = table("klass")
+
+
+def test_klass_divergences_of_the_sheet():
+    traj = run(distributions([T2, T1, T0]), KLASS(0.6, 0.015), 6)
+    before, now = traj.steps[2].action.notes["kl_BLW"][0, :4].T.tolist()
+    assert before == pytest.approx([0.001055, 0.027300, 0.000354, 0.000698], abs=1e-6)
+    assert now == pytest.approx([0.000337, 0.000455, 0.000066, 0.000196], abs=1e-6)
+    assert torch.isinf(traj.steps[0].action.notes["kl_BLW"]).all()
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("max_conf", [3]), ("min_kl", [3])])
+def test_klass_one_of_the_ready(strategy, expected):
+    traj = run(distributions([T2, T1, T0]), KLASS(0.6, 0.015, strategy=strategy), 6)
+    assert revealed(traj)[2] == expected
+
+
+def test_klass_a_later_block_needs_one_step_to_warm_up():
+    """Its history survives the border: the first block has two fallback steps, the second one."""
+    sure = [[0.95, 0.05]] * 8
+    assert revealed(run(distributions([sure]), KLASS(0.9, 0.01, block_length=4), 8)) == [
+        [0],
+        [1],
+        [2, 3],
+        [4],
+        [5, 6, 7],
+    ]
+
+
+def test_klass_dream_reveals_at_the_threshold_and_one_otherwise():
+    even = [[0.5, 0.5]] * 4
+    # Exactly the threshold: LLaDA's rule is strict, Dream's is not.
+    assert revealed(run(distributions([even]), KLASS(0.5, 0.01, variant="dream"), 4)) == [[0], [1], [2, 3]]
+    assert revealed(run(distributions([even]), KLASS(0.5, 0.01), 4)) == [[0], [1], [2], [3]]
+
+
+def test_klass_fallback_takes_the_quota_and_never_more_than_there_is():
+    unsure = [[0.6, 0.4]] * 5
+    assert revealed(run(distributions([unsure]), KLASS(0.9), 5, steps=2)) == [[0, 1, 2], [3, 4]]
+    assert revealed(run(distributions([unsure]), KLASS(0.9, block_length=3), 5, steps=2)) == [[0, 1, 2], [3, 4]]
+
+
+# Fast-dLLM and EB-Sampler, and DUS's spacing on top of them
+
+
+def test_fast_dllm_what_equals_the_threshold_passes():
+    assert first(confidences([[0.5, 0.5, 0.25]]), FastDLLM(threshold=0.5), 3) == [0, 1]
+
+
+def test_fast_dllm_dream_loop_defers_and_adds_steps():
+    denoiser = confidences([[0.95, 0.2, 0.93, 0.4, 0.91, 0.3]])
+    assert revealed(run(denoiser, FastDLLMDream(0.9), 6, steps=2)) == [[0, 2, 4], [3], [5], [1]]
+
+
+def test_fast_dllm_dream_loop_needs_steps_that_divide():
+    with pytest.raises(ConfigError, match=r"steps is 4; allowed: a divisor of the 6 new tokens"):
+        run(confidences([[0.9] * 6]), FastDLLMDream(), 6, steps=4)
+
+
+def test_fast_dllm_blocks_are_filled_from_left_to_right():
+    traj = run(confidences([[0.6, 0.5, 0.99, 0.98]]), FastDLLM(block_length=2), 4)
+    assert revealed(traj) == [[0], [1], [2, 3]]
+
+
+def test_fast_dllm_spacing_keeps_what_is_revealed_together_apart():
+    """DUS's worked example: candidates 1, 0, 3, 2, 4 by confidence; a gap of 4 keeps 1, a gap of 2 keeps 1 and 3."""
+    c = [0.91, 0.95, 0.60, 0.88, 0.52, 0.30]
+    assert first(confidences([c]), FastDLLM(threshold=0.5, block_length=6, spacing=4), 6) == [1]
+    assert first(confidences([c]), FastDLLM(threshold=0.5, block_length=6, spacing=2), 6) == [1, 3]
+    assert first(confidences([c]), FastDLLM(threshold=0.5, block_length=6), 6) == [0, 1, 2, 3, 4]
+
+
+(FIVE,) = table("eb-sampler")
+
+
+def test_eb_sampler_certain_companions_are_free():
+    sure = [1.0, 0.0]
+    assert first(distributions([[[0.6, 0.4], sure, sure]]), EBSampler(0.0), 3) == [0, 1, 2]
+
+
+def test_eb_sampler_blocks():
+    assert revealed(run(distributions([FIVE]), EBSampler(1.0, block_length=2), 5)) == [[0, 1], [2, 3], [4]]
+
+
+@each_case("spacing", [4, 5, 6, 8])
+@each_case("method", [FastDLLM(threshold=0.0, block_length=None), EBSampler(gamma=9.0)], ids=lambda m: m.name)
+def test_spacing_rows_ignore_padding_without_blocks(method, spacing):
+    check_policy(type(method)(**{**vars(method), "spacing": spacing}))
+
+
+def reveals(policy):
+    denoiser = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=0))
+    state = State.from_canvases([[denoiser.mask_id] * 8], steps=8, mask_id=denoiser.mask_id)
+    end = decode(denoiser, policy, state, noise=Noise.of([0]))
+    return [torch.where(step.revealed_BL[0])[0].tolist() for step in end.steps]
+
+
+def test_spacing_a_sliding_block_keeps_the_distance_of_its_base():
+    """One block that holds the whole answer is Fast-dLLM with a block as long."""
+    base = FastDLLM(threshold=0.0, spacing=4)
+    spaced = reveals(DSB(base, block_length=8, max_block=8))
+    assert spaced == reveals(FastDLLM(threshold=0.0, spacing=4, block_length=8))
+    assert min(b - a for positions in spaced[:1] for a, b in pairwise(positions)) >= 4
+    assert reveals(DSB(FastDLLM(threshold=0.0), block_length=8, max_block=8)) == [list(range(8))]
+
+
+# DUS and DCD
+
+
+(SKIP,) = table("dus", -1)
+
+
+@each_case(
+    ("size", "base", "start", "expected"),
+    [
+        (8, 2, 1, [[0, 4], [2, 6], [1, 3, 5, 7]]),
+        (6, 2, 1, [[0, 3], [1, 2, 4, 5]]),
+        (10, 2, 1, [[0, 5], [2, 4, 6, 8], [1, 3, 7, 9]]),
+        (12, 2, 1, [[0, 6], [3, 9], [1, 2, 4, 5, 7, 8, 10, 11]]),
+        (9, 3, 1, [[0, 3, 6], [1, 2, 4, 5, 7, 8]]),
+        (8, 2, 2, [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        (7, 2, 1, [[0, 3, 6], [1, 2, 4, 5]]),
+        (5, 2, 1, [[0, 1, 2, 3, 4]]),
+        (3, 2, 1, [[0, 1, 2]]),
+        (4, 1, 1, [[0, 1, 2, 3]]),
+    ],
+)
+def test_dus_levels_of_the_sheet(size, base, start, expected):
+    level_of = dilated_levels(size, base, start)
+    levels = [[offset for offset in range(size) if level_of[offset] == at] for at in range(max(level_of) + 1)]
+    assert levels == expected
+
+
+@pytest.mark.parametrize(("size", "levels"), [(8, 3), (16, 4), (32, 5), (64, 6)])
+def test_dus_a_block_takes_log_steps(size, levels):
+    assert max(dilated_levels(size, 2)) + 1 == levels
+
+
+def test_dus_the_authors_code_leaves_them_masked():
+    traj = run(confidences([SKIP]), DUS(8, skip=0.3, leave_skipped=True), 8)
+    assert traj.state.masked_BL[0].nonzero().flatten().tolist() == [4, 6]
+
+
+def test_dus_blocks_follow_each_other():
+    assert revealed(run(confidences([[0.5] * 8]), DUS(4), 8)) == [[0, 2], [1, 3], [4, 6], [5, 7]]
+
+
+DCD_TABLE = table("dcd")
+
+
+def test_dcd_end_of_text_closes_the_row():
+    """Position 3 says end of text (token 5): 4 and 5 are closed, and position 1 ends the row."""
+
+    def answer(tokens, slot, call):
+        row = peaked(DCD_TABLE[min(call, 5)][slot])
+        if slot == 3:
+            row[5], row[1] = row[1], row[5]
+        return row
+
+    traj = run(ScriptedDenoiser(answer, VOCAB, (5,)), DCD(0.9, 2, 128), 6, eos_fill=True)
+    assert revealed(traj) == [[0], [2], [3, 4, 5], [1]]
+    assert traj.state.tokens_BL[0, 3:].tolist() == [5, 5, 5]
+
+
+def test_dcd_a_fixed_number_per_step():
+    traj = run(confidences([[0.5, 0.6, 0.7, 0.8]]), DCD(s_init=3, per_step=2), 4)
+    assert revealed(traj) == [[1, 2], [0, 3]]
+
+
+# DOS
+
+
+ATTENTION = load_cases("dos")[0].script
+
+
+def attentive():
+    """Says the sheet's attention (mean over heads) and confidences."""
+    return scripted_model(ATTENTION)
+
+
+def dos_start(given=2, steps=3):
+    canvas = [*range(given), *[VOCAB] * (5 - given)]
+    return State.from_canvases([canvas], steps=steps, mask_id=VOCAB)
+
+
+def dos_order(policy, steps=3):
+    return revealed(decode(attentive(), policy, dos_start(steps=steps), noise=Noise.of([0])))
+
+
+def test_dos_sinks_are_left_out():
+    """Token 1 gets .28 of the mean attention; without it s = .15, .25, .075, and the same order."""
+    traj = decode(attentive(), DOS(sinks=0.25), dos_start(), noise=Noise.of([0]))
+    assert revealed(traj) == [[3], [2], [4]]
+    everything = decode(attentive(), DOS(sinks=0.01), dos_start(), noise=Noise.of([0]))
+    # With every token a sink nothing is visible: confidence decides.
+    assert revealed(everything)[0] == [2]
+
+
+def test_dos_the_budget_follows_the_attention_order():
+    """Position 3 alone, then more as the budget allows."""
+    assert dos_order(DOS("eb", gamma=0.0))[0] == [3]
+    assert dos_order(DOS("eb", gamma=100.0)) == [[2, 3, 4]]
+
+
+def test_dos_a_model_without_attention_is_refused():
+    blind = replace(attentive(), attention=None)
+    with pytest.raises(ConfigError, match="attention"):
+        decode(blind, DOS(), dos_start(), noise=Noise.of([0]))
+
+
+# Swordsman
+
+
+# Confidence and entropy by position.
+FIRST, SECOND, _ = ({int(at): tuple(pair) for at, pair in told.items()} for told in table("swordsman"))
+
+
+def test_swordsman_a_block_ends_before_the_largest_rise():
+    """H = 1.2, .8, 1.9, 1, .6, .5: the largest rise is after the second position."""
+    traj = run_statistics(Swordsman(), [FIRST], 6)
+    notes = traj.notes
+    assert (int(notes["start_B"]), int(notes["end_B"])) == (0, 1)
+    assert float(notes["entropy_B"]) == pytest.approx(1.0, abs=1e-12)
+    assert float(notes["ease_B"]) == 0.0
+    assert revealed(traj) == [[0, 1]]
+
+
+def test_swordsman_the_rest_is_one_block_where_no_rise_is_large():
+    """H = .5, .45, .3, .35: the largest rise is .05; lambda = 1 - .4 / 1."""
+    traj = run_statistics(Swordsman(), [FIRST, SECOND], 6)
+    assert (int(traj.notes["start_B"]), int(traj.notes["end_B"])) == (2, 5)
+    assert float(traj.notes["entropy_B"]) == pytest.approx(0.4, abs=1e-12)
+    assert float(traj.notes["ease_B"]) == pytest.approx(0.6, abs=1e-12)
+    assert revealed(traj) == [[0, 1], [3, 4]]
+
+
+@pytest.mark.parametrize(("mean", "tau"), [("block", 0.6015), ("masked", 0.7015)])
+@pytest.mark.parametrize("off", [-1e-4, 1e-4])
+def test_swordsman_thresholds_of_the_sheet(mean, tau, off):
+    """A confidence just below the threshold is not revealed beside a surer one, one just above is."""
+    told = {2: (0.85, 0.20), 5: (tau + off, 0.12)}
+    assert revealed(run_statistics(Swordsman(mean=mean), [FIRST, SECOND, told], 6))[2] == ([2, 5] if off > 0 else [2])
+
+
+def test_swordsman_one_position_is_always_revealed():
+    unsure = {at: (0.2 + at / 100, 1.0) for at in range(4)}
+    assert revealed(run_statistics(Swordsman(), [unsure], 4)) == [[3]]
+
+
+def test_swordsman_a_block_without_entropy():
+    """Nothing to divide by: the ratio is 0, and a first block without entropy is not easy."""
+    none = dict.fromkeys(range(3), (0.95, 0.0))
+    traj = run_statistics(Swordsman(), [none], 3)
+    assert float(traj.notes["ease_B"]) == 0.0
+    assert revealed(traj) == [[0, 1, 2]]
+
+
+# VSB
+
+
+VSB_SCRIPT = load_cases("vsb")[0].script["reach"]
+
+
+AWARE, BLIND = VSB_SCRIPT["5"], {length: VSB_SCRIPT[str(length)] for length in range(1, 5)}
+
+
+JS = {1: [0.08929], 2: [0.00274, 0.04141], 3: [0.00077, 0.00061, 0.00097], 4: [0.00077, 0.00016, 0.00051, 0.06729]}
+
+
+def posterior(rows):
+    logits = torch.tensor([logs(row) for row in rows], dtype=torch.float64)
+    return Posterior(logits, torch.logsumexp(logits, -1), torch.arange(len(rows))[None])
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_vsb_divergences_of_the_sheet(length):
+    divergence = _jensen_shannon(posterior(AWARE[:length]), posterior(BLIND[length]))
+    assert divergence[0].tolist() == pytest.approx(JS[length], abs=1e-5)
+    same = _jensen_shannon(posterior(AWARE), posterior(AWARE))
+    assert same[0].tolist() == pytest.approx([0.0] * 4, abs=1e-12)
+    apart = _jensen_shannon(posterior([[1.0, 0.0]]), posterior([[0.0, 1.0]]))
+    assert float(apart) == pytest.approx(math.log(2))
+
+
+def test_vsb_choice_of_the_sheet():
+    mean = torch.tensor([[sum(JS[b]) / b for b in range(1, 5)]])
+    most = torch.tensor([[max(JS[b]) for b in range(1, 5)]])
+    assert int(longest_within(mean, 0.01)) + 1 == 3
+    assert int(longest_within(mean, 0.02)) + 1 == 4
+    assert int(longest_within(most, 0.02)) + 1 == 3
+    assert int(longest_within(mean, 0.0005)) + 1 == 3
+    only_four = torch.where(torch.arange(1, 5) < 4, float("inf"), mean)
+    assert int(longest_within(only_four, 0.01)) + 1 == 4
+
+
+class Reader(ScriptedDenoiser):
+    """What a slot says depends on the last canvas token it may read: the future matters to every position."""
+
+    def __call__(self, view, needs):
+        view_rows = []
+        tokens = view.tokens_BN.tolist()
+        for b, slot in view.wanted_BN.nonzero().tolist():
+            length = len(tokens[b]) if view.attend_BNN is None else view.attend_BNN.shape[1]
+            reads = [
+                at
+                for at in range(length)
+                if (view.attend_BNN is None or bool(view.attend_BNN[b, slot, at])) and tokens[b][at] != self.vocab
+            ]
+            view_rows.append(self.logits(tokens[b], slot, max(reads, default=-1)))
+        self.calls.append(view)
+        return ModelOutput(torch.tensor(view_rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
+
+
+def test_vsb_a_future_that_does_not_matter_makes_the_longest_blocks():
+    traj = run(ScriptedDenoiser(lambda tokens, slot, call: logs([0.95, 0.05]), 2), VSB(window=3, least=1), 6)
+    assert revealed(traj) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_vsb_a_future_that_matters_shortens_them():
+    """A position's prediction turns on whether position 3 or later can be read: only then a block ends there."""
+
+    def answer(tokens, slot, last):
+        return logs([0.95, 0.05]) if last < 3 else logs([0.05, 0.95])
+
+    traj = run(Reader(answer, 2), VSB(window=4, least=1, threshold=0.0), 6)
+    # Blind to what comes after, lengths 1 to 3 disagree with the aware prediction; length 4 does not.
+    assert revealed(traj)[0] == [0, 1, 2, 3]
+
+
+def test_vsb_what_is_asked_for_is_counted():
+    """One forward of the step, one aware, and one for each length from `least` on, for every block."""
+    traj = run(ScriptedDenoiser(lambda tokens, slot, call: logs([0.95, 0.05]), 2), VSB(window=3, least=2), 6)
+    assert [int(step.forwards_B) for step in traj.steps] == [1 + 1 + 2, 1 + 1 + 2]
+
+
+# The clock of blocks
+
+
+@each_case("step", [0, 1, 3, 4, 7])
+@each_case("filled", [0, 2, 4])
+def test_block_clock_without_blocks_the_clock_is_that_of_one_block(step, filled):
+    state = State.from_prompts([[1], [1, 2]], new_tokens=4, steps=4, mask_id=9)
+    tokens_BL = state.tokens_BL.clone()
+    tokens_BL[0, 1 : 1 + filled] = 3
+    state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([step, step]))
+    none, one = block_clock(state, None), block_clock(state, 4)
+    for name in (*(field.name for field in fields(BlockClock) if field.name != "state"), "in_block_BL", "closing_B"):
+        assert torch.equal(getattr(none, name), getattr(one, name)), name
+
+
+def test_block_clock_the_current_block_is_the_scheduled_one_or_the_first_open_one():
+    state = State.from_prompts([[1]], new_tokens=6, steps=6, mask_id=9)
+    now = block_clock(replace(state, step_B=torch.tensor([3])), 2)
+    assert (now.block_B.tolist(), now.inner_B.tolist(), now.start_B.tolist()) == ([1], [1], [2])
+    assert now.in_block_BL.tolist() == [[False] * 3 + [True] * 2 + [False] * 2]
+    tokens_BL = torch.where(torch.arange(7) < 5, 3, state.tokens_BL)
+    ahead = block_clock(replace(state, tokens_BL=tokens_BL), 2)
+    assert (ahead.block_B.tolist(), ahead.inner_B.tolist()) == ([2], [0])
+    assert ahead.open_BL.tolist() == [[False] * 5 + [True] * 2]
