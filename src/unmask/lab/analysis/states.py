@@ -62,24 +62,22 @@ def state_evidence(
         )
     changes = candidate_changes(branches)
     gains, losses = (list_largest(changes, sign, count) for sign in (1, -1))
-    named = _find_states(branches, keys)
-    shown = pd.concat([named, gains[STATE], losses[STATE]]).drop_duplicates()
+    rows = [x[STATE].itertuples(index=False, name=None) for x in (_find_states(branches, keys), gains, losses)]
+    shown = list(dict.fromkeys(key for some in rows for key in some))
     readings = _read(store, "readings", ["axis", "diagnostic", "signal", "abstained", *OUTCOME])
     states = _read(store, "states", ["horizon", "tokens", "fixed", "trajectory"])
     # The few rows of a large study that states are looked up in.
-    by_state = [dict(list(x[x["prompt"].isin(shown["prompt"])].groupby(STATE))) for x in (branches, readings, states)]
-    keys_shown = list(shown.itertuples(index=False, name=None))
+    prompts = {prompt for _, _, _, prompt, _ in shown}
+    by_state = [dict(list(x[x["prompt"].isin(prompts)].groupby(STATE))) for x in (branches, readings, states)]
     return StateEvidence(
         study=str(manifest["study"]["name"]),
         gains=gains,
         losses=losses,
-        states=[
-            _state(key, by_state[0][key], by_state[1].get(key), by_state[2].get(key), codecs) for key in keys_shown
-        ],
+        states=[_state(key, by_state[0][key], by_state[1].get(key), by_state[2].get(key), codecs) for key in shown],
         compared=len(branches[STATE].drop_duplicates()),
         rollouts=int(manifest["study"]["rollouts"]),
         missing=list(_missing(manifest, store)),
-        unspelled=[model for model in shown["model"].unique() if model not in codecs],
+        unspelled=[model for model in dict.fromkeys(model for model, *_ in shown) if model not in codecs],
     )
 
 
@@ -108,7 +106,8 @@ def list_largest(changes: pd.DataFrame, sign: int, count: int) -> pd.DataFrame:
 
     The largest differences come first; among equal ones, one of each prompt and task before a second of any.
     """
-    best = changes[sign * changes["size"] > 0].assign(size=-sign * changes["size"])
+    best = changes.assign(size=-sign * changes["size"])
+    best = best[best["size"] < 0]
     columns = [*STATE, "axis", "candidate", "difference", "utility", "reference"]
     if best.empty:
         return pd.DataFrame(columns=[*columns, "key"])
