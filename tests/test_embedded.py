@@ -12,10 +12,11 @@ import torch
 from safetensors import safe_open
 
 import unmask
+from tests.helpers.compared import compare
 from tests.helpers.paths import CONFIGS, ROOT, SRC
 from unmask.api.load import SHIPPED, NetworkOptions, load
 from unmask.base.errors import UnknownName
-from unmask.lab.compare import FRESH, evaluate
+from unmask.lab.prompts import FRESH
 from unmask.methods import make_policy
 from unmask.methods.examples import HOME
 from unmask.tasks import TASKS
@@ -175,10 +176,10 @@ def test_a_batch_gives_what_each_prompt_gives_alone(name, models):
 def test_trained_and_not_blank(name, models):
     """On prompts that no split and no training run has: far above what an untrained network reaches, which is 0."""
     tasks = ["html-close-tags", "carry-rtl"]
-    found = evaluate(
+    found = compare(
         models[name], tasks, split=FRESH, prompts=4, policies={"reference": make_policy(models[name].reference)}
     )
-    means = found.means()
+    means = found.mean_utilities()
     assert means["html-close-tags"] > 0.6
     assert means["carry-rtl"] > 0.5
 

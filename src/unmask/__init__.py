@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
     from unmask.engine.decode import decode as decode
-    from unmask.lab.calibrate_named import calibrate as calibrate
+    from unmask.lab.calibrate import calibrate as calibrate
     from unmask.methods import METHODS as METHODS
     from unmask.methods import compose as compose
 
@@ -46,7 +46,7 @@ _NAMES = {
     "base.errors": ("ConfigError", "UnmaskError"),
     "core": ("Action", "Noise", "Policy", "SamplingParams", "State", "Trajectory"),
     "engine": ("decode",),
-    "lab.calibrate_named": ("calibrate",),
+    "lab.calibrate": ("calibrate",),
     "methods": ("METHODS", "compose"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

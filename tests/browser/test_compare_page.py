@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.made_comparison import made
-from unmask.lab.compare_summary import summarise
+from unmask.lab.compare.summary import summarise
 from unmask.report.compare_page import compare_page, plotly_script
 
 ODD = "<img src=x onerror=alert(1)>"
@@ -37,7 +37,7 @@ def test_the_figure_is_drawn_and_names_stay_text(tab, place, width):
     assert ODD in names(tab)
     assert "Cheapest without a loss beyond noise: fast, 2.0 forwards" in tab.locator(".verdict").inner_text()
     # Nothing but the tables scrolls sideways.
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.compare("document.documentElement.scrollWidth") <= width
 
 
 def test_another_task_and_another_order(tab, place):

@@ -12,11 +12,6 @@ from unmask.tasks import check_scorer, open_task
 LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
 
 
-def runs_of(*numbers):
-    """Scores of whole runs in the order of their fields."""
-    return EndToEnd(**dict(zip(EndToEnd.model_fields, numbers, strict=True)))
-
-
 @pytest.fixture(scope="module")
 def tiny(scaled, tmp_path_factory):
     small = {"layers": 1, "d_model": 32, "mlp": 64, "heads": 2, "kv_heads": 2}
@@ -139,8 +134,8 @@ def test_json_is_all_of_stdout(run, tiny, mine):
 
 
 def test_a_gate_that_is_worse_is_not_recommended(run, tiny, mine, monkeypatch):
-    ruined = runs_of(0.9, 0.4, 0.4, -0.58, -0.46, 100, 60)
-    monkeypatch.setattr("unmask.lab.calibrate.end_to_end", lambda *given, **options: ruined)
+    ruined = EndToEnd(reference=0.9, fixed=0.4, selective=0.4, low=-0.58, high=-0.46, prompts=100, differ=60)
+    monkeypatch.setattr("unmask.lab.calibrate.compare_whole_runs", lambda *given, **options: ruined)
     code, out, _ = run(*quick(tiny, mine))
     assert code == 0
     assert "so do not use it." in out

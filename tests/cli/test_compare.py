@@ -11,15 +11,17 @@ import pytest
 from tests.helpers.own_policies import GOOD
 from unmask.base.errors import ConfigError
 from unmask.cli.app import main
-from unmask.cli.compare import FEW_PROMPTS
-from unmask.lab import compare
+from unmask.lab.compare import run as compare_run
+from unmask.lab.compare.plan import FEW_PROMPTS
 
 CSV = "csv-missing-cells"
 FILES = (
     "compare.csv",
     "summary.md",
     "summary.json",
+    "table.tex",
     "figure.svg",
+    "figure.pdf",
     "compare.html",
     "timing.md",
     "timing.json",
@@ -58,7 +60,7 @@ def test_files_and_table(run, tiny, tmp_path):
     assert code == 0
     labels = ["reference", *(f"commitment={n}" for n in ("none", "confidence:0.9", "margin:0.5")), extra]
     assert [line.split()[0] for line in out.splitlines() if line.startswith(tuple(labels))] == labels
-    assert out.splitlines()[-8:] == [str(tmp_path / "new" / name) for name in FILES]
+    assert out.splitlines()[-len(FILES) :] == [str(tmp_path / "new" / name) for name in FILES]
     assert "10/10 answers" in err
     rows = list(csv.DictReader((tmp_path / "new" / "compare.csv").open(encoding="utf-8", newline="")))
     assert [row["policy"] for row in rows] == [label for label in labels for _ in range(2)]
@@ -187,13 +189,13 @@ def test_ctrl_c_before_anything_is_finished_claims_nothing(run, tiny, mine, monk
     mine.write_text(STOPPING, encoding="utf-8")
     arguments = quick(tiny, "--policy", "mine.py:Raises", "--out", "out")
     with monkeypatch.context() as patched:
-        patched.setattr(compare, "decode", lambda *args, **named: raise_(KeyboardInterrupt()))
+        patched.setattr(compare_run, "decode_prompts", lambda *args, **named: raise_(KeyboardInterrupt()))
         code, _, err = run(*arguments)
     assert code == 130
     assert "stopped: no batch was finished, nothing is kept yet; the same command begins again" in err
     assert run(*arguments)[0] == 130
     with monkeypatch.context() as patched:
-        patched.setattr(compare.ComparePieces, "read", lambda self, key: raise_(KeyboardInterrupt()))
+        patched.setattr(compare_run.BatchStore, "read", lambda self, key: raise_(KeyboardInterrupt()))
         err = run(*arguments)[2]
     assert "stopped: no batch was finished; 1 finished batch kept in 'out'; the same command goes on" in err
 
@@ -305,15 +307,14 @@ def test_without_an_axis_or_a_policy(run, tiny, tmp_path, monkeypatch):
     """It says what there is, compares what may save forwards with the reference, draws it and writes a page."""
     monkeypatch.chdir(tmp_path)
     assert FEW_PROMPTS == 10
-    monkeypatch.setattr("unmask.cli.compare.FEW_PROMPTS", 1)
+    monkeypatch.setattr("unmask.lab.compare.plan.FEW_PROMPTS", 1)
     given = ("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 4)
-    code, out, err = run(*given)
+    code, _, err = run(*given)
     assert code == 0, err
     assert "no policy is named: the reference beside" in err
     assert "on 1 prompts of each task" in err
     assert "--axis score, region, cardinality, commitment or all" in err
     assert "--policy reference for that alone" in err
-    assert "utility against forwards per answer" in out
     (folder,) = (tmp_path / "out").iterdir()
     assert f"results go to {folder.relative_to(tmp_path)}" in err
     document = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -348,8 +349,8 @@ def test_without_plotly_there_is_no_page(run, tiny, tmp_path, monkeypatch):
         (["--policy", "wino:block=8"], ["unknown setting of wino 'block'", "block_length"]),
         (["--policy", "wino:block_length"], ["'block_length' is not KEY=VALUE"]),
         (["--policy", "wino:"], ["'wino:'", "not KEY=VALUE"]),
-        (["--policy", "wino:block_length="], ["block_length of wino is ''", "int"]),
-        (["--policy", "wino:block_length=eight"], ["block_length of wino is 'eight'", "int"]),
+        (["--policy", "wino:block_length="], ["block_length of wino is ''", "1 to 1000000"]),
+        (["--policy", "wino:block_length=eight"], ["block_length of wino is 'eight'", "1 to 1000000"]),
         (["--policy", "wino:block_length=8,"], ["'' is not KEY=VALUE"]),
         (["--policy", "wino:block_length=8,block_length=4"], ["block_length is given twice"]),
         (["--policy", "wino:block_length:8"], ["'block_length:8' is not KEY=VALUE"]),
@@ -465,3 +466,31 @@ def test_controls_without_a_search_are_refused(run, tiny):
     code, _, err = run(*quick(tiny, *ALONE, "--matched"))
     assert code == 2
     assert "--matched is given without a search" in err
+
+
+def test_a_task_of_ones_own_needs_no_split(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({"prompt": letter, "target": letter}) for letter in "abcd"]
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    own = ("--model", "exact", "--task", "mine.jsonl", "--score", "exact", "--horizon", 4)
+    code, out, err = run(*own, *ALONE, "--json", "--quiet")
+    assert code == 0, err
+    assert json.loads(out)["split"] == "validation"
+
+
+@pytest.mark.parametrize("more", [[], ["--score", "exact"], ["--score", "exact", "--horizon", "4"]])
+def test_a_file_that_is_not_there_is_named_first(run, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("--model", "exact", "--task", "nosuch.jsonl", *more)
+    assert code == 2
+    assert "'nosuch.jsonl' cannot be read" in err
+
+
+def test_the_table_for_a_paper_has_ones_own_method_in_bold(run, tiny, mine, tmp_path):
+    assert run(*quick(tiny, "--policy", OWN, "--out", "out", "--quiet"))[0] == 0
+    table = (tmp_path / "out" / "table.tex").read_text(encoding="utf-8")
+    assert r"\textbf{mine.py:Counted:count=3*} & " in table
+    assert "% * a method of your own." in table
+    assert r"\begin{tabular}{lrrrrr}" in table
+    assert "Counted" in (tmp_path / "out" / "figure.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")

@@ -196,6 +196,15 @@ class TestGenerate:
         texts = [row["text"] for row in command("generate", "-m", "exact", "--samples", "2", "--json").json["rows"]]
         assert command("generate", "-m", "exact", "--samples", "2", "--quiet").out.splitlines() == texts
 
+    def test_prompt_file_of_json_lines(self, command, tmp_path):
+        wanted = command("generate", "-m", "exact", "ab", "c", "--json").json["texts"]
+        (tmp_path / "prompts.jsonl").write_text('{"prompt": "ab", "id": 1}\n"c"\n', encoding="utf-8")
+        assert command("generate", "-m", "exact", "--prompt-file", "prompts.jsonl", "--json").json["texts"] == wanted
+        (tmp_path / "prompts.jsonl").write_text('{"text": "ab"}\n', encoding="utf-8")
+        ended = command("generate", "-m", "exact", "--prompt-file", "prompts.jsonl")
+        assert ended.code == 2
+        assert "line 1 of --prompt-file 'prompts.jsonl'" in ended.err
+
     def test_prompt_file(self, command, tmp_path, monkeypatch):
         (tmp_path / "prompts.txt").write_text("ab\nc\n", encoding="utf-8")
         wanted = command("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--json").out

@@ -93,7 +93,7 @@ def test_a_trial_says_that_it_is_one(run, tiny, short):
         (("--model", "mini", "--figures", "gpt"), "unknown name of figures 'gpt'"),
         (("--model", "llada-1.5", "--task", "gsm8k-pure"), "settings of GSAI-ML/LLaDA-1.5 'gsm8k-pure'"),
         (("--model", "exact"), "is of no family with published figures"),
-        (("--model", "mini", "--prompts", "0"), "--prompts"),
+        (("--model", "mini", "--prompts", "0"), "prompts is 0"),
         (("--model", "mini", "--figures", "dream"), "those of a model of the family 'llada'"),
     ],
 )

@@ -1,7 +1,9 @@
-"""An evaluation out of numbers: no model, so that every mean, ratio and front is known beforehand."""
+"""A comparison out of numbers: no model, so that every mean, ratio and front is known beforehand."""
 
-from unmask.lab.compare import AnswerRow, Evaluation, TaskRun
-from unmask.lab.compare_timing import BatchTime, TimedBatch
+import pandas as pd
+
+from unmask.lab.compare import Comparison
+from unmask.lab.compare.run import ANSWER_COLUMNS, TIME_COLUMNS, TaskRun
 
 HERE = "a device, 1 threads, machine aaaaaa"
 
@@ -17,16 +19,28 @@ def made(utilities, forwards=None, *, tokens=8, written=None, labels=None, times
             spent = (forwards or {}).get(task, {}).get(policy, [4] * len(worth))
             for at, (utility, count) in enumerate(zip(worth, spent, strict=True)):
                 spent_row = (count, 1, 2, 3, 10 * count, tokens)
-                rows.append(AnswerRow(task, policy, str(at), utility, "", *spent_row, "x", written))
+                rows.append((task, policy, str(at), utility, "", *spent_row, "x", written))
         runs.append(TaskRun(task, tokens, 4, prompts=len(worth)))
-    policies = tuple(dict.fromkeys(row.policy for row in rows))
+    policies = tuple(dict.fromkeys(row[1] for row in rows))
     methods = {policy: {"label": (labels or {}).get(policy, "verified")} for policy in policies}
     config = {"seed": 0, "methods": methods, "model": {"name": "made"}, "device": "cpu", "temperature": 0.0}
-    return Evaluation(
-        "fresh", policies, tuple(runs), tuple(rows), (), config, times=tuple(times), run=run, machine=HERE
+    return Comparison(
+        split="fresh",
+        policies=policies,
+        tasks=tuple(runs),
+        answers=pd.DataFrame(rows, columns=list(ANSWER_COLUMNS)),
+        left_out=(),
+        config=config,
+        times=pd.DataFrame(list(times), columns=["task", "policy", "batch", *TIME_COLUMNS], dtype=object),
+        run=run,
+        machine=HERE,
     )
 
 
 def timed(task, policy, batch, seconds, *, rows=2, cold=False, run="now", machine=HERE):
-    time = None if seconds is None else BatchTime(seconds, rows, 8 * rows, cold, run, machine, 2 * rows)
-    return TimedBatch(task, policy, batch, time)
+    """A measured batch; without seconds, one whose file is lost."""
+    place = {"task": task, "policy": policy, "batch": batch}
+    if seconds is None:
+        return place
+    counts = {"rows": rows, "tokens": 8 * rows, "answer_tokens": 2 * rows}
+    return {**place, "seconds": seconds, **counts, "cold": cold, "run": run, "machine": machine}

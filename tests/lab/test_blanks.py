@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from tests.helpers.compared import compare, rows
 from tests.helpers.own_tasks import parsed
 from unmask import load
 from unmask.api import infill_request
 from unmask.lab.calibrate import calibrate
-from unmask.lab.compare import evaluate
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import request_of
 from unmask.lab.run.judging import spell_answer
@@ -71,10 +71,10 @@ def test_an_answer_is_spelled_run_by_run(model, letters):
 
 
 def test_compare_decodes_as_infill_does(model, letters):
-    found = evaluate(model, [letters], split="validation", policies={"reference": LLaDA()}, steps=2)
+    found = compare(model, [letters], split="validation", policies={"reference": LLaDA()}, steps=2)
     examples = {e.id: e for e in letters.examples("validation")}
-    assert {row.prompt for row in found.rows} == set(examples)
-    for row in found.rows:
+    assert {row.prompt for row in rows(found)} == set(examples)
+    for row in rows(found):
         example = examples[row.prompt]
         filled = model.infill(example.prompt, policy="llada", steps=2).text
         assert row.answer == fills_of(example.prompt, filled)
@@ -83,7 +83,14 @@ def test_compare_decodes_as_infill_does(model, letters):
 
 def test_a_gate_is_made_for_texts_with_blanks(model, letters, tmp_path):
     gate = calibrate(
-        model, letters, "region", work=tmp_path / "work", prompts=2, states=2, rollouts=1, steps_share=0.67
+        model,
+        task=letters,
+        axis="region",
+        work_dir=tmp_path / "work",
+        prompts=2,
+        states=2,
+        rollouts=1,
+        steps_share=0.67,
     )
     assert gate.task == "mine"
     assert {state["prompt"] for state in Store.open(tmp_path / "work").table("states").to_pylist()} <= {

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from inspect import signature
 from itertools import product
 
 import numpy as np
@@ -11,16 +10,13 @@ import pytest
 
 import unmask
 from tests.helpers.cases import each_case
-from unmask.adapt import EndToEnd, Gate
-from unmask.adapt.arms import Arms
-from unmask.adapt.diagnostics import DIAGNOSTICS
+from tests.helpers.compared import compare, rows
+from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
-from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
-from unmask.lab.compare import evaluate
+from unmask.lab.calibrate import CalibrateOptions, calibrate, describe_gate, estimate_lift, summarise_runs
 from unmask.lab.run import driver
-from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.store import Store
 from unmask.methods import candidates
 from unmask.stats import CalibrationSettings, fitted_half
@@ -34,12 +30,13 @@ from unmask.stats.protocol import (
 )
 from unmask.tasks import open_task, own_task
 
-QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
+
+def runs_of(*values):
+    names = ("reference", "fixed", "selective", "low", "high", "prompts", "differ")
+    return EndToEnd(**dict(zip(names, values, strict=True)))
 
 
-def runs_of(*numbers):
-    """Scores of whole runs in the order of their fields."""
-    return EndToEnd(**dict(zip(EndToEnd.model_fields, numbers, strict=True)))
+QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "batch_size": 4}
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def model(tiny_model):
 
 class TestCalibrations:
     def test_a_gate_from_validation_prompts_alone(self, model, task, tmp_path):
-        gate = calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+        gate = calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK)
         store = Store.open(tmp_path / "work")
         assert set(store.table("branches")["split"].to_pylist()) == {"validation"}
         prompts = {e.id for e in task.examples("validation")[:3]}
@@ -67,7 +64,7 @@ class TestCalibrations:
     @pytest.mark.parametrize("axis", ["score", "cardinality", "commitment"])
     def test_the_other_axes(self, model, prompt_file, scorer, tmp_path, axis):
         task = own_task("mine", str(prompt_file), scorer=scorer("fair"), max_new_tokens=6)
-        gate = calibrate(model, task, axis, work=tmp_path / "work", **QUICK)
+        gate = calibrate(model, task=task, axis=axis, work_dir=tmp_path / "work", **QUICK)
         assert gate.arms.axis == axis
         assert (gate.arms.operator is not None) == (axis == "commitment")
         gate.save(tmp_path / "gate.json")
@@ -75,10 +72,10 @@ class TestCalibrations:
         assert model.generate("Say w0.", gate=tmp_path / "gate.json", max_new_tokens=6).texts
 
     def test_a_killed_one_goes_on(self, model, task, tmp_path, monkeypatch):
-        monkeypatch.setattr(lab, "SHARD", 1)
+        monkeypatch.setattr(lab, "SHARD_PROMPTS", 1)
         monkeypatch.setattr(driver, "in_groups", lambda engine, jobs: [[job] for job in jobs])
-        whole = calibrate(model, task, "region", work=tmp_path / "whole", **QUICK)
-        real, ran = driver.run_together, []
+        whole = calibrate(model, task=task, axis="region", work_dir=tmp_path / "whole", **QUICK)
+        real, ran = driver.branch, []
 
         def dies(*given):
             if len(ran) == 2:
@@ -86,32 +83,32 @@ class TestCalibrations:
             ran.append(given)
             return real(*given)
 
-        monkeypatch.setattr(driver, "run_together", dies)
+        monkeypatch.setattr(driver, "branch", dies)
         with pytest.raises(KeyboardInterrupt):
-            calibrate(model, task, "region", work=tmp_path / "cut", **QUICK)
+            calibrate(model, task=task, axis="region", work_dir=tmp_path / "cut", **QUICK)
         assert len(Store.open(tmp_path / "cut").names()) == 2
         ran.clear()
-        again = calibrate(model, task, "region", work=tmp_path / "cut", **QUICK)
+        again = calibrate(model, task=task, axis="region", work_dir=tmp_path / "cut", **QUICK)
         assert len(ran) == 1
         assert again.to_json() == whole.to_json()
         assert Store.open(tmp_path / "cut").content_hash() == Store.open(tmp_path / "whole").content_hash()
 
     def test_no_gate_comes_of_work_that_was_set_aside(self, model, prompt_file, scorer, tmp_path, monkeypatch):
-        monkeypatch.setattr(lab, "SHARD", 1)
+        monkeypatch.setattr(lab, "SHARD_PROMPTS", 1)
         (tmp_path / "bad.txt").write_text("p3")
         task = own_task("mine", str(prompt_file), scorer=scorer("leaves"), max_new_tokens=6)
         with pytest.raises(
             NotComplete, match=r"1 shard was set aside after 3 attempts .*returned no more.*remove '.*failed'"
         ):
-            calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+            calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK)
         (tmp_path / "bad.txt").write_text("")
         shutil.rmtree(tmp_path / "work" / "failed")
-        assert calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+        assert calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK)
 
     def test_other_settings_need_another_folder(self, model, task, tmp_path):
-        calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+        calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK)
         with pytest.raises(OtherStudy, match=r"states differ.*name another, or remove"):
-            calibrate(model, task, "region", work=tmp_path / "work", **QUICK | {"states": 1})
+            calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK | {"states": 1})
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -122,10 +119,10 @@ class TestCalibrations:
             ({"steps_share": 0.0}, "steps_share is 0"),
             ({"steps_share": 1.5}, "steps_share is 1.5"),
             ({"seed": -1}, "seed is -1"),
-            ({"rows": 0}, "rows is 0"),
+            ({"batch_size": 0}, "batch_size is 0"),
             ({"axis": "commitment", "rollouts": 1}, "2 or more on the commitment axis"),
             ({"axis": "regoin"}, "did you mean region"),
-            ({"fixed": "one_step"}, "did you mean one-step"),
+            ({"fixed_by": "one_step"}, "did you mean one-step"),
             ({"guarantee": 1.0, "prompts": 4}, "guarantee is 1.0; allowed: above 0, below 1"),
             ({"guarantee": 0.05, "margin": 0.0, "prompts": 4}, "margin is 0.0; allowed: above 0, below 1"),
             ({"guarantee": 0.05}, "prompts is 3; allowed: 4 or more with a guarantee"),
@@ -135,22 +132,22 @@ class TestCalibrations:
     def test_refused(self, model, task, tmp_path, changes, message):
         given = {"axis": "region"} | QUICK | changes
         with pytest.raises(ConfigError, match=message):
-            calibrate(model, task, given.pop("axis"), work=tmp_path / "work", **given)
+            calibrate(model, task=task, axis=given.pop("axis"), work_dir=tmp_path / "work", **given)
         assert not (tmp_path / "work").exists()
 
     def test_prompts_that_do_not_fit(self, model, tmp_path, prompt_file):
         task = own_task("mine", str(prompt_file), scorer="contains", max_new_tokens=10**6)
         with pytest.raises(ConfigError, match=r"no validation prompt of mine leaves room for 1000000 tokens"):
-            calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+            calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK)
 
     def test_nothing_that_can_be_scored(self, model, prompt_file, scorer, tmp_path):
         task = own_task("mine", str(prompt_file), scorer=scorer("always"), max_new_tokens=6)
         with pytest.raises(ContractError, match="no answer to mine could be scored"):
-            calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+            calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK)
 
     def test_in_python(self, model, prompt_file, tmp_path):
-        given = {"task": str(prompt_file), "axis": "region", "score": "contains", "horizon": 6}
-        gate = unmask.calibrate(model, **given, **QUICK, work=tmp_path / "work")
+        given = {"task": str(prompt_file), "axis": "region", "scorer": "contains", "max_new_tokens": 6}
+        gate = unmask.calibrate(model, **given, **QUICK, work_dir=tmp_path / "work")
         assert gate.to_json() == unmask.calibrate(model, **given, **QUICK).to_json()
         assert (tmp_path / "work" / "manifest.json").exists()
         with pytest.raises(UnknownName, match="did you mean prompts"):
@@ -160,7 +157,7 @@ class TestCalibrations:
 
     def test_what_is_decoded_is_told(self, model, task, tmp_path):
         progress = []
-        calibrate(model, task, "region", work=tmp_path / "work", on_progress=progress.append, **QUICK)
+        calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", on_progress=progress.append, **QUICK)
         decoded = [now for now in progress if not math.isnan(now.decoded)]
         assert decoded
         assert all(now.shard == f"{model.name}/mine" and 0 <= now.decoded <= 1 for now in decoded)
@@ -188,7 +185,7 @@ class TestEndToEnd:
             rows = [{"prompt": p, "target": text, "id": p} for p, text in zip(ECHOED, said, strict=True)]
             text = "\n".join(json.dumps(row | {"split": "validation"}) for row in rows)
             (tmp_path / "echo.jsonl").write_text(text, encoding="utf-8")
-            monkeypatch.setattr(lab, "_states", lambda *given: table)
+            monkeypatch.setattr(lab, "_read_states", lambda *given: table)
             return own_task("echo", str(tmp_path / "echo.jsonl"), scorer=scorer(mode), max_new_tokens=6)
 
         return call
@@ -196,8 +193,8 @@ class TestEndToEnd:
     @pytest.fixture
     def gate_from(self, exact, tmp_path):
         def call(task, work="work", **changes):
-            small = {"states": 1, "rollouts": 2, "rows": 8, "fixed": "one-step"}
-            return calibrate(exact, task, "cardinality", work=tmp_path / work, **small | changes)
+            small = {"states": 1, "rollouts": 2, "batch_size": 8, "fixed_by": "one-step"}
+            return calibrate(exact, task=task, axis="cardinality", work_dir=tmp_path / work, **small | changes)
 
         return call
 
@@ -209,7 +206,7 @@ class TestEndToEnd:
         assert runs.fixed == runs.selective <= 0.5
         assert runs.differ >= 10
         assert runs.low < runs.difference < runs.high < 0
-        assert verdict(gate).endswith(
+        assert describe_gate(gate).endswith(
             f"Decoded end to end, the same prompts score 1.000 with the reference, {runs.fixed:.3f} with the fixed "
             f"action at every step and {runs.fixed:.3f} with this gate: worse than the reference "
             f"([{runs.low:+.3f}, {runs.high:+.3f}]), so do not use it."
@@ -221,31 +218,31 @@ class TestEndToEnd:
         gate = gate_from(task)
         assert (gate.arms.calibration.tau.value is not None) == opens
         arms = {"reference": gate.arms.reference, "fixed": gate.arms.fixed, "selective": gate.arms.selective}
-        ran = evaluate(exact, [task], split="validation", policies=arms, steps=3, batch=5)
+        ran = compare(exact, [task], split="validation", policies=arms, steps=3, batch_size=5)
         assert {name: getattr(gate.end_to_end, name) for name in arms} == pytest.approx(
-            {name: ran.means(name)["echo"] for name in arms}
+            {name: ran.mean_utilities(name)["echo"] for name in arms}
         )
         assert (gate.end_to_end.fixed == gate.end_to_end.selective) == (not opens)
 
     def test_equal_policies_are_decoded_once(self, echo, gate_from, monkeypatch):
-        real, ran = DecodeCache._batch, []
+        real, ran = lab.decode_prompts, []
 
-        def counted(self, policy, rows, slots):
-            ran.append((policy, len(rows)))
-            return real(self, policy, rows, slots)
+        def counted(model, requests, policy, **how):
+            ran.append((policy, len(requests)))
+            return real(model, requests, policy, **how)
 
-        monkeypatch.setattr(DecodeCache, "_batch", counted)
+        monkeypatch.setattr(lab, "decode_prompts", counted)
         gate = gate_from(echo(one_step("schedule")))
         assert gate.arms.fixed == gate.arms.reference
         assert ran == [(gate.arms.reference, rows) for rows in (8, 8, 4)]
         assert gate.end_to_end == runs_of(1.0, 1.0, 1.0, 0.0, 0.0, 20, 0)
-        assert verdict(gate).endswith("no prompt is worth more or less than with the reference (20 prompts).")
+        assert describe_gate(gate).endswith("no prompt is worth more or less than with the reference (20 prompts).")
         ran.clear()
         gate = gate_from(echo(one_step("count:1:below")), "fixed")
         assert [policy for policy, _ in ran] == [gate.arms.reference] * 3 + [gate.arms.fixed] * 3
 
     def test_the_fixed_action_is_the_best_one_of_whole_runs(self, echo, gate_from, tmp_path):
-        gate = gate_from(echo(one_step("count:1:below")), fixed="end-to-end")
+        gate = gate_from(echo(one_step("count:1:below")), fixed_by="end-to-end")
         assert (gate.summary["fixed"], gate.summary["fixed_by"]) == ("schedule", "end-to-end")
         assert gate.end_to_end.fixed == gate.end_to_end.reference == 1
         assert "fixed action: schedule (best end to end, mean utility 1.0000, 20 prompts)" in gate.inspect()
@@ -255,7 +252,7 @@ class TestEndToEnd:
         assert "fixed_by" not in older.summary
 
     def test_whole_runs_choose_unless_somebody_says_otherwise(self):
-        assert signature(calibrate).parameters["fixed"].default == "end-to-end"
+        assert CalibrateOptions.model_fields["fixed_by"].default == "end-to-end"
 
     @pytest.fixture
     def adapts(self, echo):
@@ -285,20 +282,20 @@ class TestEndToEnd:
         assert gate.arms.calibration.tau.value is None
         assert gate.end_to_end.selective == gate.end_to_end.fixed
         assert (gate.guarantee.difference, gate.guarantee.bound) == (0, 0)
-        assert "is not shown by 10 prompts (without a gain, 10 can show a margin of" in verdict(gate)
+        assert "is not shown by 10 prompts (without a gain, 10 can show a margin of" in describe_gate(gate)
 
     def test_a_guarantee_is_of_the_tested_prompts_alone(self, adapts, gate_from, exact):
         gate = gate_from(adapts, guarantee=0.2, margin=0.4)
         arms = {"fixed": gate.arms.fixed, "selective": gate.arms.selective}
-        ran = evaluate(exact, [adapts], split="validation", policies=arms, steps=3)
-        utility = {(row.policy, row.prompt): row.utility for row in ran.rows}
+        ran = compare(exact, [adapts], split="validation", policies=arms, steps=3)
+        utility = {(row.policy, row.prompt): row.utility for row in rows(ran)}
         tested = [p for p, fits in zip(ECHOED, fitted_half(20, 0), strict=True) if not fits]
         gains = [utility["selective", p] - utility["fixed", p] for p in tested]
         assert 0 < gate.guarantee.difference == pytest.approx(sum(gains) / 10)
 
     def test_batches_change_nothing(self, echo, gate_from):
         task = echo(one_step("count:1:below", opens=True))
-        assert gate_from(task, "one", rows=3).to_json() == gate_from(task, "other", rows=20).to_json()
+        assert gate_from(task, "one", batch_size=3).to_json() == gate_from(task, "other", batch_size=20).to_json()
 
     def test_only_the_prompts_of_the_calibration(self, echo, gate_from):
         assert gate_from(echo(one_step("count:1:below")), prompts=7).end_to_end.prompts == 7
@@ -306,8 +303,8 @@ class TestEndToEnd:
     def test_prompts_without_a_judged_answer_are_left_out_of_all(self, exact, echo, gate_from):
         task = echo(one_step("count:1:below"), "picky")
         gate = gate_from(task)
-        ran = evaluate(exact, [task], split="validation", policies={"fixed": gate.arms.fixed}, steps=3)
-        judged = [row.utility for row in ran.rows if not math.isnan(row.utility)]
+        ran = compare(exact, [task], split="validation", policies={"fixed": gate.arms.fixed}, steps=3)
+        judged = [row.utility for row in rows(ran) if not math.isnan(row.utility)]
         assert 0 < len(judged) < 20
         assert (gate.end_to_end.reference, gate.end_to_end.prompts) == (1, len(judged))
         assert gate.end_to_end.fixed == pytest.approx(sum(judged) / len(judged))
@@ -373,7 +370,7 @@ def planted(kind, prompts=40, seed=0):
 def test_an_opportunity_that_is_there_is_found():
     table = planted("finds")
     chosen = fit_calibration(table, CalibrationSettings(seed=0))
-    lift = lift_of(table, chosen)
+    lift = estimate_lift(table, chosen)
     assert lift.value == pytest.approx(chosen.tau.out_of_fold)
     assert 0 < lift.low < lift.value < lift.high
     # A quarter of the states gains 0.4.
@@ -385,7 +382,7 @@ def test_an_opportunity_that_is_there_is_found():
 def test_the_interval_is_over_prompts():
     table = planted("finds", prompts=200)
     chosen = fit_calibration(table, CalibrationSettings(seed=0))
-    lift = lift_of(table, chosen)
+    lift = estimate_lift(table, chosen)
     assert (lift.high - lift.low) / (2 * 1.96) == pytest.approx(chosen.tau.error, rel=0.15)
 
 
@@ -408,7 +405,7 @@ def test_held_out_states_are_refused():
 def test_no_opportunity_is_said_and_not_raised(kind, reason):
     table = planted(kind)
     chosen = fit_calibration(table, CalibrationSettings(seed=0))
-    lift = lift_of(table, chosen)
+    lift = estimate_lift(table, chosen)
     assert (lift.value, lift.low, lift.high) == (0, 0, 0)
     assert reason in lift.how
     assert "decodes as the fixed action" in lift.how
@@ -418,40 +415,32 @@ def gate_of(kind):
     table = planted(kind)
     chosen = fit_calibration(table, CalibrationSettings(seed=0))
     arms = Arms("region", "llada", chosen, DIAGNOSTICS["region"], None)
-    lift = lift_of(table, chosen)
-    return Gate(model="small", fingerprint="f" * 16, task="mine", arms=arms, steps_share=0.5, lift=lift)
+    lift = estimate_lift(table, chosen)
+    about = {"model": "small", "fingerprint": "f" * 16, "task": "mine", "steps_share": 0.5}
+    return Gate(**about, arms=arms, lift=lift)
 
 
 def test_the_verdict_in_words():
     # Something to gain that the signal does not tell of, and nothing to gain.
-    assert verdict(gate_of("constant")).startswith("No usable signal: the gate never opens (no threshold gains")
-    assert verdict(gate_of("none")).startswith("No opportunity found: the gate never opens")
-    assert "decodes as the fixed action, full" in verdict(gate_of("constant"))
+    assert describe_gate(gate_of("constant")).startswith("No usable signal: the gate never opens (no threshold gains")
+    assert describe_gate(gate_of("none")).startswith("No opportunity found: the gate never opens")
+    assert "decodes as the fixed action, full" in describe_gate(gate_of("constant"))
     # What is there and cannot be told apart is not hidden.
-    assert "Another action was better at 160 of 160 states" in verdict(gate_of("all"))
-    assert "Another action" not in verdict(gate_of("none"))
+    assert "Another action was better at 160 of 160 states" in describe_gate(gate_of("all"))
+    assert "Another action" not in describe_gate(gate_of("none"))
     opens = gate_of("finds")
-    assert f"{opens.lift.value:+.4f} per state [{opens.lift.low:+.4f}, {opens.lift.high:+.4f}]" in verdict(opens)
-    assert "may be nothing" not in verdict(opens)
+    assert f"{opens.lift.value:+.4f} per state [{opens.lift.low:+.4f}, {opens.lift.high:+.4f}]" in describe_gate(opens)
+    assert "may be nothing" not in describe_gate(opens)
     unsure = Gate(**{**vars(opens), "lift": lab.Lift(value=0.01, low=-0.01, high=0.03, how="made up")})
-    assert "The interval reaches 0, so this may be nothing" in verdict(unsure)
+    assert "The interval reaches 0, so this may be nothing" in describe_gate(unsure)
 
 
 @each_case(
     ("runs", "words"),
     [
-        (
-            runs_of(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60),
-            "worse than the reference ([-0.580, -0.460]), so do",
-        ),
-        (
-            runs_of(0.9, 0.8, 0.8, -0.2, -0.02, 40, 4),
-            "([-0.200, -0.020]), but only 4 of 40 prompts differ, so this",
-        ),
-        (
-            runs_of(0.5, 0.4, 0.52, -0.01, 0.05, 40, 12),
-            "no clear difference to the reference ([-0.010, +0.050]; 12",
-        ),
+        (runs_of(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60), "worse than the reference ([-0.580, -0.460]), so do"),
+        (runs_of(0.9, 0.8, 0.8, -0.2, -0.02, 40, 4), "([-0.200, -0.020]), but only 4 of 40 prompts differ, so this"),
+        (runs_of(0.5, 0.4, 0.52, -0.01, 0.05, 40, 12), "no clear difference to the reference ([-0.010, +0.050]; 12"),
         (runs_of(0.5, 0.4, 0.6, 0.0, 0.2, 40, 12), "no clear difference to the reference"),
         (runs_of(0.5, 0.5, 0.4, -0.2, 0.0, 40, 12), "no clear difference to the reference"),
         (runs_of(0.5, 0.5, 0.7, 0.1, 0.3, 40, 20), "better than the reference ([+0.100, +0.300]). These are the"),
@@ -461,7 +450,7 @@ def test_the_verdict_in_words():
 )
 def test_the_verdict_on_whole_runs(runs, words):
     gate = Gate(**{**vars(gate_of("finds")), "end_to_end": runs})
-    text = verdict(gate)
+    text = describe_gate(gate)
     assert words in text
     assert text.startswith("Expected lift over the fixed action")
     clear = runs is not None and "no clear" not in text
@@ -469,22 +458,22 @@ def test_the_verdict_on_whole_runs(runs, words):
     assert ("calibrated on, which flatters" in text) == (clear and runs.low > 0)
 
 
-def test_whole_runs_compared():
+def test_whole_runs_summarise_runs():
     rng = np.random.default_rng(0)
     utility_PA = rng.random((30, 3))
     ids = [f"p{n}" for n in range(30)]
-    runs = compared(utility_PA, ids, seed=3)
+    runs = summarise_runs(utility_PA, ids, seed=3)
     assert (runs.reference, runs.fixed, runs.selective) == pytest.approx(tuple(utility_PA.mean(0)))
     assert runs.low < runs.difference < runs.high
     assert (runs.prompts, runs.differ) == (30, 30)
-    assert runs == compared(utility_PA, ids, seed=3) != compared(utility_PA, ids, seed=4)
+    assert runs == summarise_runs(utility_PA, ids, seed=3) != summarise_runs(utility_PA, ids, seed=4)
     missing_PA = utility_PA.copy()
     missing_PA[[1, 4, 9], [0, 1, 2]] = math.nan
     left = [n for n in range(30) if n not in (1, 4, 9)]
-    assert compared(missing_PA, ids, seed=3) == compared(utility_PA[left], [ids[n] for n in left], seed=3)
-    assert compared(np.full((3, 3), math.nan), ids[:3], seed=0) is None
+    assert summarise_runs(missing_PA, ids, seed=3) == summarise_runs(utility_PA[left], [ids[n] for n in left], seed=3)
+    assert summarise_runs(np.full((3, 3), math.nan), ids[:3], seed=0) is None
     # Each prompt lacks one of the three.
-    assert compared(np.where(np.eye(3) == 1, math.nan, 0.5), ids[:3], seed=0) is None
+    assert summarise_runs(np.where(np.eye(3) == 1, math.nan, 0.5), ids[:3], seed=0) is None
 
 
 def test_a_gate_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
@@ -508,7 +497,7 @@ def test_the_whole_chain_on_the_small_model(tmp_path):
     (tmp_path / "tags.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     model = load("mini", device="cpu", dtype="fp32")
     task = open_task(str(tmp_path / "tags.jsonl"), scorer="exact", max_new_tokens=16)
-    gate = calibrate(model, task, "region", work=tmp_path / "work", states=2, rollouts=2)
+    gate = calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", states=2, rollouts=2)
     gate.save(tmp_path / "gate.json")
     assert math.isfinite(gate.lift.value)
     # The model knows how to close tags.

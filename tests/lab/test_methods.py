@@ -17,7 +17,7 @@ from unmask.base.errors import ConfigError, UnknownName
 from unmask.cli.app import main
 from unmask.core import Search
 from unmask.lab.analysis import analyse
-from unmask.lab.calibrate import check_axis
+from unmask.lab.calibrate import find_diagnostic
 from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.methods import methods_of
 from unmask.lab.run.driver import run_study
@@ -94,7 +94,7 @@ class TestTheFile:
     def test_nothing_else_knows_the_axis(self):
         assert POLICY not in AXES
         with pytest.raises(UnknownName):
-            check_axis(POLICY)
+            find_diagnostic(POLICY)
 
     @each_case(
         ("changes", "said"),

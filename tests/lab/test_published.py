@@ -5,7 +5,7 @@ import re
 import pytest
 
 from unmask.core import SamplingParams
-from unmask.lab.published import DEFAULT, DREAM, LLADA, LLADA_15, PUBLISHED, by_family, by_name
+from unmask.lab.published import DEFAULT_TASKS, DREAM, LLADA, LLADA_15, PUBLISHED, find_family, find_published
 from unmask.methods import LLaDA
 
 RUNS = [(model, run) for model in PUBLISHED for run in model.runs]
@@ -30,10 +30,10 @@ def test_figures_are_those_of_the_sheet(shared, model, name, tokens, block, figu
 
 
 def test_end_of_text_is_treated_as_the_authors_do():
-    assert LLADA.run("gsm8k").proposal == SamplingParams()
-    assert LLADA.run("gsm8k-pure").proposal == SamplingParams(confidence_eos_eot_inf=True)
-    assert LLADA.run("humaneval").proposal == SamplingParams(logits_eos_inf=True)
-    assert {run.proposal for run in LLADA_15.runs} == {SamplingParams(confidence_eos_eot_inf=True)}
+    assert LLADA.run("gsm8k").sampling == SamplingParams()
+    assert LLADA.run("gsm8k-pure").sampling == SamplingParams(confidence_eos_eot_inf=True)
+    assert LLADA.run("humaneval").sampling == SamplingParams(logits_eos_inf=True)
+    assert {run.sampling for run in LLADA_15.runs} == {SamplingParams(confidence_eos_eot_inf=True)}
 
 
 def test_a_figure_has_a_source_and_no_figure_none():
@@ -43,13 +43,13 @@ def test_a_figure_has_a_source_and_no_figure_none():
 
 
 def test_every_model_has_the_default_tasks():
-    assert all(model.run(name).task == name for model in PUBLISHED for name in DEFAULT)
+    assert all(model.run(name).task == name for model in PUBLISHED for name in DEFAULT_TASKS)
 
 
 def test_models_are_found_by_name_hub_and_family():
-    assert by_name("llada") is LLADA is by_name("GSAI-ML/LLaDA-8B-Instruct")
-    assert by_name("mini") is None
-    assert (by_family("llada"), by_family("Dream"), by_family(None)) == (LLADA, DREAM, None)
+    assert find_published("llada") is LLADA is find_published("GSAI-ML/LLaDA-8B-Instruct")
+    assert find_published("mini") is None
+    assert (find_family("llada"), find_family("Dream"), find_family(None)) == (LLADA, DREAM, None)
     bare = LLADA.without_figures()
     assert [run.policy for run in bare.runs] == [run.policy for run in LLADA.runs]
     assert {(run.figure, run.source) for run in bare.runs} == {(None, "")}

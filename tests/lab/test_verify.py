@@ -12,7 +12,7 @@ from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import SamplingParams
 from unmask.lab import published
 from unmask.lab.published import LLADA
-from unmask.lab.verify import Agreement, Target, chosen_tasks, measure, prepare, target_of, verdict
+from unmask.lab.verify import Agreement, Target, choose_target, choose_tasks, compare_share, prepare_run, verify_run
 from unmask.methods import LLaDA
 from unmask.stats import wilson
 
@@ -34,35 +34,35 @@ class TestVerdict:
         ],
     )
     def test_of_a_share(self, right, n, figure, expected):
-        agreement, says = verdict(figure, wilson(right, n), whole=False)
+        agreement, says = compare_share(figure, wilson(right, n), whole=False)
         assert agreement is expected
         assert says.startswith(expected.value if figure is not None else "no published figure")
 
     def test_the_figure_on_the_edge_of_the_interval_agrees(self):
         share = wilson(1037, 1319)
-        assert verdict(100 * share.high, share, whole=True)[0] is Agreement.AGREES
-        assert verdict(100 * share.high + 0.01, share, whole=True)[0] is Agreement.BELOW
-        assert verdict(100 * share.low - 0.01, share, whole=True)[0] is Agreement.ABOVE
+        assert compare_share(100 * share.high, share, whole=True)[0] is Agreement.AGREES
+        assert compare_share(100 * share.high + 0.01, share, whole=True)[0] is Agreement.BELOW
+        assert compare_share(100 * share.low - 0.01, share, whole=True)[0] is Agreement.ABOVE
 
     def test_a_small_subset_is_told_from_a_small_data_set(self):
-        few = verdict(49.4, wilson(40, 82), whole=False)[1]
+        few = compare_share(49.4, wilson(40, 82), whole=False)[1]
         assert "n too small" in few
-        every = verdict(49.4, wilson(81, 164), whole=True)[1]
+        every = compare_share(49.4, wilson(81, 164), whole=True)[1]
         assert "all 164 problems give no less" in every
         assert "±7.6 points" in every
 
 
 class TestTarget:
     def test_a_model_with_figures(self):
-        assert target_of("llada", "llada") == Target(LLADA, trial=False)
-        assert target_of("GSAI-ML/LLaDA-1.5", "llada").of.name == "llada-1.5"
-        assert target_of("some/folder", "llada", "llada") == Target(LLADA, trial=False)
+        assert choose_target("llada", "llada") == Target(LLADA, trial=False)
+        assert choose_target("GSAI-ML/LLaDA-1.5", "llada").of.name == "llada-1.5"
+        assert choose_target("some/folder", "llada", "llada") == Target(LLADA, trial=False)
 
     def test_one_without_gets_the_settings_of_its_family(self):
-        found = target_of("mini", "llada")
+        found = choose_target("mini", "llada")
         assert found.trial
         assert {run.figure for run in found.of.runs} == {None}
-        assert target_of("mini-dream", "Dream").of.name == "dream"
+        assert choose_target("mini-dream", "Dream").of.name == "dream"
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -74,13 +74,13 @@ class TestTarget:
     )
     def test_what_makes_no_sense_is_refused(self, arguments, words):
         with pytest.raises(ConfigError, match=words):
-            target_of(*arguments)
+            choose_target(*arguments)
 
     def test_tasks(self):
-        assert chosen_tasks(None) == ("gsm8k", "humaneval")
-        assert chosen_tasks(["humaneval", "humaneval"]) == ("humaneval",)
+        assert choose_tasks() == ("gsm8k", "humaneval")
+        assert choose_tasks(["humaneval", "humaneval"]) == ("humaneval",)
         with pytest.raises(UnknownName, match="gsm8k-pure"):
-            chosen_tasks(["mbpp"])
+            choose_tasks(["mbpp"])
         with pytest.raises(UnknownName, match="settings of GSAI-ML/LLaDA"):
             published.LLADA_15.run("gsm8k-pure")
 
@@ -108,22 +108,22 @@ def data(shared):
 
 class TestRuns:
     def test_a_subset_is_labelled_and_compared(self, tiny, data):
-        (prepared,) = prepare(tiny, ONE, ["gsm8k"], prompts=3, data_dir=data)
+        prepared = prepare_run(tiny, ONE, "gsm8k", prompts=3, data_dir=data)
         assert (prepared.shots, prepared.problems, prepared.forwards) == (1, 1319, 6)
-        found = measure(tiny, prepared, ONE)
-        assert (found.chosen, found.forwards, found.share.n, found.unjudged) == (3, 6, 3, 0)
-        assert found.right == sum(row.utility == 1 for row in found.rows)
+        found = verify_run(tiny, prepared, ONE)
+        assert (len(found.prepared.chosen), found.forwards, found.share.n, found.unjudged) == (3, 6, 3, 0)
+        assert found.right == (found.answers["utility"] == 1).sum()
         assert found.agreement is Agreement.BELOW
         assert "a subset: 3 of 1319" in found.labels[0]
-        assert set(found.files) == {"gsm8k/test.jsonl", "gsm8k/train.jsonl"}
+        assert set(found.prepared.files) == {"gsm8k/test.jsonl", "gsm8k/train.jsonl"}
         assert found.config["versions"]
 
     def test_the_proposal_decodes_and_is_recorded(self, tiny, data):
         barred = replace(
-            ONE, of=short(LLADA, shots=1, proposal=SamplingParams(eos_penalty=math.inf, confidence_eos_eot_inf=True))
+            ONE, of=short(LLADA, shots=1, sampling=SamplingParams(eos_penalty=math.inf, confidence_eos_eot_inf=True))
         )
-        (prepared,) = prepare(tiny, barred, ["gsm8k"], prompts=1, data_dir=data)
-        found = measure(tiny, prepared, barred)
+        prepared = prepare_run(tiny, barred, "gsm8k", prompts=1, data_dir=data)
+        found = verify_run(tiny, prepared, barred)
         assert found.config["proposal"]["confidence_eos_eot_inf"] is True
         again = tiny.generate(
             [[*prepared.turns, {"role": "user", "content": prepared.chosen[0].prompt}]],
@@ -133,7 +133,7 @@ class TestRuns:
             eos_penalty=math.inf,
             confidence_eos_eot_inf=True,
         )
-        assert found.rows[0].answer == again.text
+        assert found.answers["answer"][0] == again.text
 
     def test_goes_on_where_it_was_stopped(self, tiny, data, tmp_path):
         class Stopped(Exception):
@@ -143,41 +143,41 @@ class TestRuns:
             if now.done == 2:
                 raise Stopped
 
-        (prepared,) = prepare(tiny, BARE, ["gsm8k"], prompts=3, data_dir=data)
+        prepared = prepare_run(tiny, BARE, "gsm8k", prompts=3, data_dir=data)
         with pytest.raises(Stopped):
-            measure(tiny, prepared, BARE, batch=1, work=tmp_path, on_progress=stop)
+            verify_run(tiny, prepared, BARE, batch_size=1, work_dir=tmp_path, on_progress=stop)
         told = []
-        found = measure(tiny, prepared, BARE, batch=1, work=tmp_path, on_progress=told.append)
+        found = verify_run(tiny, prepared, BARE, batch_size=1, work_dir=tmp_path, on_progress=told.append)
         assert [now.kept for now in told] == [1, 2, 2]
-        assert found.rows == measure(tiny, prepared, BARE, batch=1).rows
+        assert found.answers.equals(verify_run(tiny, prepared, BARE, batch_size=1).answers)
         with pytest.raises(ConfigError, match="another comparison"):
-            measure(tiny, prepared, BARE, seed=1, batch=1, work=tmp_path)
+            verify_run(tiny, prepared, BARE, seed=1, batch_size=1, work_dir=tmp_path)
         assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["body"]["prompts"] == 3
 
     def test_a_short_context_shows_fewer_solved_problems_in_a_trial_only(self, tiny, data):
         trial = Target(SHORT.of.without_figures(), trial=True)
-        (whole,) = prepare(tiny, trial, ["gsm8k"], prompts=2, data_dir=data)
+        whole = prepare_run(tiny, trial, "gsm8k", prompts=2, data_dir=data)
         assert whole.shots == 4
         longest = max(len(tiny.codec.encode([*whole.turns[:2], _user(e)])) for e in whole.chosen) + 8
         small = replace(tiny, max_length=longest)
-        (prepared,) = prepare(small, trial, ["gsm8k"], prompts=2, data_dir=data)
+        prepared = prepare_run(small, trial, "gsm8k", prompts=2, data_dir=data)
         assert prepared.shots == 1
-        found = measure(small, prepared, trial)
+        found = verify_run(small, prepared, trial)
         assert found.too_long == ()
         assert f"solved problems shown: 1, not 4; more do not fit into {longest} positions" in found.labels
-        assert found.says.endswith("a trial of the procedure, says nothing about LLaDA-8B-Instruct")
-        (strict,) = prepare(small, SHORT, ["gsm8k"], prompts=2, data_dir=data)
+        assert found.conclusion.endswith("a trial of the procedure, says nothing about LLaDA-8B-Instruct")
+        strict = prepare_run(small, SHORT, "gsm8k", prompts=2, data_dir=data)
         assert strict.shots == 4
 
     def test_problems_that_do_not_fit_are_named(self, tiny, data):
         trial = Target(SHORT.of.without_figures(), trial=True)
-        (prepared,) = prepare(tiny, trial, ["humaneval"], prompts=2, data_dir=data)
+        prepared = prepare_run(tiny, trial, "humaneval", prompts=2, data_dir=data)
         lengths = {e.id: len(tiny.codec.encode(e.prompt)) + 8 for e in prepared.chosen}
         short_one, long_one = sorted(lengths, key=lengths.__getitem__)
         small = replace(tiny, max_length=lengths[short_one])
-        found = measure(small, prepared, trial)
+        found = verify_run(small, prepared, trial)
         assert found.too_long == (long_one,)
-        assert [row.prompt for row in found.rows] == [short_one]
+        assert found.answers["prompt"].tolist() == [short_one]
         assert any(
             "left out: 1 of 2 problems, the longest, which leave no room for 8 tokens" in label
             for label in found.labels
@@ -188,19 +188,19 @@ class TestRuns:
         model = load(str(scaled.dream(tmp_path / "dream")), dtype="fp32", device="cpu")
         runs = tuple(replace(run, new_tokens=8, steps=2, shots=0) for run in published.DREAM.runs)
         target = Target(replace(published.DREAM, runs=runs), trial=False)
-        (prepared,) = prepare(model, target, ["gsm8k"], prompts=1, data_dir=data)
-        found = measure(model, prepared, target)
+        prepared = prepare_run(model, target, "gsm8k", prompts=1, data_dir=data)
+        found = verify_run(model, prepared, target)
         assert found.config["policies"]["authors"]["alg"] == "entropy"
         assert found.config["proposal"]["top_p"] == 0.95
         assert found.agreement is Agreement.NO_FIGURE
-        assert found.says.startswith("no published figure of Dream-org/Dream-v0-Instruct-7B could be checked")
+        assert found.conclusion.startswith("no published figure of Dream-org/Dream-v0-Instruct-7B could be checked")
 
-    def test_nothing_that_fits_is_no_verdict(self, tiny, data):
+    def test_nothing_that_fits_is_no_compare_share(self, tiny, data):
         small = replace(tiny, max_length=20)
-        (prepared,) = prepare(small, SHORT, ["gsm8k"], prompts=2, data_dir=data)
-        found = measure(small, prepared, SHORT)
+        prepared = prepare_run(small, SHORT, "gsm8k", prompts=2, data_dir=data)
+        found = verify_run(small, prepared, SHORT)
         assert (found.agreement, found.share.n, len(found.too_long)) == (Agreement.CANNOT_TELL, 0, 2)
-        assert found.says == "cannot tell: no answer was judged"
+        assert found.conclusion == "cannot tell: no answer was judged"
 
 
 def _user(example):

@@ -7,10 +7,11 @@ import pytest
 from rich.console import Console
 
 from tests.helpers.made_comparison import made, timed
-from unmask.lab.compare_failed import LeftOut
-from unmask.lab.compare_speed import summarise_speed
-from unmask.lab.compare_summary import summarise
-from unmask.report.compare_screen import LABEL_LEGEND, legends, remarks, screens
+from unmask.lab.compare.run import LeftOut
+from unmask.lab.compare.summary import summarise, summarise_speed
+from unmask.methods import RECONSTRUCTION
+from unmask.report.compare import screen_tables
+from unmask.report.compare_words import LABEL_LEGENDS, remarks, sign_legends
 
 NAMES = ["reference", *(f"method:threshold=0.{n}" for n in range(8)), "vsb"]
 
@@ -21,7 +22,7 @@ def shown(tasks, width):
     evaluation = made(rows, times=times, labels={"vsb": "reconstruction"})
     summary = summarise(evaluation, resamples=20)
     console = Console(width=width, record=True, file=io.StringIO())
-    tables = screens(summary, summarise_speed(evaluation, summary, resamples=20), width)
+    tables = screen_tables(summary, summarise_speed(evaluation, summary, resamples=20), width)
     for table in tables:
         console.print(table)
     return tables, console.export_text(), summary
@@ -49,8 +50,8 @@ def test_a_wide_terminal_shows_more():
 def test_reconstructions_are_marked_and_explained():
     _, text, summary = shown(1, 100)
     assert "vsb†" in text
-    assert LABEL_LEGEND in legends(summary)
-    assert LABEL_LEGEND not in legends(summarise(made({"t": {"reference": [1.0]}}), resamples=5))
+    assert LABEL_LEGENDS[RECONSTRUCTION] in sign_legends(summary)
+    assert LABEL_LEGENDS[RECONSTRUCTION] not in sign_legends(summarise(made({"t": {"reference": [1.0]}}), resamples=5))
 
 
 def test_a_reason_is_told_once():
@@ -63,5 +64,5 @@ def test_a_reason_is_told_once():
 
 def test_a_method_outside_of_what_it_is_made_for():
     summary = summarise(made({"t": {"reference": [1.0]}}), resamples=5)
-    lines = tuple(replace(line, made_for="temperature 1") for line in summary.lines)
+    lines = summary.lines.assign(made_for="temperature 1")
     assert [text for text in remarks(replace(summary, lines=lines)) if "reference is made for temperature 1" in text]

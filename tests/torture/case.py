@@ -1,18 +1,11 @@
-"""What a goal is, what a case is, and what comes of one."""
+"""A goal of the torture, and a case of it."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.torture.made import Made
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What a case saw that is promised not to happen."""
-
-    what: str
 
 
 @dataclass(frozen=True)
@@ -29,21 +22,9 @@ class Case:
         return random.Random(f"{self.goal} {self.seed} {self.number}")
 
     @property
-    def again(self) -> str:
-        """How to do it again."""
+    def command(self) -> str:
+        """The command that does it again."""
         return f"python -m tests.torture --only {self.goal} --case {self.number} --seed {self.seed}"
-
-
-def cases(goal: str, seed: int) -> Iterator[Case]:
-    """The cases of a goal, without end."""
-    number = 0
-    while True:
-        yield Case(goal, seed, number)
-        number += 1
-
-
-TryCase = Callable[[Case, Path, Made], Failure | None]
-"""A case, an empty folder of its own, and what was made beforehand."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +33,13 @@ class Goal:
 
     name: str
     about: str
-    try_case: TryCase
+    try_case: Callable[[Case, Path, Made], str | None]
+    """Tries a case in an empty folder of its own; returns what it saw that is promised not to happen, if anything."""
     sample: int
     """Cases of the sample that CI runs."""
     needs: Sequence[str] = ()
-    """Which things of `made` its cases start from."""
+    """Names of what its cases start from, in `made`."""
     seconds: float = 180.0
-    """What a case may take before it counts as hung."""
+    """Seconds after which a case counts as hung."""
     not_run: Callable[[], Sequence[str]] = lambda: ()
     """What this machine cannot try, in words."""

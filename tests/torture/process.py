@@ -28,7 +28,7 @@ PRELOADED = (
     "unmask.api.load",
     "unmask.cli",
     "unmask.lab.calibrate",
-    "unmask.lab.compare_summary",
+    "unmask.lab.compare.summary",
     "unmask.lab.analysis",
     "unmask.lab.run.driver",
     "unmask.report.compare",

@@ -27,7 +27,7 @@ tokens might differ."""
 
 
 class MethodOptions(Options):
-    """Which method decides, and how it reads the model."""
+    """Options that decoding and likelihoods share: the method, and how tokens are sampled."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -136,7 +136,7 @@ class DecodeOptions(MethodOptions):
 
 
 class LikelihoodOptions(MethodOptions):
-    """Which log-likelihood is computed, and how."""
+    """Options of `log_likelihood`: the quantity, and how it is computed."""
 
     estimator: Literal["exact", "monte-carlo", "oracle"] = Field(
         "exact",

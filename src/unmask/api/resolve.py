@@ -63,7 +63,7 @@ class ResolvedOptions:
         return decode_one_step(self.denoiser(), policy, start, eos_fill=options.eos_fill, record_top=options.record_top)
 
     def decode(self, start: Trajectory) -> Trajectory:
-        """Decode to the end."""
+        """Decode a trajectory to its end as the options say."""
         return decode(
             self.denoiser(),
             self.policy,
@@ -297,7 +297,7 @@ def branch_options(
 
 
 def policy_from_config(described: Mapping[str, Any]) -> Policy | Search:
-    """Make a policy from its recorded settings; refuse it unless it has just these again."""
+    """Make a policy from its recorded settings; refuse settings that this version would record otherwise."""
     name = described.get("name") if isinstance(described, Mapping) else None
     hint = "name the policy: policy=..."
     if name not in METHODS:

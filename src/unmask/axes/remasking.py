@@ -71,6 +71,7 @@ class ReMDM:
 
         alpha_t = step / horizon; under `loop` t is the same clock read backwards.
         """
+        # float64: the clock is compared with edges such as 0.55, and float32 would put a step on the other side.
         alpha_t_B = state.step_B.double() / state.horizon_B
         alpha_s_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)
         # Not 1 - alpha_t, whose rounding would move the edges of the loop.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from unmask import __version__
 from unmask.base.errors import require
@@ -33,8 +34,8 @@ DOES_NOT_COMPUTE = {
     *("__init__.py", "__main__.py", "py.typed", "look", "report", "view", "cli", "train"),
     # Of the laboratory, whose parts are hashed one by one, what analyses, shows, times or schedules.
     *("lab", "lab/__init__.py", "lab/analysis", "lab/bench", "lab/cluster", "lab/asked.py", "lab/published.py"),
-    *("lab/compare_failed.py", "lab/compare_speed.py", "lab/compare_store.py", "lab/compare_summary.py"),
-    *("lab/compare_timing.py", "lab/demo.py", "lab/demo.toml", "lab/demo_kept.py", "lab/demo_runs.py", "lab/verify.py"),
+    *("lab/compare", "lab/compare/__init__.py", "lab/compare/store.py", "lab/compare/summary.py"),
+    *("lab/demo.py", "lab/demo.toml", "lab/demo_kept.py", "lab/demo_runs.py", "lab/verify.py"),
 }
 """Packages and modules that no stored number comes from. `code_fingerprint` hashes all others, with their data."""
 
@@ -137,6 +138,19 @@ def versions() -> dict[str, str]:
     }
 
 
+def machine_name(device: Any) -> str:
+    """Describe a torch device, the threads and the machine, which is named by a hash: its name is nobody's business."""
+    import platform
+
+    import torch
+
+    kind = (
+        torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()}-core {platform.machine()}"
+    )
+    name = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
+    return f"{kind}, {torch.get_num_threads()} threads, machine {name}"
+
+
 def code_fingerprint() -> str:
     """Hash the code and data that compute: equal for equal content, whatever the line ends or compiled files."""
     return hashlib.sha256(json.dumps(code_parts(), sort_keys=True).encode()).hexdigest()[:16]
@@ -150,7 +164,8 @@ def code_parts() -> dict[str, str]:
 @cache
 def _hash_parts() -> tuple[tuple[str, str], ...]:
     home = Path(__file__).parents[1]
-    paths = sorted([*home.iterdir(), *(home / "lab").iterdir()])
+    folders = (home, home / "lab", home / "lab" / "compare")
+    paths = sorted(path for folder in folders for path in folder.iterdir())
     parts = {path.relative_to(home).as_posix(): path for path in paths if not path.name.startswith((".", "__py"))}
     return tuple((name, hash_source(path)) for name, path in parts.items() if name not in DOES_NOT_COMPUTE)
 

@@ -4,32 +4,20 @@ import atexit
 import os
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from errno import EACCES, EDQUOT, EFBIG, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS
+from importlib import import_module
 from itertools import takewhile
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from unmask import __version__
 from unmask.base.errors import UnmaskError, explain_import
 from unmask.base.files import format_path
-from unmask.cli.bench import bench
-from unmask.cli.calibrate import calibrate
-from unmask.cli.compare import compare
-from unmask.cli.demo import demo
-from unmask.cli.doctor import doctor
-from unmask.cli.generate import generate, infill
-from unmask.cli.methods import methods
-from unmask.cli.models import models
 from unmask.cli.progress import note
-from unmask.cli.score import score
-from unmask.cli.show import show
-from unmask.cli.study import study
-from unmask.cli.tasks import tasks
-from unmask.cli.train_head import trains
-from unmask.cli.verify import verify
-from unmask.cli.view import view
 from unmask.report.console import PipeClosed, prepare, say, silence
 
 # Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies with
@@ -45,8 +33,64 @@ _OF_PATHS = (EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM)
 
 OK, UNEXPECTED, REFUSED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "compare": ("compare", "compare", "Compare decoding policies on the tasks."),
+    "verify": ("verify", "verify", "Check a model against its authors' figures."),
+    "calibrate": ("calibrate", "calibrate", "Make a gate for a task: when to leave the fixed action."),
+    "generate": ("generate", "generate", "Continue one or more prompts."),
+    "infill": ("generate", "infill", "Fill the blanks of one or more texts."),
+    "show": ("show", "show", "Make a page of a saved run: every step and position."),
+    "score": ("score", "score", "Say how probable texts are: exact, or as a bound."),
+    "models": ("models", "models", "List the models and their options."),
+    "demo": ("demo", "demo", "Look at all of it: methods, runs and a study on one page."),
+    "bench": ("bench", "bench", "Measure what decoding costs here."),
+    "doctor": ("doctor", "doctor", "Look at this machine: versions, devices, models."),
+    "view": ("view", "view", "Explore in a browser: watch prompts being decoded."),
+    "tasks": ("tasks", "tasks", "List the tasks, look at prompts, score answers."),
+    "study": ("study", "study", "Measure adaptation opportunity: plan, run, report."),
+    "methods": ("methods", "methods", "List the unmasking methods, or show one."),
+    "train": ("train_head", "trains", "Train a small masked diffusion model."),
+}
+"""Every command: its module and attribute in this package, and a line of help."""
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands by name, each imported when it is looked up."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __getitem__(self, name: str) -> Any:
+        module, attribute, _ = COMMANDS[name]
+        target = getattr(import_module(f"unmask.cli.{module}"), attribute)
+        if isinstance(target, typer.Typer):
+            group = typer.main.get_group(target)
+            group.name = name
+            return group
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name)(target)
+        return typer.main.get_command(alone)
+
+
+class LazyGroup(TyperGroup):
+    """A program whose commands are imported when they are called: `unmask --help` does not wait for torch."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = LazyCommands()
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
 app = typer.Typer(
     name="unmask",
+    cls=LazyGroup,
     help="Decode masked diffusion language models with published unmasking methods.\n\n\b\nStart with:\n"
     "  unmask generate --watch         decode something and look on\n"
     "  unmask demo --out out/demo      methods, runs and a whole study on one page, out/demo/report.html\n"
@@ -55,12 +99,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(tasks, name="tasks")
-app.add_typer(study, name="study")
-app.add_typer(methods, name="methods")
-app.add_typer(trains, name="train")
-for command in (compare, verify, calibrate, generate, infill, show, score, models, demo, bench, doctor, view):
-    app.command()(command)
 
 
 def main(arguments: list[str] | None = None) -> int:

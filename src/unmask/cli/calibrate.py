@@ -2,7 +2,6 @@
 
 import os
 import shlex
-from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +11,10 @@ import typer
 from unmask.base.errors import ConfigError
 from unmask.cli.cluster import ClusterOptions
 from unmask.cli.completion import methods
-from unmask.cli.completion import tasks as task_names
-from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, options_as_flags, policy_of
+from unmask.cli.options import Json, LoadOptions, ModelName, options_as_flags, policy_of
 from unmask.cli.study import watch
+from unmask.lab.calibrate import CalibrateOptions
+from unmask.lab.calibrate import calibrate as make_gate
 from unmask.report.console import say
 
 if TYPE_CHECKING:
@@ -22,81 +22,12 @@ if TYPE_CHECKING:
     from unmask.tasks import Task
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions:
-    """What the gate is for."""
-
-    task: Annotated[
-        str,
-        typer.Option(
-            # Said: some releases of typer take an option's name from a metavar that differs from it in case only.
-            "--task",
-            metavar="TASK",
-            autocompletion=task_names,
-            help="A name of `unmask tasks`, a file FILE.jsonl, or code, which runs: package.module:function or "
-            "path.py:function.",
-        ),
-    ]
-    axis: Annotated[str, typer.Option(help="What may change by state: score, region, cardinality or commitment.")]
-    out: Annotated[Path, typer.Option(metavar="FILE.json", help="Where the gate goes.")]
-    score: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, "
-            "blanks, or code, which runs: package.module:function, path.py:function.",
-        ),
-    ] = None
-    horizon: Annotated[
-        int | None, typer.Option(min=1, help="Tokens that an answer to a task of your own may take.")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasureOptions:
-    """How much is measured, and where it is kept."""
-
-    prompts: Annotated[int, typer.Option(min=2, help="Up to so many validation prompts.")] = 100
-    states: Annotated[int, typer.Option(min=1, help="States of each prompt's trajectory.")] = 8
-    rollouts: Annotated[int, typer.Option(min=1, help="Per state and candidate.")] = 4
-    steps_share: Annotated[float, typer.Option(help="Steps by the task's horizon, above 0 up to 1.")] = 0.5
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers, the bootstrap's included.")] = 0
-    rows: Annotated[
-        int | None, typer.Option(min=1, help="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere.")
-    ] = None
-    fixed: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW",
-            help="How the fixed action is chosen on validation prompts: end-to-end (whole runs) or one-step (one "
-            "transition, then the reference: the paper's).",
-        ),
-    ] = "end-to-end"
-    guarantee: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RISK",
-            help="Choose the threshold so that, but for this probability over validation prompts, decoding with the "
-            "gate is not worse than the fixed action by more than --margin; e.g. 0.05.",
-        ),
-    ] = None
-    margin: Annotated[
-        float | None,
-        typer.Option(help="Mean utility that a gate with a guarantee may lose at most. Default: 0.05."),
-    ] = None
-    data_dir: DataDir = None
-    work: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Where measurements are kept, to go on from. Default: FILE.json.study."),
-    ] = None
-
-
 @options_as_flags
 def calibrate(
     model: ModelName,
-    chosen: TaskOptions,
+    out: Annotated[Path, typer.Option(metavar="FILE.json", help="Where the gate goes.")],
+    options: CalibrateOptions,
     load: LoadOptions,
-    measured: MeasureOptions,
     cluster: ClusterOptions,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the path of the gate.")] = False,
@@ -112,7 +43,7 @@ def calibrate(
         ),
     ] = None,
 ) -> None:
-    """Find out when a decoder should leave its fixed action on a task, and write that as a gate.
+    """Make a gate for a task: a file that says at which states a decoder should leave its fixed action.
 
     Candidates of the axis are tried at states of validation prompts, its diagnostic is read there, and a detector is
     fitted to both. Then the prompts are decoded from beginning to end, to see whether the gate may be used at all. It
@@ -127,25 +58,18 @@ def calibrate(
       unmask generate --model mini --gate gate.json "..."
     """
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
-    from unmask.lab.calibrate import calibrate as measure
-    from unmask.lab.calibrate import check_axis
-    from unmask.methods import register_reference
-    from unmask.report.plain import plain
+    from unmask.report.table import plain
     from unmask.tasks import check_scorer, open_task
 
-    out = chosen.out
-    reference = None if policy is None else register_reference(policy_of(policy))
-    check_axis(chosen.axis)
-    task = open_task(chosen.task, scorer=chosen.score, max_new_tokens=chosen.horizon)
+    reference = None if policy is None else policy_of(policy)
+    task = open_task(str(options.task), scorer=options.scorer, max_new_tokens=options.max_new_tokens)
     check_scorer(task)
     _check_place(out)
-    work = out.with_name(f"{out.name}.study") if measured.work is None else measured.work
-    with cluster.lent(load, model) as (loaded, workers):
-        if reference is not None:
-            loaded = replace(loaded, reference=reference)
-        with watch(quiet or json) as on_progress:
-            options = vars(measured) | {"work": work, "cluster": workers}
-            gate = measure(loaded, task, chosen.axis, **options, on_progress=on_progress)
+    work = out.with_name(f"{out.name}.study") if options.work_dir is None else Path(options.work_dir)
+    # The task is opened, its code has run once.
+    chosen = dict(options) | {"task": task, "scorer": None, "max_new_tokens": None, "work_dir": work}
+    with cluster.open_for_study(load, model) as (loaded, workers), watch(quiet or json) as on_progress:
+        gate = make_gate(loaded, policy=reference, cluster=workers, on_progress=on_progress, **chosen)
     gate.save(out)
     use = _command(model, load.model_option, out, task, policy)
     if json:
@@ -173,22 +97,22 @@ def _command(model: str, options: list[str] | None, out: Path, task: "Task", pol
 
 
 def _report(gate: "Gate", out: Path, work: Path, use: str) -> str:
-    from unmask.lab.calibrate import verdict
+    from unmask.lab.calibrate import describe_gate
 
     worse = gate.end_to_end is not None and gate.end_to_end.worse
     how = "to try it all the same: " if worse else "use it:  "
-    return f"{gate.inspect()}\n\n{verdict(gate)}\nwritten: {out} (measurements: {work})\n{how}{use}"
+    return f"{gate.inspect()}\n\n{describe_gate(gate)}\nwritten: {out} (measurements: {work})\n{how}{use}"
 
 
 def _document(gate: "Gate", out: Path, work: Path, use: str) -> dict[str, Any]:
-    from unmask.lab.calibrate import verdict
+    from unmask.lab.calibrate import describe_gate
 
     return {
         "gate": str(out),
         "study": str(work),
         "opens": gate.arms.calibration.tau.value is not None,
         "prompts": gate.arms.calibration.prompts,
-        "verdict": verdict(gate),
+        "verdict": describe_gate(gate),
         "generate": use,
         **gate.summary,
     }

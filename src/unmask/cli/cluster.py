@@ -10,9 +10,9 @@ from unmask.cli.where import Address, GpusPerWorker, On, Workers, where_of
 
 if TYPE_CHECKING:
     from unmask.api import Model
+    from unmask.lab.calibrate import LoadingCluster
     from unmask.lab.cluster import Ray
     from unmask.lab.cluster.model_workers import ModelWorkers
-    from unmask.lab.whole_runs import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ class ClusterOptions:
             yield model.here, model.workers
 
     @contextmanager
-    def lent(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, Cluster | None]]":
+    def open_for_study(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, LoadingCluster | None]]":
         """The same for work that starts workers of its own, on one connection: one worker has looked at the model."""
+        from unmask.lab.calibrate import LoadingCluster
         from unmask.lab.cluster.connect import connected
-        from unmask.lab.whole_runs import Cluster
 
         cluster = self.where
         if cluster is None:
@@ -51,4 +51,4 @@ class ClusterOptions:
         with connected(cluster):
             with load.remote(name, replace(cluster, workers=1)) as model:
                 here, loader = model.here, model.loader
-            yield here, Cluster(cluster, loader)
+            yield here, LoadingCluster(cluster, loader)

@@ -1,5 +1,6 @@
 """`unmask generate` and `unmask infill`: prompts, or texts with blanks, decoded by any method."""
 
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unmask.api.options import DecodeOptions, MethodOptions
-from unmask.base.errors import ConfigError, UnmaskError
+from unmask.base.errors import ConfigError, UnmaskError, require
 from unmask.cli.completion import models
 from unmask.cli.options import ComposeOptions, Json, LoadOptions, options_as_flags, policy_of
 from unmask.cli.progress import note
@@ -160,7 +161,11 @@ def generate(
         list[str] | None, typer.Option("--prompt", metavar="TEXT", help="The same as an option. Repeatable.")
     ] = None,
     prompt_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with one prompt per line; - reads stdin.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file with one prompt per line, or FILE.jsonl with a `prompt` in each line; - reads stdin.",
+        ),
     ] = None,
     model: ModelName = "mini",
     *,
@@ -361,7 +366,7 @@ def _gate_line(gate: Mapping[str, Any]) -> dict[str, Any]:
     return line | {"guarantee": f"{1 - held['risk']:g}", "margin": held["margin"], "n": held["tested"]}
 
 
-def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
+def _prompts(given: list[str] | None, file: Path | None) -> list[Any] | None:
     """None if there are none: the model has its own."""
     if file is None:
         return given or None
@@ -384,4 +389,17 @@ def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
             raise ConfigError(
                 f"line {number} of --prompt-file {str(file)!r} is empty; allowed: one prompt per line; remove the line"
             )
-    return lines
+    if file.suffix != ".jsonl":
+        return lines
+    return [_json_prompt(line, f"line {number} of --prompt-file {str(file)!r}") for number, line in enumerate(lines, 1)]
+
+
+def _json_prompt(line: str, where: str) -> Any:
+    """Read the prompt of a JSON line: a text, or an object with a `prompt`, which is a text or a conversation."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{where} is no JSON ({error}); allowed: a text, or an object with a prompt") from error
+    prompt = row.get("prompt") if isinstance(row, dict) else row
+    require(isinstance(prompt, str | list), where, line, "a text, or an object with a prompt", "name the field so")
+    return prompt

@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
 from unmask.api.options import FUNCTION_OPTIONS, OPTIONS, MethodOptions
 from unmask.base.errors import ConfigError
-from unmask.base.options import parse_settings, parse_spec
-from unmask.cli.completion import methods, models
+from unmask.base.options import Options, parse_settings, parse_spec
+from unmask.cli.completion import compared, methods, models
+from unmask.cli.completion import tasks as task_names
 from unmask.report.console import loading
 
 if TYPE_CHECKING:
@@ -150,8 +151,36 @@ FLAGS: dict[str, dict[str, Any]] = {
     "gate": {"type": Path | None, "metavar": "FILE.json"},
     "estimator": {"type": str, "flags": ("--bound",)},
     "batch_size": {"flags": ("--batch",)},
+    "data_dir": {"type": Path | None, "metavar": "FOLDER"},
+    "sandbox_workers": {"flags": ("--jobs",)},
+    "scorer": {"flags": ("--score",), "metavar": "RULE"},
+    "compute_matched": {"flags": ("--matched",)},
+    "policies_from": {"type": Path | None, "flags": ("--picks",), "metavar": "FILE"},
+    "published": {"flags": ("--figures",), "metavar": "NAME"},
+    "macro_without": {"metavar": "NAME"},
 }
 """What a field cannot say itself: another type or flag in the shell, the Tab key's proposals."""
+
+POLICY = "NAME[:KEY=VALUE,...]"
+
+COMMAND_FLAGS: dict[str, dict[str, dict[str, Any]]] = {
+    "compare": {
+        "task": {"metavar": "NAME", "autocompletion": task_names},
+        "policy": {"flags": ("--policy", "-p"), "metavar": POLICY, "autocompletion": compared},
+        "max_new_tokens": {"flags": ("--horizon",)},
+    },
+    "verify": {"task": {"metavar": "NAME"}},
+    "calibrate": {
+        # The flag is named: some releases of typer take a name from a metavar that differs from it in case only.
+        "task": {"type": str, "flags": ("--task",), "metavar": "TASK", "autocompletion": task_names},
+        "max_new_tokens": {"flags": ("--horizon",)},
+        "batch_size": {"flags": ("--rows",)},
+        "fixed_by": {"flags": ("--fixed",), "metavar": "HOW"},
+        "guarantee": {"metavar": "RISK"},
+        "work_dir": {"type": Path | None, "flags": ("--work",), "metavar": "FOLDER"},
+    },
+}
+"""Where a command differs from `FLAGS`."""
 
 Settings = Annotated[
     list[str] | None,
@@ -194,27 +223,40 @@ def _flags_of(kind: Any, command: str) -> list[Parameter]:
             )
             for f in fields(kind)
         ]
-    if not (isinstance(kind, type) and issubclass(kind, MethodOptions)):
+    if not (isinstance(kind, type) and issubclass(kind, Options)):
         return []
+    if not issubclass(kind, MethodOptions):
+        return [_flag(name, field, command) for name, field in kind.model_fields.items()]
     names = FUNCTION_OPTIONS["log_likelihood" if command == "score" else command]
-    flags = [_flag(name, kind.model_fields[name]) for name in names if name not in PYTHON_ONLY]
+    flags = [_flag(name, kind.model_fields[name], command) for name in names if name not in PYTHON_ONLY]
     flags.insert(1, Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=Settings))
     return flags
 
 
-def _flag(name: str, field: FieldInfo) -> Parameter:
-    """The flag of one option. Without a name of its own, a truth value would get a second flag, --no-..."""
-    own = dict(FLAGS.get(name, {}))
+def _flag(name: str, field: FieldInfo, command: str) -> Parameter:
+    """Make the flag of an option. Without a name of its own, a truth value would get a second flag, --no-..."""
+    own = {**COMMAND_FLAGS.get(command, {}).get(name, FLAGS.get(name, {}))}
     hint: Any = own.pop("type", field.annotation)
+    default = field.default
+    if get_origin(hint) is tuple:
+        # A flag that may be repeated.
+        inner: Any = get_args(hint)[0]
+        hint, default = list[inner] | None, None
     flags = own.pop("flags", (f"--{name.replace('_', '-')}",))
     hint = Annotated[hint, typer.Option(*flags, **{"help": field.description, **own})]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
+    if field.is_required():
+        default = Parameter.empty
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def _read_group(kind: Any, values: dict[str, Any]) -> Any:
     """Check the values of a group. Settings of the policy are keywords like any other."""
-    if not issubclass(kind, MethodOptions):
+    if not issubclass(kind, Options):
         return kind(**values)
+    if not issubclass(kind, MethodOptions):
+        repeated = {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
+        given = {name: value for name, value in values.items() if not (name in repeated and value is None)}
+        return kind(**{name: tuple(value) if name in repeated else value for name, value in given.items()})
     settings = parse_settings(values.pop("settings"))
     for key in settings:
         if key in OPTIONS or key in kind.model_fields:
@@ -223,9 +265,6 @@ def _read_group(kind: Any, values: dict[str, Any]) -> Any:
                 f"see whether there is an option --{key.replace('_', '-')}"
             )
     return kind(**values, **settings)
-
-
-POLICY = "NAME[:KEY=VALUE,...]"
 
 
 def policy_of(

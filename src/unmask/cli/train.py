@@ -81,18 +81,18 @@ def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[
 
     def score(folder: Path, prompts: int) -> dict[str, float]:
         from unmask.api.load import load
-        from unmask.lab.compare import evaluate
+        from unmask.lab.compare import ComparePlan, run_comparison
         from unmask.methods import make_policy
 
         model = load(str(folder), device=device)
-        means = evaluate(
-            model,
-            tasks,
+        plan = ComparePlan(
+            tasks=tasks,
             split="development",
             prompts=prompts,
             policies={"reference": make_policy(model.reference)},
-            batch=GPU_ROWS if model.denoiser.device.type == "cuda" else None,
-        ).means()
+        )
+        rows = GPU_ROWS if model.denoiser.device.type == "cuda" else None
+        means = run_comparison(model, plan, batch_size=rows).mean_utilities()
         for task in (task for task, value in means.items() if math.isnan(value)):
             say(f"no score of {task}: none of its prompts could be decoded")
         return {task: value for task, value in means.items() if not math.isnan(value)}

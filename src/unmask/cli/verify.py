@@ -9,47 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unmask.base.errors import UnknownName
-from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, options_as_flags
+from unmask.cli.options import LoadOptions, ModelName, options_as_flags
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
+from unmask.lab.verify import VerifyOptions
 from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:
     from unmask.lab.compare import CompareProgress
-    from unmask.lab.verify import PreparedRun, Target, VerifiedTask
+    from unmask.lab.verify import PreparedRun, Target, VerifiedRun
 
 FAILED = 1
 """The exit code of --strict where a figure was not reached."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifyOptions:
-    """What is decoded."""
-
-    task: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="gsm8k, humaneval, or gsm8k-pure (llada without blocks). Repeatable. Default: the first two.",
-        ),
-    ] = None
-    prompts: Annotated[
-        int | None, typer.Option(min=1, help="The first so many problems of each, a fair sample. Default: all.")
-    ] = None
-    figures: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Whose figures the weights of a folder should reach: llada, llada-1.5 or dream."
-        ),
-    ] = None
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Rows decoded together. Default: what memory is sure to hold.")
-    ] = None
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0
-    data_dir: DataDir = None
-    jobs: Jobs = None
-    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 1 where a figure is not reached.")] = (
-        False
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +35,22 @@ class VerifyOutput:
     ] = None
     json: Annotated[bool, typer.Option("--json", help="verify.json on stdout and nothing else there.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no estimate.")] = False
+    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 1 where a figure is not reached.")] = (
+        False
+    )
 
-    def show(self, model: str, target: "Target", found: "list[VerifiedTask]") -> None:
+    def show(self, model: str, target: "Target", found: "list[VerifiedRun]") -> None:
+        """Write the files, and print the table."""
+        import pandas as pd
+
         from unmask.report import files
-        from unmask.report import verify as page
-        from unmask.report.compare import table_csv
+        from unmask.report import verify as report
+        from unmask.report.compare import answers_csv
 
-        text = page.document(model, target, found)
+        text = report.verify_json(model, target, found)
         if self.out is not None:
-            answers = table_csv([row for one in found for row in one.rows])
-            files.write(self.out / "answers.csv", answers.encode())
+            answers = pd.concat([one.answers for one in found], ignore_index=True)
+            files.write(self.out / "answers.csv", answers_csv(answers).encode())
             files.write(self.out / "verify.json", f"{text}\n".encode())
         for name in (name for one in found for name in one.damaged):
             note(f"{name} of {self.out} was damaged: decoded again")
@@ -82,8 +58,8 @@ class VerifyOutput:
             say_json(text)
             return
         console = wide_console()
-        console.print(page.screen(found))
-        for line in page.remarks(found):
+        console.print(report.verify_table(found))
+        for line in report.verify_remarks(found):
             console.print(line, style="dim", highlight=False, markup=False)
         if self.out is not None:
             say(str(self.out / "verify.json"))
@@ -105,42 +81,49 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
       unmask verify --model path/to/weights --figures llada --prompts 200 --strict
       unmask verify --model mini --prompts 4 --out out/trial
     """
-    from unmask.lab.verify import Agreement, check_data, chosen_tasks, measure, model_names, prepare, target_of
+    from unmask.lab.verify import (
+        Agreement,
+        check_data,
+        choose_target,
+        choose_tasks,
+        prepare_run,
+        published_names,
+        verify_run,
+    )
     from unmask.report import files
 
     # What is wrong with the command line, and data that are not there, come before the model is read.
-    names = chosen_tasks(options.task, options.figures or model)
-    if options.figures is not None and options.figures not in model_names():
-        raise UnknownName("name of figures", options.figures, model_names())
+    names = choose_tasks(options.task, options.published or model)
+    if options.published is not None and options.published not in published_names():
+        raise UnknownName("name of figures", options.published, published_names())
     if output.out is not None:
         files.folder(output.out)
     check_data(names, options.data_dir)
     loaded = load.load(model)
-    target = target_of(model, loaded.options.get("family"), options.figures)
-    prepared = prepare(loaded, target, names, prompts=options.prompts, data_dir=options.data_dir)
-    found: list[VerifiedTask] = []
+    target = choose_target(model, loaded.options.get("family"), options.published)
+    prepared = [prepare_run(loaded, target, name, prompts=options.prompts, data_dir=options.data_dir) for name in names]
     _estimate(prepared, output.quiet)
+    found: list[VerifiedRun] = []
     for one in prepared:
-        work = None if output.out is None else output.out / one.run.name
         with _watched(output) as show:
             found.append(
-                measure(
+                verify_run(
                     loaded,
                     one,
                     target,
                     seed=options.seed,
-                    batch=options.batch,
-                    jobs=options.jobs,
-                    work=work,
+                    batch_size=options.batch_size,
+                    sandbox_workers=options.sandbox_workers,
+                    work_dir=None if output.out is None else output.out / one.run.name,
                     on_progress=show,
                 )
             )
     output.show(loaded.name, target, found)
-    if options.strict and any(one.agreement is Agreement.BELOW for one in found):
+    if output.strict and any(one.agreement is Agreement.BELOW for one in found):
         raise typer.Exit(FAILED)
 
 
-def _estimate(prepared: "tuple[PreparedRun, ...]", quiet: bool) -> None:
+def _estimate(prepared: "list[PreparedRun]", quiet: bool) -> None:
     """What the run costs at most, before it begins."""
     if quiet:
         return
@@ -155,7 +138,7 @@ def _estimate(prepared: "tuple[PreparedRun, ...]", quiet: bool) -> None:
 def _watched(output: VerifyOutput) -> "Iterator[Callable[[CompareProgress], None]]":
     """Progress on stderr, and after Ctrl-C what is kept."""
     try:
-        lines = AnswerLines(lambda now, told: f"{now.task}: {told}", at_once=True)
+        lines = AnswerLines(lambda now, text: f"{now.task}: {text}", at_once=True)
         with watching(lines.show, _screen, quiet=output.quiet) as show:
             yield show
     except KeyboardInterrupt:

@@ -61,7 +61,7 @@ def _rebuild(
     change: Callable[[list[Tensor]], Tensor],
     by_class: "Callable[[list[Any]], Any] | None" = None,
 ) -> Any:
-    """Build one value from several of the same form; `by_class` handles those that know better than field by field."""
+    """Build one value from several of the same form; `by_class` builds each `BatchValue` instead of its fields."""
     first, values = values[0], list(values)
     if isinstance(first, Tensor):
         return change(values)

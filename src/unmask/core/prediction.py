@@ -201,7 +201,7 @@ class Prediction(BatchValue):
 
     @property
     def light(self) -> "Prediction":
-        """The prediction without parts that grow with the vocabulary or with N squared: what steps and files keep."""
+        """The prediction without posterior, attention and hidden rows, which are too large for steps and files."""
         if self.attention_BNN is None and self.hidden_BNH is None and self.posterior is None:
             return self
         return replace(self, attention_BNN=None, hidden_BNH=None, posterior=None)

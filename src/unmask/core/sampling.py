@@ -164,7 +164,7 @@ def sample(
 def _token_draw(
     sampling: SamplingParams, draws: int, noise: Noise, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int
 ) -> TokenDraw:
-    """The uniforms of each draw at the packed rows, each with its own step, position and batch row."""
+    """Collect the random numbers of every draw at the packed rows, each with its own step, position and batch row."""
     settings = (sampling.temperature, sampling.top_p, sampling.top_k)
     if sampling.temperature == 0:
         return TokenDraw(*settings)

@@ -176,7 +176,10 @@ def _one_per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]:
 
 @cache
 def _confidence_alone(device: torch.device) -> Tensor:
-    """All of the weight on confidence. Copied once: each copy makes the host wait, and no CUDA graph can hold one."""
+    """Return weights with everything on confidence.
+
+    Copied to a device once: each copy makes the host wait, and no CUDA graph can hold one.
+    """
     with torch.inference_mode(False):
         return torch.tensor([float(rule == "confidence") for rule in RULES], dtype=torch.float64, device=device)
 

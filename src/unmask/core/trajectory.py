@@ -201,6 +201,7 @@ class Trajectory(BatchValue, Displayable):
     def rows_to_bytes(self, rows: Sequence[int]) -> list[bytes]:
         """The bytes that `to_bytes` gives of each of these rows alone, as row 0. All rows must have taken all steps."""
         zero_B = torch.zeros_like(self.rows_B)
+        # Each row becomes row 0 of a run of its own.
         steps = tuple(replace(step, rows_B=zero_B) for step in self.steps)
         return trajectory_file.rows_to_bytes(replace(self, rows_B=zero_B, steps=steps)._storable(), _KINDS, rows)
 
@@ -248,6 +249,7 @@ def _check_values(traj: Trajectory) -> None:
     for number, step in enumerate(traj.steps):
         if type(step) is not Step:
             raise SchemaError(f"step {number} is a {type(step).__name__}")
+        # Rows leave a run, so every step has a number of its own; canvas and rules are the same for all.
         own = {"L": sizes["L"], "J": len(RULES), "B": len(step.rows_B)}
         trajectory_file.check_value(step, f"step {number}", own)
         if own["B"] and not 0 <= int(step.rows_B.min()) <= int(step.rows_B.max()) < traj.state.batch:
@@ -305,7 +307,7 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
 
 
 def _form_of_rows(value: Any) -> Any:
-    """Return all that two values must share to be joined: what is no tensor, and the forms of tensors but for rows."""
+    """Return what two values must have in common to be joined: all but the rows of their tensors."""
     return tuple(
         (path, (leaf.dtype, leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf) for path, leaf in leaves(value)
     )

@@ -243,7 +243,7 @@ def _most_unpacked(size: int) -> int:
 
 
 def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
-    """The JSON tree and the arrays of an archive that `pack` made; anything else is refused with the reason."""
+    """Read the JSON tree and the arrays of an archive made by `pack`; refuse anything else with the reason."""
     try:
         _must(zipfile.is_zipfile(io.BytesIO(content)), "it", "is no archive, or its end is missing")
         archive, length, written_hash = (

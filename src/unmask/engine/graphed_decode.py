@@ -121,7 +121,7 @@ def _decode_batches(
 
 
 def _can_be_graphed(settings: StepSettings, policy: Policy, traj: Trajectory) -> bool:
-    """Whether steps of this policy can be graphs, and the run is one from its start that nobody looks into."""
+    """Whether steps of this policy can be graphs, and the run begins at its first step, with the usual noise."""
     if not policy.cuda_graph or policy.past_steps < 0 or policy.looks_ahead or settings.planner is not None:
         return False
     try:
@@ -172,6 +172,7 @@ class GraphedRows:
         """The rows that were loaded last: gives the parts of a trajectory that are no tensors."""
         # Outside of inference mode, because a later decode may write into the buffers outside of it.
         with torch.inference_mode(False):
+            # Cloned: a graph keeps these addresses, and the caller's tensors belong to its own trajectory.
             self.rows = replace_tensors(self.base, [part.clone() for part in tensors(self.base).values()])
             self.going_B = torch.ones_like(like.rows_B, dtype=torch.bool)
             self.fault_B, self.faulty_at_B = torch.zeros_like(like.rows_B), torch.zeros_like(like.rows_B)
@@ -204,6 +205,7 @@ class GraphedRows:
             while True:
                 self._start_step(settings, denoiser)
                 number += 1
+                # One step stays unread, so that the device works while the host looks at the one before.
                 while self._pending.waiting > (STEPS_AHEAD if number != last else 0):
                     going, any_fault = self._pending.read()
                     if any_fault:
@@ -221,6 +223,7 @@ class GraphedRows:
         taken = self.log.steps(self.history) if self.log is not None else []
         going = self.going_B.tolist()
         count = sum(going)
+        # Powers of two: each number of rows has a graph of its own, and few numbers mean few recordings.
         size = 1 << (count - 1).bit_length() if fill and count else count
         # Sorted, so that rows keep their order.
         kept = sorted(sorted(range(len(going)), key=lambda row: not going[row])[:size])
@@ -257,7 +260,7 @@ class GraphedRows:
     def _next_values(
         self, now: Trajectory, later: Trajectory, change: Transition, next_B: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Buffers and their next values. Rows that are done stay as they are."""
+        """Return the buffers that a step changes, and their next values. Rows that are done keep theirs."""
         rows = [
             torch.where(self.going_B.view(-1, *[1] * (new.dim() - 1)), new, old)
             for new, old in zip(_changing_parts(later), _changing_parts(now), strict=True)
@@ -382,6 +385,7 @@ class HistoryBuffer:
         if not layout.fits(value):
             raise NotGraphable("what it keeps of a step changes from step to step")
         if self.most > 1:
+            # Cloned, because the two ranges overlap and a copy on a device has no order.
             self.memory[:-1].copy_(self.memory[1:].clone())
         layout.write(self.memory[-1], value)
 
@@ -394,7 +398,7 @@ class StepLog:
         self._count = 0
 
     def add(self, history: HistoryBuffer) -> None:
-        """Keep the newest step."""
+        """Copy the newest step of the history into the log."""
         at = self._count % LOGGED_AT_ONCE
         if at == 0:
             with torch.inference_mode(False):

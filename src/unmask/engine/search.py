@@ -38,6 +38,7 @@ def run_search(
 ) -> Trajectory:
     """Let a search decode, count what it spends, and refuse an end with masks or with changed given tokens."""
     context = CountingContext(settings, start.rows_B, on_step)
+    # A search pays for every pass itself: what an earlier look-ahead has paid for is not its own.
     shown = hide_noise(replace(start, prepaid_B=None), search)
     end = search.decode(context, move_tensors(shown, HOST) if context.on_host else shown)
     steps = (*start.steps, *move_tensors(end.steps[len(start.steps) :], start.rows_B.device)) if record else ()

@@ -140,6 +140,7 @@ def forward(
         forwards_B, processed_B = _pass_cost(inputs, output)
         planner_B = None if settings.planner is None else torch.zeros_like(forwards_B)
         return output, StepCost(forwards_B, processed_B, planner_B)
+    # By the row's number in the run, so that rows with the same canvas do not pay for each other.
     rows_B = inputs.row_B
     assert rows_B is not None, "real rows have numbers"
     keys = _canvas_keys(inputs, needs, rows_B)
@@ -339,6 +340,7 @@ def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes
     extras = bytes((needs.attention, needs.hidden))
     flags = (inputs.valid_BN.long(), inputs.wanted_BN.long(), inputs.fixed_BN.long())
     own_BN = rows_B[:, None].expand_as(inputs.tokens_BN)
+    # One copy from the device for all rows.
     table = torch.stack((own_BN, inputs.tokens_BN, inputs.position_BN, *flags), 1).cpu().numpy()
     return [extras + row.tobytes() for row in table]
 

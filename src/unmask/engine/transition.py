@@ -67,6 +67,7 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         masked_BL = masked_before_BL | remasked_BL
 
     score_BL = score.order(alpha_BJ, prediction, length, action.rule)
+    # After remasking, so that a position may be masked and revealed with another token in one step.
     eligible_BL = action.region_BL & masked_BL
     eligible_B = eligible_BL.sum(-1)
     k_B = reveal_count(action.kappa_B, eligible_B)
@@ -92,6 +93,7 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     wrong = torch.stack(
         (
             masked_BL.any(-1) & (eligible_B == 0),
+            # Also true of NaN, which no comparison with 0 or 1 would find.
             action.kappa_B.clamp(0, 1) != action.kappa_B,
             off_simplex_B,
             misplaced_B,

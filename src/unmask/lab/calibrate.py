@@ -1,43 +1,59 @@
-"""From a model and a task to a gate: a study of validation prompts alone, and what they choose.
+"""From a model and a task to a gate: candidates tried on validation prompts, what they choose, and whole runs with it.
 
-The study is one like any other, so a calibration that was cut short goes on where it stopped. It has no evaluation
-prompts: what a gate is worth on prompts that it was not calibrated on is a question for `unmask study`.
+The branches are those of a study without evaluation prompts, so a calibration that was cut short goes on with them
+where it stopped; whole runs are decoded again. What a gate is worth on prompts that it was not calibrated on is a
+question for `unmask study`.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from pydantic import Field, model_validator
 
 from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate, Guarantee, Lift
-from unmask.api import LoadedModel, steps_of
+from unmask.api import LoadedModel, Model, Request, steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
-from unmask.base.options import check_name
-from unmask.core import Policy
+from unmask.base.options import Options, check_name
+from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
-from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
+from unmask.lab.cluster import Ray
+from unmask.lab.cluster.model_workers import ModelWorkers, Shared, model_workers
 from unmask.lab.run.driver import run_study
+from unmask.lab.run.jobs import jobs_of, prompts_of
+from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import StudyProgress
 from unmask.lab.store import OldFormat, Store
-from unmask.lab.study import PromptRange, Study
+from unmask.lab.study import PromptRange, Study, decode_prompts, group_by_width
 from unmask.lab.study_models import ModelSpec
-from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
-from unmask.methods import candidates
+from unmask.methods import candidates, register_reference
 from unmask.stats import (
     FEWEST,
     FIXED_BY,
+    MARGIN,
     RESAMPLES,
     Array,
+    Bools,
     Calibration,
     CalibrationSettings,
     NotEnough,
+    Threshold,
     estimate_ratio,
+    fitted_half,
+    gate_levels,
+    sequential_test,
+    smallest_margin,
+    worst_differences,
 )
 from unmask.stats.protocol import (
     ValidationSet,
@@ -47,178 +63,375 @@ from unmask.stats.protocol import (
     estimate_tested_lift,
     fit_calibration,
 )
-from unmask.tasks import DataDir, Task, is_own
+from unmask.tasks import Task, check_scorer, is_own, open_task
 
-SHARD = 8
+ROLE = "validation"
+SHARD_PROMPTS = 8
 """Prompts per shard: what a killed process loses."""
-ROWS = {"cpu": 4}
-MOST_ROWS = 64
-"""Canvases of one forward, on a kind of device and elsewhere: merging leaves few branches to run at a time."""
+CPU_ROWS, MAX_ROWS = 4, 64
+"""Canvases of one forward on a CPU and elsewhere: merging leaves few branches to run at a time."""
 OPERATOR = ReMDM("conf")
 """Re-opens what the commitment axis leaves revisable, as in the studies that come with the package."""
 
 
+class CalibrateOptions(Options):
+    """What a gate is for, and how much is measured."""
+
+    task: str | Task = Field(
+        description="A name of `unmask tasks`, a file FILE.jsonl, or code, which runs: package.module:function or "
+        "path.py:function."
+    )
+    axis: str = Field(description="What may change by state: score, region, cardinality or commitment.")
+    scorer: str | None = Field(
+        None,
+        description="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, "
+        "blanks, or code, which runs: package.module:function, path.py:function.",
+    )
+    max_new_tokens: int | None = Field(None, ge=1, description="Tokens that an answer to a task of your own may take.")
+    prompts: int = Field(100, ge=2, description="Up to so many validation prompts.")
+    states: int = Field(8, ge=1, description="States of each prompt's trajectory.")
+    rollouts: int = Field(4, ge=1, description="Continuations per state and candidate.")
+    steps_share: float = Field(0.5, gt=0, le=1, description="Steps by the task's horizon, above 0 up to 1.")
+    seed: int = Field(0, ge=0, description="Seed of all random numbers, the bootstrap's included.")
+    batch_size: int | None = Field(
+        None, ge=1, description="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere."
+    )
+    fixed_by: str = Field(
+        "end-to-end",
+        description="How the fixed action is chosen on validation prompts: end-to-end (whole runs) or one-step (one "
+        "transition, then the reference: the paper's).",
+    )
+    guarantee: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Choose the threshold so that, but for this probability over validation prompts, decoding with the "
+        "gate is not worse than the fixed action by more than --margin; e.g. 0.05.",
+    )
+    margin: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Mean utility that a gate with a guarantee may lose at most. Default: 0.05.",
+    )
+    data_dir: Path | str | None = Field(None, description="Official data files. Default: $UNMASK_DATA, else the hub.")
+    sandbox_workers: int | None = Field(
+        None, ge=1, description="Programs run side by side (HumanEval). Default: all cores."
+    )
+    work_dir: Path | str | None = Field(
+        None, description="Where measurements are kept, to go on from. Default: FILE.json.study."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        find_diagnostic(self.axis)
+        check_name("fixed_by", self.fixed_by, FIXED_BY)
+        ok = self.rollouts > 1 or not AXES[self.axis].revises
+        allowed = f"2 or more on the {self.axis} axis"
+        require(ok, "rollouts", self.rollouts, allowed, "re-masking draws, so that one says little")
+        if self.guarantee is None:
+            hint = "add --guarantee 0.05, or drop it"
+            require(self.margin is None, "margin", self.margin, "none without a guarantee", hint)
+        else:
+            hint = "half are fitted on, half are tested on"
+            require(self.prompts >= 4, "prompts", self.prompts, "4 or more with a guarantee", hint)
+        return self
+
+
+@dataclass(frozen=True)
+class LoadingCluster:
+    """A cluster whose workers each load the model with `load`."""
+
+    ray: Ray
+    load: Callable[[ModelSpec], Any]
+
+
 def calibrate(
     model: LoadedModel,
-    task: Task,
-    axis: str,
     *,
-    work: str | Path,
-    prompts: int = 100,
-    states: int = 8,
-    rollouts: int = 4,
-    steps_share: float = 0.5,
-    seed: int = 0,
-    rows: int | None = None,
-    fixed: str = "end-to-end",
-    guarantee: float | None = None,
-    margin: float | None = None,
-    data_dir: DataDir = None,
-    jobs: int | None = None,
+    policy: Policy | Search | None = None,
+    cluster: LoadingCluster | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
-    cluster: Cluster | None = None,
+    **options: Any,
 ) -> Gate:
-    """A gate for one model, task and axis, from up to `prompts` validation prompts. `work` keeps what was measured.
+    """Make a gate for a task: when to leave the fixed action, for `model.generate(..., gate=gate)`, or to `save`.
 
-    `steps_share` is the number of steps by the task's horizon, `rows` how many canvases a forward has (default:
-    4 on a CPU, 64 elsewhere), `fixed` how the fixed action is chosen: by whole runs, or by one step as in the paper.
-    With a `guarantee` of 0.05 the threshold is one that was shown, with that risk of error, not to be worse than the
-    fixed action by more than `margin` (0.05), end to end. On a `cluster` the model only stands for that of the workers.
+    `options` are those of `CalibrateOptions`: `task` and `axis`, and with their defaults prompts=100, states=8,
+    rollouts=4, steps_share=0.5, seed=0, batch_size, fixed_by="end-to-end", guarantee, margin, data_dir,
+    sandbox_workers, work_dir. A task of one's own needs a `scorer` and the tokens that an answer may take,
+    `max_new_tokens`. `work_dir` is a folder that keeps the measurements, so that a call that was cut short can be
+    repeated; without one they are thrown away.
+
+    `policy` is what decodes in place of the model's own reference, and what candidates are made around; whoever uses
+    the gate has to pass it again. On a `cluster` the model only stands for that of the workers.
     """
-    rows = ROWS.get(model.denoiser.device.type, MOST_ROWS) if rows is None else rows
-    check_name("fixed", fixed, FIXED_BY)
-    tolerance = tolerance_of(guarantee, margin, prompts)
-    study = _study(model, task, axis, prompts, states, rollouts, steps_share, seed, rows)
-    use: dict[str, Any] = {"data_dir": data_dir, "jobs": jobs, "on_progress": on_progress}
-    store = _measured(model, study, work, cluster, **use)
-    _check_room(store, model, task)
-    settings = CalibrationSettings(seed=seed, deterministic=rollouts == 1, fixed=fixed)  # type: ignore[arg-type]
-    with RunDecoder(model, study, store, cluster=cluster, **use) as runs:
-        arms, lift, found = _chosen(model, study, store, runs, task, settings, tolerance)
+    require(isinstance(model, Model), "model", model, "a loaded model", "e.g. unmask.load('mini')")
+    chosen = CalibrateOptions(**options)
+    if policy is not None:
+        ok = isinstance(policy, Policy)
+        require(ok, "policy", policy, "a policy object that decides step by step, or None", "e.g. policy=KLASS()")
+        model = replace(model, reference=register_reference(policy))  # type: ignore[type-var]
+    # Candidates around a reference that nobody has named are refused here.
+    candidates(model.reference)
+    task = chosen.task
+    if isinstance(task, str):
+        task = open_task(task, scorer=chosen.scorer, max_new_tokens=chosen.max_new_tokens)
+        check_scorer(task)
+    with ExitStack() as stack:
+        folder = chosen.work_dir or stack.enter_context(TemporaryDirectory(prefix="unmask-"))
+        return _make_gate(model, task, chosen, folder, cluster, on_progress)
+
+
+def _make_gate(
+    model: LoadedModel,
+    task: Task,
+    options: CalibrateOptions,
+    folder: str | Path,
+    cluster: LoadingCluster | None,
+    on_progress: Callable[[StudyProgress], None],
+) -> Gate:
+    axis, seed = options.axis, options.seed
+    study = _make_study(model, task, options)
+    last: StudyProgress | None = None
+
+    def report_branches(now: StudyProgress) -> None:
+        nonlocal last
+        last = now
+        on_progress(now)
+
+    store = _measure_branches(model, study, folder, cluster, options, report_branches)
+    began = time.monotonic()
+
+    def report_runs(share: float) -> None:
+        if last is not None:
+            left = (time.monotonic() - began) / share * (1 - share)
+            on_progress(last._replace(shard=f"{study.models[0].name}/{task.name}", decoded=share, left=left))
+
+    with _open_runs(model, study, cluster, options, report_runs) as runs:
+        # With a guarantee half of the prompts make choices, and the others test what was chosen.
+        fitted_P = np.ones(len(runs.prompts), dtype=np.bool_)
+        if options.guarantee is not None:
+            fitted_P = fitted_half(len(runs.prompts), seed)
+        prompt_P = np.array(runs.prompts)
+        policies = study.plan(model.reference).candidates[axis]
+        # Utilities of whole runs by prompt and candidate.
+        whole = None
+        if options.fixed_by == "end-to-end":
+            # In the order of the states' candidates: a fixed action is a number in both.
+            names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
+            runs.planned = len(names) + 1
+            whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
+            whole = whole.loc[fitted_P]
+        states = _read_states(store, model, task, axis, prompt_P[fitted_P], whole)
+        fitted = states if options.guarantee is None else states.select(prompt_P[fitted_P])
+        settings = CalibrationSettings(
+            seed=seed,
+            deterministic=options.rollouts == 1,
+            fixed=options.fixed_by,  # type: ignore[arg-type]
+        )
+        calibration = fit_calibration(fitted, settings, whole)
+        operator = OPERATOR if AXES[axis].revises else None
+        arms = Arms(axis, model.reference, calibration, DIAGNOSTICS[find_diagnostic(axis)], operator)
+        guarantee = None
+        if options.guarantee is None:
+            lift = estimate_lift(fitted, calibration, whole)
+        else:
+            margin = MARGIN if options.margin is None else options.margin
+            arms, guarantee = fit_with_guarantee(arms, runs, fitted_P, options.guarantee, margin)
+            lift = estimate_lift_on_tested(states.select(prompt_P[~fitted_P]), arms.calibration)
         return Gate(
             model=model.name,
             fingerprint=model.fingerprint,
             task=task.name,
             arms=arms,
-            steps_share=float(steps_share),
+            steps_share=float(options.steps_share),
             lift=lift,
-            end_to_end=end_to_end(arms, runs, seed=seed),
-            guarantee=found,
+            end_to_end=compare_whole_runs(arms, runs, seed=seed),
+            guarantee=guarantee,
         )
 
 
-def _chosen(
+def find_diagnostic(axis: str) -> str:
+    """Return the diagnostic that a gate of the axis is made of: of several the first, which is the paper's."""
+    first: dict[str, str] = {}
+    for name, diagnostic in DIAGNOSTICS.items():
+        first.setdefault(diagnostic.axis, name)
+    if axis not in first:
+        raise UnknownName("axis", axis, first)
+    return first[axis]
+
+
+# Branches: a study of validation prompts and nothing else
+
+
+def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> Study:
+    """Make the study; a study file would have to name evaluation prompts."""
+    rows = options.batch_size or (CPU_ROWS if model.denoiser.device.type == "cpu" else MAX_ROWS)
+    return Study(
+        name=f"calibrate {task.name}",
+        seed=options.seed,
+        models=(ModelSpec(storable(model.name), model.name, model.reference),),
+        tasks=(task.name,),
+        axes=(options.axis,),
+        splits={ROLE: PromptRange(ROLE, 0, options.prompts)},
+        steps={task.name: steps_of(options.steps_share, task.max_new_tokens)},
+        states=options.states,
+        rollouts=options.rollouts,
+        temperature=0.0,
+        revision=OPERATOR,
+        engine=BatchSettings(rows),
+        shard=SHARD_PROMPTS,
+        diagnostics=(find_diagnostic(options.axis),),
+        own={task.name: task} if is_own(task.source) else {},
+    )
+
+
+def _measure_branches(
     model: LoadedModel,
     study: Study,
-    store: Store,
-    runs: RunDecoder,
-    task: Task,
-    settings: CalibrationSettings,
-    tolerance: Tolerance | None,
-) -> tuple[Arms, Lift, Guarantee | None]:
-    """What the measurements choose: the arms of the gate, what it gains, and what is guaranteed."""
-    (axis,) = study.axes
-    fitted_P = fitted_prompts(runs.prompts, tolerance, settings.seed)
-    fitted = np.array(runs.prompts)[fitted_P]
-    whole = _whole_runs(model, study, store, runs).loc[fitted_P] if settings.fixed == "end-to-end" else None
-    states = _states(store, model, task, axis, fitted, whole)
-    used = states if tolerance is None else states.select(fitted)
-    arms = _arms(model, axis, fit_calibration(used, settings, whole))
-    if tolerance is None:
-        return arms, lift_of(used, arms.calibration, whole), None
-    arms, found = guaranteed(arms, runs, fitted_P, tolerance)
-    return arms, lift_tested(states.select(np.array(runs.prompts)[~fitted_P]), arms.calibration), found
-
-
-def _arms(model: LoadedModel, axis: str, chosen: Calibration) -> Arms:
-    diagnostic = DIAGNOSTICS[diagnostic_of(axis)]
-    return Arms(axis, model.reference, chosen, diagnostic, OPERATOR if AXES[axis].revises else None)
-
-
-def _measured(model: LoadedModel, study: Study, work: str | Path, cluster: Cluster | None, **use: Any) -> Store:
-    """The study's folder, with all of its branches."""
+    folder: str | Path,
+    cluster: LoadingCluster | None,
+    options: CalibrateOptions,
+    on_progress: Callable[[StudyProgress], None],
+) -> Store:
+    """Run the study; return its folder, with all of its branches."""
+    load = (lambda spec: model) if cluster is None else cluster.load
+    use: dict[str, Any] = {"data_dir": options.data_dir, "jobs": options.sandbox_workers, "on_progress": on_progress}
     try:
-        with Store.create(work, study.config) as store:
-            if cluster is None:
-                outcome = run_study(study, store, lambda spec: model, **use)
-            else:
-                outcome = run_study(study, store, cluster.load, cluster=cluster.where, **use)
+        with Store.create(folder, study.config) as store:
+            outcome = run_study(study, store, load, cluster=None if cluster is None else cluster.ray, **use)
     except (OtherStudy, OldFormat) as error:
-        raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
+        raise OtherStudy(f"{error} (work_dir={str(folder)!r}: name another, or remove that one)") from error
     if not outcome.complete:
         raise NotComplete(
             f"the calibration is not complete: {outcome.stopped}; allowed: all of its prompts; correct what failed and "
             f"remove {str(store.folder / 'failed')!r} to try again"
         )
+    if not store.names():
+        (task,) = study.tasks
+        raise ConfigError(
+            f"no validation prompt of {task} leaves room for {study.task(task).max_new_tokens} tokens in "
+            f"{model.max_length}, the limit of {model.name}; allowed: shorter ones; shorten them or the horizon"
+        )
     return store
 
 
-def _whole_runs(model: LoadedModel, study: Study, store: Store, runs: RunDecoder) -> pd.DataFrame:
-    """Utility of every candidate at every step of every prompt, prompts by candidates."""
-    (axis,) = study.axes
-    names = store.utilities(storable(model.name), study.tasks[0], ROLE, axis).candidates
-    policies = study.plan(model.reference).candidates[axis]
-    runs.planned = len(names) + 1
-    return pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
+def _read_states(
+    store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: pd.DataFrame | None
+) -> ValidationSet:
+    """Read the states with their readings; signals are beside the fixed action that `fitted` prompts choose."""
+    utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
+    readings = rows_by_state(axis, store.table("readings"))
+    rows = [readings[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
+    try:
+        these_S = np.isin(np.array(utilities.prompt_S), fitted)
+        one_step = choose_fixed(utilities.utility_SAR[these_S], reference=0)
+        fixed = one_step if whole is None else choose_fixed_by_runs(whole, 0)
+    except NotEnough as error:
+        raise ConfigError(
+            f"no validation state of {task.name} has a judged answer of every candidate: nothing can be chosen; "
+            "allowed: answers that can be scored; see the reasons in the table `branches`"
+        ) from error
+    mixture = mixture_of(model.reference, utilities.candidates[fixed.action]) if AXES[axis].mixes else None
+    return make_states(ValidationSet, utilities, rows, mixture)
 
 
-def check_axis(axis: str) -> None:
-    """Refuse an axis that has no diagnostic."""
-    diagnosed = list(dict.fromkeys(one.axis for one in DIAGNOSTICS.values()))
-    if axis not in diagnosed:
-        raise UnknownName("axis", axis, diagnosed)
+# Whole runs
 
 
-def diagnostic_of(axis: str) -> str:
-    """The diagnostic that a gate of the axis is made of: of several the first, which is the paper's."""
-    check_axis(axis)
-    return next(name for name, one in DIAGNOSTICS.items() if one.axis == axis)
+class WholeRuns:
+    """Validation prompts decoded from beginning to end and scored; equal policies are decoded once."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        study: Study,
+        workers: ModelWorkers | None,
+        options: CalibrateOptions,
+        on_share: Callable[[float], None],
+    ):
+        """On a cluster its workers decode, and the model here only stands for theirs."""
+        (spec,) = study.models
+        tasks, _ = prompts_of(study, options.data_dir)
+        jobs = jobs_of(study, spec, model, tasks)
+        requests = [request for job in jobs for request in job.requests]
+        examples = [example for job in jobs for example in job.members]
+        self.prompts = tuple(request.id for request in requests)
+        self.planned = 0
+        """Policies that are expected, for those who wait."""
+        self._model, self._workers, self._on_share = model, workers, on_share
+        self._seed, self._rows = study.seed, study.engine.rows
+        self._batches = [
+            (slots, group[at : at + self._rows])
+            for slots, group in group_by_width(requests, study.engine.bucket).items()
+            for at in range(0, len(group), self._rows)
+        ]
+        self._judge = Judge(model, examples, options.sandbox_workers, study.scoring, requests=requests)
+        self._decoded: list[tuple[Policy, Array]] = []
+
+    def utilities(self, policy: Policy) -> Array:
+        """Return the utility of every prompt, in the order of `prompts`; NaN where an answer could not be judged."""
+        known = next((utility_P for earlier, utility_P in self._decoded if earlier == policy), None)
+        if known is not None:
+            return known
+        by_prompt: dict[str, float] = {}
+        for at, rows in enumerate(self._decode(policy)):
+            judged = self._judge.judge(list(zip(rows["prompt"], rows["answer"], strict=True)))
+            by_prompt |= {prompt: one.utility for prompt, one in zip(rows["prompt"], judged, strict=True)}
+            done = len(self._decoded) + (at + 1) / len(self._batches)
+            self._on_share(done / max(self.planned, len(self._decoded) + 1))
+        utility_P = np.array([by_prompt[prompt] for prompt in self.prompts], dtype=np.float64)
+        self._decoded.append((policy, utility_P))
+        return utility_P
+
+    def _decode(self, policy: Policy) -> Iterator[pd.DataFrame]:
+        if self._workers is None:
+            for slots, requests in self._batches:
+                yield decode_prompts(self._model, requests, policy, seed=self._seed, slots=slots, sampling=GREEDY)
+            return
+        shared = self._workers.share(policy)
+        calls = [(shared, requests, self._seed, slots) for slots, requests in self._batches]
+        yield from self._workers.in_order(_decode_on_worker, calls, what=f"decoding {policy}"[:80])
 
 
-def lift_of(states: ValidationSet, chosen: Calibration, whole: pd.DataFrame | None = None) -> Lift:
-    """What the gate is expected to gain per state, and in words how that is known."""
-    if chosen.tau.value is None:
-        return _no_lift(chosen)
-    gain = estimate_gate_lift(states, chosen, whole)
-    folds = min(chosen.settings.prompt_folds, chosen.prompts)
-    how = (
-        f"per state, one step deviating, on {chosen.prompts} validation prompts, out of fold ({folds} folds: each with "
-        f"the gate that the others choose); 95 % interval from {RESAMPLES} resamples of the prompts. A gate opens only "
-        "where this is above 0, so it flatters a little; no held-out prompt was looked at"
-    )
-    return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
+GREEDY = SamplingParams(temperature=0.0)
 
 
-def lift_tested(states: ValidationSet, chosen: Calibration) -> Lift:
-    """The same for a gate with a guarantee, on the prompts that it was tested on."""
-    if chosen.tau.value is None:
-        return _no_lift(chosen)
-    gain = estimate_tested_lift(states, chosen)
-    how = (
-        f"per state, one step deviating, on the {len(np.unique(states.prompt_S))} validation prompts that it was "
-        f"tested on; 95 % interval from {RESAMPLES} resamples of the prompts. Bins and fixed action are of "
-        f"{chosen.prompts} others; no held-out prompt was looked at"
-    )
-    return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
+def _decode_on_worker(
+    model: LoadedModel, policy: Shared, requests: Sequence[Request], seed: int, slots: int
+) -> pd.DataFrame:
+    return decode_prompts(model, requests, policy.open(), seed=seed, slots=slots, sampling=GREEDY)
 
 
-def _no_lift(chosen: Calibration) -> Lift:
-    why = f"the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
-    return Lift(value=0.0, low=0.0, high=0.0, how=why)
+@contextmanager
+def _open_runs(
+    model: LoadedModel,
+    study: Study,
+    cluster: LoadingCluster | None,
+    options: CalibrateOptions,
+    on_share: Callable[[float], None],
+) -> Iterator[WholeRuns]:
+    """Open the whole runs, with workers of the cluster where there is one; they are let go at the end."""
+    with ExitStack() as stack:
+        workers = None
+        if cluster is not None:
+            workers = stack.enter_context(model_workers(cluster.ray, cluster.load, study.models[0]))
+        yield WholeRuns(model, study, workers, options, on_share)
 
 
-def end_to_end(arms: Arms, runs: RunDecoder, *, seed: int) -> EndToEnd | None:
-    """All prompts decoded from beginning to end, with the reference, the fixed action and the gate.
+def compare_whole_runs(arms: Arms, runs: WholeRuns, *, seed: int) -> EndToEnd | None:
+    """Decode all prompts with the reference, the fixed action and the gate, and compare what they score.
 
     What is best for a single step, after which the reference goes on, need not be at every step: whole runs show it.
     """
-    policies = _policies(arms)
+    # A gate that never opens is the fixed action: nothing is decoded for it.
+    never = arms.calibration.tau.value is None
+    policies = (arms.reference, arms.fixed, arms.fixed if never else arms.selective)
     runs.planned = max(runs.planned, len(policies))
-    utility_PA = np.stack([runs.utilities(policy) for policy in policies], 1)
-    return compared(utility_PA, runs.prompts, seed=seed)
+    return summarise_runs(np.stack([runs.utilities(policy) for policy in policies], 1), runs.prompts, seed=seed)
 
 
-def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> EndToEnd | None:
+def summarise_runs(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> EndToEnd | None:
     """Means over the prompts whose answers were all judged (columns: reference, fixed, selective); None without one."""
     utility = np.asarray(utility_PA, dtype=np.float64)
     judged_P = np.isfinite(utility).all(1)
@@ -227,7 +440,6 @@ def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> En
     reference, fixed, selective = utility[judged_P].mean(0).tolist()
     gain_P = utility[judged_P, 2] - utility[judged_P, 0]
     gain = estimate_ratio(gain_P, np.ones_like(gain_P), np.asarray(prompt_P)[judged_P], seed=seed)
-    differ = int((gain_P != 0).sum())
     return EndToEnd(
         reference=reference,
         fixed=fixed,
@@ -235,22 +447,109 @@ def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> En
         low=gain.low,
         high=gain.high,
         prompts=len(gain_P),
-        differ=differ,
+        differ=int((gain_P != 0).sum()),
     )
 
 
-def _policies(arms: Arms) -> tuple[Policy, Policy, Policy]:
-    """Reference, fixed and selective. A gate that never opens is the fixed action: nothing is decoded for it."""
-    never = arms.calibration.tau.value is None
-    return arms.reference, arms.fixed, arms.fixed if never else arms.selective
+# What the gate gains per step, and a guarantee for whole runs
 
 
-def verdict(gate: Gate) -> str:
-    """What to expect of it, in a few sentences: of one step, and of whole runs."""
-    return f"{_step_verdict(gate)} {_run_verdict(gate.end_to_end)}"
+def estimate_lift(states: ValidationSet, calibration: Calibration, whole: pd.DataFrame | None = None) -> Lift:
+    """Estimate what the gate gains per state out of fold, and say in words how that is known."""
+    if calibration.tau.value is None:
+        return _no_lift(calibration)
+    gain = estimate_gate_lift(states, calibration, whole)
+    folds = min(calibration.settings.prompt_folds, calibration.prompts)
+    how = (
+        f"per state, one step deviating, on {calibration.prompts} validation prompts, out of fold ({folds} folds: each "
+        f"with the gate that the others choose); 95 % interval from {RESAMPLES} resamples of the prompts. A gate opens "
+        "only where this is above 0, so it flatters a little; no held-out prompt was looked at"
+    )
+    return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
 
 
-def _run_verdict(runs: EndToEnd | None) -> str:
+def estimate_lift_on_tested(states: ValidationSet, calibration: Calibration) -> Lift:
+    """Estimate the same for a gate with a guarantee, on the prompts that it was tested on."""
+    if calibration.tau.value is None:
+        return _no_lift(calibration)
+    gain = estimate_tested_lift(states, calibration)
+    how = (
+        f"per state, one step deviating, on the {len(np.unique(states.prompt_S))} validation prompts that it was "
+        f"tested on; 95 % interval from {RESAMPLES} resamples of the prompts. Bins and fixed action are of "
+        f"{calibration.prompts} others; no held-out prompt was looked at"
+    )
+    return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
+
+
+def _no_lift(calibration: Calibration) -> Lift:
+    why = f"the gate never opens and decodes as the fixed action ({calibration.tau.reason})"
+    return Lift(value=0.0, low=0.0, high=0.0, how=why)
+
+
+def fit_with_guarantee(
+    arms: Arms, runs: WholeRuns, fitted_P: Bools, risk: float, margin: float
+) -> tuple[Arms, Guarantee]:
+    """Choose the threshold by tests on whole runs; return the arms with it, or with a gate that stays shut.
+
+    `risk` is the probability, over validation prompts, that decoding with the gate is worse than the fixed action by
+    more than `margin`. Thresholds are ordered on the fitted prompts and tested on the others.
+    """
+    levels = gate_levels(arms.calibration.detector)
+    tried = [_with_threshold(arms, Threshold(level)) for level in levels]
+    runs.planned += len(levels)
+    fixed_P = runs.utilities(arms.fixed)
+    gated_PH = np.stack([runs.utilities(one.selective) for one in tried], 1)
+    gain_PH = worst_differences(gated_PH, fixed_P)
+    test = sequential_test(gain_PH[fitted_P], gain_PH[~fitted_P], risk=risk, margin=margin)
+    tested = int((~fitted_P).sum())
+    guarantee = Guarantee(
+        risk=risk,
+        margin=margin,
+        fitted=int(fitted_P.sum()),
+        tested=tested,
+        thresholds=len(test.tested),
+        difference=test.difference,
+        bound=test.bound,
+    )
+    if test.chosen is not None:
+        return tried[test.chosen], guarantee
+    reason = test.reason
+    if test.tested and (least := smallest_margin(tested, risk)) > margin:
+        reason += f" (without a gain, {tested} can show a margin of {least:.3f} at best)"
+    return _with_threshold(arms, Threshold(None, reason=reason)), guarantee
+
+
+def _with_threshold(arms: Arms, tau: Threshold) -> Arms:
+    return replace(arms, calibration=replace(arms.calibration, tau=tau))
+
+
+# In words
+
+
+def describe_gate(gate: Gate) -> str:
+    """Say what to expect of a gate, in a few sentences: of one step, and of whole runs."""
+    return f"{_describe_step(gate)} {_describe_runs(gate.end_to_end)}"
+
+
+def _describe_step(gate: Gate) -> str:
+    calibration, lift = gate.arms.calibration, gate.lift
+    tau, detector, fixed = calibration.tau, calibration.detector, calibration.candidates[calibration.fixed.action]
+    if tau.value is None:
+        # Something to gain that nobody sees coming is another finding than nothing to gain.
+        better, states = int(detector.positive_B.sum()), int(detector.states_B.sum())
+        head = "No usable signal" if better else "No opportunity found"
+        shut = f"{head}: the gate never opens ({tau.reason}). It decodes as the fixed action, {fixed}, at every step."
+        return f"{shut} Another action was better at {better} of {states} states with a signal." if better else shut
+    expected = (
+        f"Expected lift over the fixed action, {fixed}: {lift.value:+.4f} per state "
+        f"[{lift.low:+.4f}, {lift.high:+.4f}], out of fold on validation prompts."
+    )
+    if lift.low > 0:
+        return f"{expected} A check on held-out prompts is `unmask study`."
+    return f"{expected} The interval reaches 0, so this may be nothing; more prompts, or `unmask study`, can tell."
+
+
+def _describe_runs(runs: EndToEnd | None) -> str:
     if runs is None:
         return (
             "Decoded end to end, no prompt has answers with the reference, the fixed action and this gate that could "
@@ -275,90 +574,3 @@ def _run_verdict(runs: EndToEnd | None) -> str:
     return (
         f"{scores}: no clear difference to the reference ({interval}; {runs.differ} of {runs.prompts} prompts differ)."
     )
-
-
-def _step_verdict(gate: Gate) -> str:
-    chosen, lift = gate.arms.calibration, gate.lift
-    tau, detector, fixed = chosen.tau, chosen.detector, chosen.candidates[chosen.fixed.action]
-    if tau.value is None:
-        # Something to gain that nobody sees coming is another finding than nothing to gain.
-        better, states = int(detector.positive_B.sum()), int(detector.states_B.sum())
-        head = "No usable signal" if better else "No opportunity found"
-        shut = f"{head}: the gate never opens ({tau.reason}). It decodes as the fixed action, {fixed}, at every step."
-        return f"{shut} Another action was better at {better} of {states} states with a signal." if better else shut
-    expected = (
-        f"Expected lift over the fixed action, {fixed}: {lift.value:+.4f} per state "
-        f"[{lift.low:+.4f}, {lift.high:+.4f}], out of fold on validation prompts."
-    )
-    if lift.low > 0:
-        return f"{expected} A check on held-out prompts is `unmask study`."
-    return f"{expected} The interval reaches 0, so this may be nothing; more prompts, or `unmask study`, can tell."
-
-
-def _study(
-    model: LoadedModel,
-    task: Task,
-    axis: str,
-    prompts: int,
-    states: int,
-    rollouts: int,
-    steps_share: float,
-    seed: int,
-    rows: int,
-) -> Study:
-    """A study of validation prompts and nothing else; study files have to name evaluation prompts."""
-    check_axis(axis)
-    # Refused where nobody has named it.
-    candidates(model.reference)
-    for name, value, least in (("prompts", prompts, 2), ("states", states, 1), ("rollouts", rollouts, 1)):
-        require(value >= least, name, value, f"{least} or more", "ask for more")
-    ok = rollouts > 1 or not AXES[axis].revises
-    require(ok, "rollouts", rollouts, f"2 or more on the {axis} axis", "re-masking draws, so that one says little")
-    require(0 < steps_share <= 1, "steps_share", steps_share, "above 0, at most 1", "0.5 is two tokens per step")
-    require(seed >= 0, "seed", seed, "0 or more", "choose another")
-    return Study(
-        name=f"calibrate {task.name}",
-        seed=seed,
-        models=(ModelSpec(storable(model.name), model.name, model.reference),),
-        tasks=(task.name,),
-        axes=(axis,),
-        splits={ROLE: PromptRange(ROLE, 0, prompts)},
-        steps={task.name: steps_of(steps_share, task.max_new_tokens)},
-        states=states,
-        rollouts=rollouts,
-        temperature=0.0,
-        revision=OPERATOR,
-        engine=BatchSettings(rows),
-        shard=SHARD,
-        diagnostics=(diagnostic_of(axis),),
-        own={task.name: task} if is_own(task.source) else {},
-    )
-
-
-def _states(
-    store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: pd.DataFrame | None
-) -> ValidationSet:
-    """States and readings of the only setting that the study has; signals are beside what `fitted` prompts choose."""
-    utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
-    read = rows_by_state(axis, store.table("readings"))
-    rows = [read[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
-    try:
-        these_S = np.isin(np.array(utilities.prompt_S), fitted)
-        one_step = choose_fixed(utilities.utility_SAR[these_S], reference=0)
-        fixed = one_step if whole is None else choose_fixed_by_runs(whole, 0)
-    except NotEnough as error:
-        raise ConfigError(
-            f"no validation state of {task.name} has a judged answer of every candidate: nothing can be chosen; "
-            "allowed: answers that can be scored; see the reasons in the table `branches`"
-        ) from error
-    mixture = mixture_of(model.reference, utilities.candidates[fixed.action]) if AXES[axis].mixes else None
-    return make_states(ValidationSet, utilities, rows, mixture)
-
-
-def _check_room(store: Store, model: LoadedModel, task: Task) -> None:
-    if not store.names():
-        raise ConfigError(
-            f"no validation prompt of {task.name} leaves room for {task.max_new_tokens} tokens in "
-            f"{model.max_length}, the limit "
-            f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
-        )

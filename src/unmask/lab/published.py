@@ -1,14 +1,34 @@
-"""What authors report for their models on GSM8K and HumanEval, and the settings they report it for.
+"""What authors report for their models on GSM8K and HumanEval, with which settings and prompts, and from what source.
 
-Only figures with a source that was read are here. `unmask verify` decodes with these settings and compares.
+Only figures with a source that was read are here. `unmask verify` decodes with these settings and compares. The tasks
+of the suite have prompts and splits of the study's protocol; a published figure is about the whole data set, in the
+authors' wording, with their solved examples.
 """
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
+from unmask.api import LoadedModel
 from unmask.base.errors import UnknownName
 from unmask.core import Policy, SamplingParams
 from unmask.methods import Dream, LLaDA
-from unmask.tasks import official
+from unmask.models import Codec, Prompt
+from unmask.tasks import (
+    TASKS,
+    DataDir,
+    Example,
+    Scorer,
+    Task,
+    Verdict,
+    canonical,
+    digest,
+    official,
+    rank_ids,
+    score_number,
+)
 
 GSM8K, HUMANEVAL = official.GSM8K.name, official.HUMANEVAL.name
 EVAL = (
@@ -24,13 +44,13 @@ class PublishedRun:
     """How a model's authors decode one task, and what they report for it."""
 
     name: str
-    """What --task calls it."""
+    """Name in `--task`."""
     task: str
     """The task whose problems and scoring it has."""
     new_tokens: int
     steps: int
     policy: Policy
-    proposal: SamplingParams = SamplingParams()
+    sampling: SamplingParams = SamplingParams()
     shots: int
     prompt: str
     """Where the wording is from."""
@@ -46,20 +66,21 @@ class PublishedModel:
     """A published model, and what its authors report."""
 
     name: str
-    """As `unmask models` lists it."""
+    """Name in `unmask models`."""
     hub: str
     family: str
     """The `model_type` of its checkpoint."""
     runs: tuple[PublishedRun, ...]
 
     def run(self, name: str) -> PublishedRun:
+        """Return the run of a task by its name."""
         by_name = {run.name: run for run in self.runs}
         if name not in by_name:
             raise UnknownName(f"task with settings of {self.hub}", name, by_name)
         return by_name[name]
 
     def without_figures(self) -> "PublishedModel":
-        """The settings alone, for another model of the family."""
+        """Return the settings alone, for another model of the family."""
         return replace(self, runs=tuple(replace(run, figure=None, source="") for run in self.runs))
 
 
@@ -83,7 +104,7 @@ def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = GSM8K,
         new_tokens=new_tokens,
         steps=new_tokens,
         policy=policy,
-        proposal=SamplingParams(confidence_eos_eot_inf=unsure),
+        sampling=SamplingParams(confidence_eos_eot_inf=unsure),
         shots=SHOTS,
         prompt=f"{_CHAT} gsm8k_gen_1d7fe4: four solved problems as earlier turns",
         figure=figure,
@@ -99,7 +120,7 @@ def _humaneval(policy: Policy, figure: float, sampling: SamplingParams) -> Publi
         new_tokens=512,
         steps=512,
         policy=policy,
-        proposal=sampling,
+        sampling=sampling,
         shots=0,
         prompt=f"{_CHAT} humaneval_gen_8e312c",
         figure=figure,
@@ -116,7 +137,7 @@ def _dream(task: str, new_tokens: int, temperature: float, differs: tuple[str, .
         new_tokens=new_tokens,
         steps=new_tokens,
         policy=Dream(alg="entropy"),
-        proposal=SamplingParams(temperature=temperature, top_p=0.95),
+        sampling=SamplingParams(temperature=temperature, top_p=0.95),
         shots=SHOTS if task == GSM8K else 0,
         prompt="LLaDA's, see there",
         differs=(base, *differs, _BARRED),
@@ -152,15 +173,139 @@ DREAM = PublishedModel(
     ),
 )
 PUBLISHED = (LLADA, LLADA_15, DREAM)
-DEFAULT = (GSM8K, HUMANEVAL)
-"""What is run when nobody says."""
+DEFAULT_TASKS = (GSM8K, HUMANEVAL)
+"""Tasks of `unmask verify` where nobody names one."""
 
 
-def by_name(name: str) -> PublishedModel | None:
-    """A model by the name or hub id that a user gives; None where it is none of these."""
+def find_published(name: str) -> PublishedModel | None:
+    """Find a model by the name or hub id that a user gives; None where it is none of these."""
     return next((model for model in PUBLISHED if name in (model.name, model.hub)), None)
 
 
-def by_family(family: str | None) -> PublishedModel | None:
-    """The first model of a family."""
+def find_family(family: str | None) -> PublishedModel | None:
+    """Find the first model of a family."""
     return next((model for model in PUBLISHED if model.family == family), None)
+
+
+# The authors' prompts
+
+WHOLE = "evaluation"
+"""The split that holds all problems of a data set."""
+Turn = dict[str, str]
+
+SOLVED = (7364, 1708, 669, 6724)
+"""Rows of GSM8K's training file that the authors show, in their order."""
+_WORKING = re.compile(r"<<.*?>>")
+
+
+@dataclass(frozen=True)
+class OfficialPrompts:
+    """The problems of a data set in the authors' wording, and the solved problems that a model is shown before each."""
+
+    files: tuple[official.DataFile, ...]
+    problems: tuple[Example, ...]
+    turns: tuple[Turn, ...]
+    scorer: Scorer
+
+
+def official_prompts(task: str, data_dir: DataDir = None) -> OfficialPrompts:
+    """Read the data set of a task."""
+    return _READERS[task](data_dir)
+
+
+def published_task(run: PublishedRun, prompts: OfficialPrompts, shots: int) -> Task:
+    """Make a task of all problems in one split, whose first n are a fair sample; `shots` solved ones are shown."""
+    suite = TASKS[run.task]
+    by_id = {one.id: one for one in prompts.problems}
+    examples = tuple(
+        replace(by_id[id], task=run.name, split=WHOLE, scorer=prompts.scorer) for id in rank_ids(run.task, by_id)
+    )
+    # What is shown first is part of the version: answers to other prompts are never taken for these.
+    shown: Any = [list(turn.items()) for turn in prompts.turns[: 2 * shots]]
+    return replace(
+        suite,
+        name=run.name,
+        max_new_tokens=run.new_tokens,
+        scorer=prompts.scorer,
+        counts=MappingProxyType({WHOLE: len(examples)}),
+        version=f"{suite.version}-{digest(canonical(shown), *(e.prompt for e in examples)).hex()[:16]}",
+        make_splits=lambda data_dir: {WHOLE: examples},
+    )
+
+
+def _read_gsm8k(data_dir: DataDir) -> OfficialPrompts:
+    def question(row: official.Row) -> str:
+        return f"Question: {row['question']}\nLet's think step by step\nAnswer:"
+
+    def solution(row: official.Row) -> str:
+        # Without the calculator's notes of the training file, as the authors show it.
+        return _WORKING.sub("", row["answer"]).replace("#### ", "The answer is ") + "\n"
+
+    train = official.read_rows(official.GSM8K_TRAIN, data_dir)
+    turns: list[Turn] = []
+    for row in (train[at] for at in SOLVED):
+        turns += [{"role": "user", "content": question(row)}, {"role": "assistant", "content": solution(row)}]
+    problems = [
+        replace(one, prompt=question(row))
+        for one, row in zip(
+            official.read_examples(official.GSM8K_TEST, official.gsm8k_example, data_dir),
+            official.read_rows(official.GSM8K_TEST, data_dir),
+            strict=True,
+        )
+    ]
+    files = (official.GSM8K_TEST, official.GSM8K_TRAIN)
+    return OfficialPrompts(files, tuple(problems), tuple(turns), Scorer("binary", _score_before_next_question))
+
+
+def _score_before_next_question(text: str, example: Example) -> Verdict:
+    """Score the final number of an answer that may go on to a question of its own."""
+    verdict = score_number(text.split("Question:")[0], example)
+    return replace(verdict, extraction=replace(verdict.extraction, raw=text))
+
+
+def _read_humaneval(data_dir: DataDir) -> OfficialPrompts:
+    problems = tuple(
+        replace(one, prompt=f"Complete the following python code:\n{one.constraints['prompt']}")
+        for one in official.read_examples(official.HUMANEVAL_FILE, official.humaneval_example, data_dir)
+    )
+    return OfficialPrompts((official.HUMANEVAL_FILE,), problems, (), official.HUMANEVAL.scorer)
+
+
+_READERS: dict[str, Callable[[DataDir], OfficialPrompts]] = {GSM8K: _read_gsm8k, HUMANEVAL: _read_humaneval}
+
+
+@dataclass(frozen=True)
+class FewShotCodec:
+    """A codec that puts earlier turns before every prompt."""
+
+    codec: Codec
+    turns: tuple[Turn, ...]
+
+    @property
+    def mask(self) -> str:
+        return self.codec.mask
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        return self.codec.closing
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        last = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        return self.codec.encode([*self.turns, *last])
+
+    def canvas(self, text: str) -> list[int]:
+        return self.codec.canvas(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.codec.decode(tokens)
+
+    def answer(self, tokens: Sequence[int]) -> str:
+        return self.codec.answer(tokens)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self.codec.text(tokens)
+
+
+def with_turns(model: LoadedModel, turns: Sequence[Turn]) -> LoadedModel:
+    """Return the model with these turns before every prompt."""
+    return replace(model, codec=FewShotCodec(model.codec, tuple(turns))) if turns else model  # type: ignore[type-var]

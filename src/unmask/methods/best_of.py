@@ -79,6 +79,7 @@ class BestOf(Search):
 
         The number of the decode decides its noise and temperature.
         """
+        # The first decode is the run's own: best of 1 is the base method.
         noise = traj.noise if number == 0 else traj.noise.derive(f"decode/{number}")
         rows_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
         now = replace(traj, noise=noise, rows_B=rows_B, steps=(), prediction=None, config=None)
@@ -115,6 +116,7 @@ def log_probability(path: Trajectory) -> float:
     """
     log_p_BL = torch.zeros_like(path.state.tokens_BL, dtype=torch.float64)
     for step in path.steps:
+        # NaN where no model proposed the token: it counts as certain. Clamped, or one rounded 0 would decide alone.
         now_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)
         log_p_BL = torch.where(step.revealed_BL, now_BL, log_p_BL.masked_fill(step.remasked_BL, 0.0))
     return float(log_p_BL.sum())

@@ -59,6 +59,7 @@ def block_clock(state: State, block_length: int | None) -> BlockClock:
     steps_B = -(-state.horizon_B // blocks_B)
     scheduled_B = torch.minimum(state.step_B // steps_B, blocks_B - 1)
     first_B = region.first_mask(state) // length_B
+    # Given tokens or another policy's steps may have filled a block early; waiting for its clock would waste steps.
     ahead_B = state.masked_BL.any(-1) & (first_B > scheduled_B)
     block_B = torch.where(ahead_B, first_B, scheduled_B)
     start_B, end_B = block_B * length_B, torch.minimum((block_B + 1) * length_B, answer_B)
@@ -100,6 +101,7 @@ def shadow_positions(state: State, start_B: Tensor, slots: int) -> tuple[Tensor,
     Slot s doubles answer position `start_B` + s; where the answer ends before it there is none.
     """
     wanted_BS = start_B[:, None] + torch.arange(slots, device=start_B.device)
+    # -1 matches no slot: given tokens have a rank too.
     rank_BL = torch.where(state.answer_BL, state.rank_BL, -1)
     match_BSL = rank_BL[:, None, :] == wanted_BS[:, :, None]
     return match_BSL.long().argmax(-1), match_BSL.any(-1)
@@ -114,6 +116,7 @@ def shadow_input(state: State, original_BS: Tensor, exists_BS: Tensor) -> ModelI
     plain = ModelInput.of(state, Needs())
     size = length + slots
     attend_BNN = torch.zeros(state.batch, size, size, dtype=torch.bool).to(state.tokens_BL.device)
+    # Every slot reads the real canvas, and only shadows read shadows: the canvas's own predictions must not move.
     attend_BNN[:, :, :length] = state.valid_BL[:, None, :]
     attend_BNN[:, length:, length:] = exists_BS[:, None, :]
     own_BSL = torch.nn.functional.one_hot(original_BS, length).bool()

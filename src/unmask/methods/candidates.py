@@ -96,6 +96,7 @@ def register_reference(policy: Policy | Search, *, whole: bool = False) -> str:
     """
     check_reference(policy, whole=whole)
     assert isinstance(policy, Policy)
+    # Settings and code, not the object: the same policy has the same name in another process.
     described = json.dumps(describe_policy(policy), sort_keys=True, default=str)
     name = f"{policy.name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
     _REFERENCES[name] = _Reference(policy, dict.fromkeys(AXES, OWN), "confidence")

@@ -94,6 +94,7 @@ def check_policy(policy: Policy, problem: Problem | None = None) -> None:
         return
     longer = _Trial(policy, Problem.longer(), SamplingParams())
     ends = [_Trial(end, problem, SamplingParams(), f" with {change}") for end, change in _at_both_ends(policy)]
+    # The cheaper promises only: resuming at every step of every end would take minutes.
     for trial in (longer, *ends):
         try:
             trial.policy.check(trial.problem.state)
@@ -259,6 +260,7 @@ class _Trial:
             in_time = all(taken <= given for taken, given in zip(steps, horizons, strict=True))
             self._must(in_time, "steps = 'end'", f"rows take {steps} steps where they were given {horizons}")
         if policy.steps == "ignore":
+            # One step fewer, or one more where there is a single one: State refuses 0.
             other_B = torch.where(start.horizon_B > 1, start.horizon_B - 1, start.horizon_B + 1)
             other = self.run(replace(start, horizon_B=other_B), self.problem.noise)
             for row in range(start.batch):

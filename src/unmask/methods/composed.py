@@ -369,6 +369,7 @@ def confidence_when_revealed(traj: Trajectory) -> Tensor:
         return never_BL
     revealed_BL = traj.last.revealed_BL
     kept_BL = traj.notes.get("psi_BL", never_BL)
+    # NaN, a token that no model proposed, counts as the least sure.
     psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
     return torch.where(traj.state.revealed_BL, psi_BL, never_BL)
 

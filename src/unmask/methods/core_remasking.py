@@ -89,9 +89,11 @@ class CoRe(Policy):
         if len(row_U) == 0:
             return rewrite_BL, tokens_BL
         probe_UL, before = probe_BL[row_U], state.select(row_U)
+        # All brittle positions are hidden together: each is judged without the others, in one pass.
         hidden = replace(before, tokens_BL=torch.where(probe_UL, state.mask_id, before.tokens_BL))
         probed = look_ahead.predict(hidden, row_U, given_UL=torch.where(probe_UL, before.tokens_BL, -1))
         assert probed.given_BN is not None  # given_UL asks for it
+        # The authors' epsilon keeps the instability of an impossible token finite.
         instability_UL = -(probed.given_BN + 1e-10).log()
         changes_UL = probe_UL & (probed.token_BN != before.tokens_BL) & (probed.confidence_BN >= self.replacement)
         count_U = clock.quota_B[row_U].clamp(max=self.rewrites)

@@ -37,6 +37,7 @@ class DCD(Policy):
         require(ok, "threshold of dcd", self.threshold, allowed, "published: 0.9 with score=confidence")
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        # The window holds the first masks, so what is deferred keeps its place there until it is revealed.
         window_BL = region.first_masks(traj.state, self.s_init, self.s_max)
         score_BL = self._score(traj)
         if self.per_step is None:

@@ -98,6 +98,7 @@ class DDPD(LearnedPolicy):
         # One number a row: that of its first answer position, which padding does not move.
         first_B1 = able_BL.long().argmax(-1, keepdim=True)
         u_B1 = uniform("planner/position").gather(1, first_B1) * cumulative_BL[:, -1:]
+        # By the inverse of one running sum, scaled by its own end, so that rounding cannot fall off it.
         place_B1 = torch.searchsorted(cumulative_BL, u_B1, right=True)
         last_B1 = (able_BL * torch.arange(able_BL.shape[1], device=able_BL.device)).amax(-1, keepdim=True)
         at_BL = torch.zeros_like(able_BL).scatter(1, torch.minimum(place_B1, last_B1), True) & able_BL
@@ -127,5 +128,6 @@ class DDPD(LearnedPolicy):
         """Tokens drawn uniformly from the vocabulary without the mask."""
         state, vocab = traj.state, traj.current_prediction.vocab
         inside = state.mask_id < vocab
+        # Ids from the mask's on move up by one, so that the mask is never drawn.
         drawn_BL = (traj.uniform("planner/start") * (vocab - inside)).long()
         return drawn_BL + (drawn_BL >= state.mask_id) if inside else drawn_BL

@@ -78,6 +78,7 @@ class DEMASK(LearnedPolicy):
             if self.both:
                 cost_B = cost_B + (depends_BLL[row_B, :, at_B] * chosen_BL).sum(-1)
             spent_B = total_B + cost_B if self.rule == "total" else cost_B
+            # The first is free: without it a small budget would reveal nothing, for ever.
             taken_B = candidate_BL[row_B, at_B] & (~chosen_BL.any(-1) | (spent_B <= self.budget))
             total_B = torch.where(taken_B, total_B + cost_B, total_B)
             chosen_BL[row_B, at_B] |= taken_B
@@ -116,6 +117,7 @@ def _total_variation(then: Posterior | None, after: State, now: Posterior | None
     assert now is not None
     out_UL = torch.zeros(after.tokens_BL.shape, dtype=torch.float64, device=row_U.device)
     u_R, i_R = after.masked_BL.nonzero(as_tuple=True)
+    # In pieces: two distributions for every mask of every hypothetical row may not fit in memory at once.
     for part in torch.arange(len(u_R), device=u_R.device).split(256):
         u_C, i_C = u_R[part], i_R[part]
         new_CV = then.log_prob(then.slot_BN[u_C, i_C]).double().exp()

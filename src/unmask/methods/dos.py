@@ -56,12 +56,15 @@ class DOS(Policy):
                 "attention is None; allowed: a denoiser that reads attention out; choose a model that does"
             )
         attention_BLL = attention_BNN[:, :length, :length].double()
+        # Attention to other masks says nothing about the text, and to padding must not count.
         visible_BL = state.valid_BL & ~state.masked_BL
         if self.sinks is not None:
+            # Mean over real queries alone: padded rows would thin the mean, and a row would depend on its batch.
             queries_BL = state.valid_BL.double()
             mean_BL = torch.einsum("bql,bq->bl", attention_BLL, queries_BL) / queries_BL.sum(-1, keepdim=True)
             visible_BL = visible_BL & (mean_BL <= self.sinks)
         mass_BL = (attention_BLL * visible_BL[:, None, :]).sum(-1)
         if self.drop_self:
+            # A position that attends to itself alone has no mass to divide by.
             mass_BL = mass_BL / (1 - attention_BLL.diagonal(dim1=1, dim2=2)).clamp(min=1e-12)
         return torch.where(visible_BL.any(-1, keepdim=True), mass_BL, traj.confidence_BL.double())

@@ -37,6 +37,7 @@ class Dream(Policy):
         if self.alg == "origin":
             keep_B = cardinality.dream_keep(state.horizon_B, state.step_B, self.eps)
             reveal_B = torch.where(state.remaining_B == 1, 1.0, 1 - keep_B)
+            # A coin per position, so the count is random; the last step reveals whatever is left.
             chosen_BL = masked_BL & (traj.uniform("order") < reveal_B[:, None])
         else:
             k_B = cardinality.dream_count(masked_BL.sum(-1), state.horizon_B, state.step_B, self.eps)

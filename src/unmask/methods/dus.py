@@ -45,6 +45,7 @@ class DUS(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         level_L = region.on_device(tuple(self._group_of_offset), state.tokens_BL.device)
+        # Groups are numbered through all blocks, so that step s is due for group s.
         group_BL = (
             state.rank_BL // self.block_length * self._groups_per_block + level_L[state.rank_BL % self.block_length]
         )
@@ -56,6 +57,7 @@ class DUS(Policy):
             lowest_B = torch.where(state.masked_BL, group_BL, torch.iinfo(torch.long).max).amin(-1)
             now_B1 = torch.maximum(state.step_B, lowest_B)[:, None]
             due_BL = state.masked_BL & (group_BL <= now_B1)
+        # Nothing is skipped in a block's last group, so that every block is full before the next begins.
         last_B1 = now_B1 % self._groups_per_block == self._groups_per_block - 1
         return Action.reveal(due_BL & ((traj.top_p_BL >= self.skip) | last_B1), of=state.masked_BL)
 

@@ -35,6 +35,7 @@ class EBSampler(Policy):
             "confidence": traj.top_p_BL,
             "margin": traj.current_prediction.clean.margin_BN[:, : open_BL.shape[1]],
         }[self.proxy]
+        # The budget counts entropies whatever the order is by.
         k_B = cardinality.entropy_budget(order_BL, traj.entropy_BL, open_BL, self.gamma)
         chosen_BL = score.best(order_BL, open_BL, k_B)
         if self.spacing:

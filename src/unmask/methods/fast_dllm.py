@@ -77,6 +77,8 @@ class FastDLLMDream(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, p_BL = traj.state, traj.proposed_BL
         answer_B = state.answer_BL.sum(-1)
+        # After step i so many should be revealed; what was deferred is the difference to what is, so no memory is
+        # needed.
         due_B = torch.minimum(answer_B // state.horizon_B * (state.step_B + 1), answer_B)
         candidate_BL = score.best(p_BL, state.masked_BL, (due_B - state.revealed_BL.sum(-1)).clamp(min=1))
         chosen_BL = score.best(p_BL, candidate_BL, cardinality.above(p_BL, self.threshold, candidate_BL))
@@ -95,6 +97,7 @@ def keep_apart(
 
 def keep_spaced(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
     """Keep chosen positions, best score first, that are at least `gap` from every one kept before."""
+    # Greedy, best first: whether a position stays depends on all better ones that stayed, so ranks go one by one.
     key_BL = torch.where(chosen_BL, order_BL.double(), float("-inf"))
     place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
     position_L = torch.arange(chosen_BL.shape[1], device=chosen_BL.device)

@@ -138,6 +138,7 @@ class LearnedPolicy(Policy):
         width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self._stored_head.card.width
         require(width == own, "width of the hidden rows", width, f"{own}, the head's", "train a head for this model")
         assert hidden_BLH is not None
+        # A move to the device that it is on is free, so the head is read once and moved once.
         return self._stored_head.network.to(hidden_BLH.device)
 
     @cached_property
@@ -189,6 +190,7 @@ def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
     # Not at the top: who decodes without heads needs no reader of weights.
     from safetensors.torch import save
 
+    # Bytes in memory first: the hash on the card is that of the very bytes that are written.
     stored = save({name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()})
     card = replace(card, weights_sha256=hashlib.sha256(stored).hexdigest())
     with atomic_folder(folder) as partial:

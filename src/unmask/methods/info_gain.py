@@ -63,6 +63,7 @@ class InfoGain(Policy):
             # The block's last step makes up for a bypass that revealed fewer.
             k_B = torch.where(clock.closing_B, open_BL.sum(-1), k_B)
         sure_BL = open_BL & (traj.top_p_BL >= (2.0 if self.threshold is None else self.threshold))
+        # Where everything goes anyway there is nothing to compare, and a look would be wasted.
         fill_B = k_B >= open_BL.sum(-1)
         bypass_B = sure_BL.any(-1) & ~fill_B
 
@@ -90,12 +91,14 @@ class InfoGain(Policy):
         draws = prediction.token_BND.shape[-1]
         sets, tokens = [], []
         for c in range(self.candidates if self.tau_pos > 0 else 1):
+            # Every candidate has tokens of its own where the run draws; at temperature 0 there is one draw for all.
             confidence_BL = prediction.confidence_BND[:, :length, min(c, draws - 1)].double()
             if c > 0:
                 gumbel_BL = -(-(traj.uniform(f"candidate/{c}") + 1e-10).log() + 1e-10).log()
                 confidence_BL = confidence_BL / self.tau_pos + gumbel_BL
             sets.append(score.best(confidence_BL, open_BL, k_B))
             tokens.append(prediction.token_BND[:, :length, min(c, draws - 1)])
+        # A set drawn twice would be looked at twice; the authors drop it by its positions alone.
         set_BAL = torch.stack(sets, 1)
         same_BAA = (set_BAL[:, :, None] == set_BAL[:, None]).all(-1)
         return _Candidates(set_BAL, torch.stack(tokens, 1), ~same_BAA.tril(-1).any(-1))

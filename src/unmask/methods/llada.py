@@ -29,6 +29,8 @@ class LLaDA(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         clock = block_clock(traj.state, self.block_length)
+        # A random order is no mixture of scores, so the very set is named.
         if self.remasking == "random":
             return Action.reveal(score.best(traj.uniform("order"), clock.open_BL, clock.quota_B), of=clock.open_BL)
+        # By rule and count, not as a set: diagnostics read region and kappa of this action.
         return Action.top(traj.state, clock.open_BL, clock.quota_B)

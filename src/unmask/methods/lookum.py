@@ -113,6 +113,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         confidence_BL = path.confidence_BL.double()
         k = int(k_B)
         size = math.ceil(min(self.pool * k, clock.open_BL.shape[1]))
+        # Sets are drawn from the surest positions alone, `pool` times as many as a set has.
         pool_BL = score.best(confidence_BL, clock.open_BL, torch.full_like(k_B, size))
         if int(pool_BL.sum()) <= k:
             yield pool_BL
@@ -141,6 +142,7 @@ class LookUM(ScheduledSearch, BeamSearch):
             cumulative_A = (torch.arange(len(gains)) >= gain_A.argmax()).double()
         else:
             cumulative_A = (self.beta * gain_A).softmax(0).cumsum(0)
+        # Particles are resampled independently, so that a good one may be kept several times.
         draws = len(gains) if self.variant == "smc" else 1
         position_1D = torch.arange(draws, device=parent.rows_B.device)[None]
         uniform_D = parent.noise.uniform(parent.state.step_B, position_1D, "select")[0].cpu()

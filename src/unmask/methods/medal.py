@@ -120,6 +120,7 @@ class MEDAL(ScheduledSearch):
                 self._add_children(node, len(line) - 1)
                 # The reward: confidence gained, on average, on the positions that are still masked.
                 masked_BL = path.state.masked_BL
+                # Over the same positions before and after, or revealing an unsure one would look like a gain.
                 gain = confidence(path, masked_BL) - confidence(parent.path, masked_BL) if has_masks(path) else 0.0
                 back_up(line, gain)
             context.report_paths([_annotate(line[-1].path, line[0], line, first=False) for line in lines])
@@ -171,6 +172,7 @@ class MEDAL(ScheduledSearch):
                 tokens_BL = torch.where(more_BL, there.token_BL, tokens_BL)
             chosen_BL = more_BL | (path.state.masked_BL & ~there.state.masked_BL)
             after = reveal(context, path, self.name, chosen_BL, tokens_BL)
+            # The node's pass is reused where the canvas is the node's own.
             known = None if bool(more_BL.any()) else there.prediction
             path = replace(_annotate(after, root, line, first=not path.steps), prediction=known)
         return path

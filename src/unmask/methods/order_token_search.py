@@ -74,6 +74,7 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         At a block's start there are several drafts of each path, elsewhere one; equal ones count once.
         """
         clock = block_clock(next(item.path for item in beam if has_masks(item.path)).state, self.block_length)
+        # All paths of a beam go through the schedule together, so one of them tells for all.
         searching = bool(clock.inner_B == 0)
         width = self._width(len(beam), spare, int(clock.steps_B)) if searching else min(len(beam), 1 + spare)
         tried = [(at, number) for at in range(min(width, len(beam))) for number in range(width if searching else 1)]
@@ -93,6 +94,7 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         token_BL, confidence_BL = self._noisy(path, number)
         after = reveal(context, path, self.name, score.best(confidence_BL, clock.open_BL, clock.quota_B), token_BL)
         block_BL = clock.in_block_BL & state.masked_BL
+        # Later blocks keep the draft in view; the block itself is hidden, so that its tokens are scored in context.
         whole_BL = torch.where(state.masked_BL & ~block_BL, token_BL, state.tokens_BL)
         return _Draft(after, item.value, replace(state, tokens_BL=whole_BL), torch.where(block_BL, token_BL, -1))
 

@@ -110,6 +110,7 @@ class P2(Policy):
         m_B = torch.minimum(m_B, able_BL.sum(-1))
         if self.exact:
             return score.best(-score_BL, able_BL, m_B)
+        # The authors mask what is below the first kept score, so positions that tie with it stay.
         sorted_BL = torch.where(able_BL, score_BL, float("inf")).sort(-1).values
         cut_B1 = sorted_BL.gather(1, m_B.clamp(max=sorted_BL.shape[1] - 1)[:, None])
         everything_B1 = (m_B == sorted_BL.shape[1])[:, None]

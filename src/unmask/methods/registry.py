@@ -107,6 +107,7 @@ def describe_policy(policy: Policy | Search) -> dict[str, Any]:
     which cannot be the name of a field.
     """
     kind = type(policy)
+    # The version says which code a method of the package is; a user's own has none.
     own = {} if is_shipped(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}
     settings = {setting: _to_record(getattr(policy, field)) for setting, field in policy.setting_fields.items()}
     return {"name": policy.name, **own, **settings}
@@ -123,16 +124,11 @@ def _to_record(value: Any) -> Any:
     return value
 
 
-def method_info(policy: Policy | Search) -> MethodInfo | None:
-    """Return the entry of a policy's method; None for a user's own and for parts that are no method by themselves."""
-    info = METHODS.get(policy.name)
-    return info if info is not None and isinstance(policy, type(info.default)) else None
-
-
 def method_status(policy: Policy | Search) -> dict[str, str]:
     """Return label and version of a method, which are recorded with its results."""
-    info = method_info(policy)
-    if info is None:
+    info = METHODS.get(policy.name)
+    # A user's own class may have the name of a method.
+    if info is None or not isinstance(policy, type(info.default)):
         return {"label": "own"}
     return {"label": info.label, "version": info.version, **({"made_for": info.made_for} if info.made_for else {})}
 
@@ -250,6 +246,7 @@ def split_policy(
 def make_own_policy(name: str, settings: Mapping[str, Any], folder: Path | None = None) -> Policy | Search:
     """Make a policy of a user's own class, `path.py:Class` or `package.module:Class`, with these settings."""
     kind = _load_class(name, folder)
+    # A user's settings may have no default: they are given to the constructor, the others changed after it.
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
     for key in needed:
         if key not in settings:

@@ -39,6 +39,7 @@ class ReMDMSampler(Policy):
         state = traj.state
         psi_BL = confidence_when_revealed(traj)
         reveal_B, sigma_BL = self.rates(state, psi_BL)
+        # The authors' last pass fills what is left with the most probable tokens and re-masks nothing.
         over_B = state.step_B >= state.horizon_B
         reveal_B = torch.where(over_B, 1.0, reveal_B)
         chosen_BL = state.masked_BL & (traj.uniform("order") < reveal_B[:, None])

@@ -46,6 +46,7 @@ def predict_paths(context: SearchContext, paths: Sequence[Trajectory], needs: Ne
         if isinstance(noise, Noise):
             noise = Noise(torch.cat([path.noise.key_B for path in rows]))
         states = concat([path.state for path in rows])
+        # Each path draws with its own row's key: the noise of a hypothetical canvas is that of the row it belongs to.
         prediction = context.predict(states, torch.cat([path.rows_B for path in rows]), needs, noise=noise)
         for place, at in enumerate(fresh):
             here = torch.tensor([place], device=states.step_B.device)
@@ -91,6 +92,7 @@ def annotate(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajec
     left it at this step, `passed_over` the positions that they had revealed.
     """
     step = path.steps[-1]
+    # How often each position was revealed on a canvas that was not kept.
     over_BL = sum((other.steps[-1].revealed_BL.long() for other in dropped), torch.zeros_like(step.state.tokens_BL))
     count = step.rows_B.new_tensor
     notes = {  # stored names

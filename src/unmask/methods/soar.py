@@ -64,7 +64,9 @@ class SOAR(BeamSearch):
             width = self.width
             if accelerated and self.collapse is not None:
                 masks = [int(item.path.state.masked_BL.sum()) for item in (beam[0], children[0])]
+                # The authors' rule: after a round of sure tokens the beam starts again from its best path.
                 width = 1 if masks[0] - masks[1] >= self.collapse else width
+            # A budget that runs out narrows the beam; one path is always affordable.
             kept = children[:width][: 1 + spare[row]]
             dropped = [child.path for child in children if all(child is not item for item in kept)]
             rounds[row] = BeamRound(kept, len(children), dropped)
@@ -85,6 +87,7 @@ class SOAR(BeamSearch):
                 accelerated = True
                 sets = [score.best(confidence_BL, sure_BL, torch.full_like(item.path.rows_B, self.most))]
             else:
+                # Stable, so that ties go to the lower position as everywhere.
                 order = confidence_BL.masked_fill(~open_BL, -1.0)[0].sort(descending=True, stable=True).indices
                 places = order[: min(self.width, int(open_BL.sum()))]
                 sets = [torch.zeros_like(open_BL).index_fill(1, place, True) for place in places]

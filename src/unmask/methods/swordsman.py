@@ -29,6 +29,7 @@ class Swordsman(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
+        # Revealed positions count as 0 in a block's mean, so the threshold falls as the block fills.
         entropy_BL = torch.where(state.masked_BL, traj.entropy_BL.double(), 0.0)
         notes = self._find_block(traj, entropy_BL)
         block_BL = state.answer_BL & (state.rank_BL >= notes["start_B"][:, None])
@@ -36,6 +37,7 @@ class Swordsman(Policy):
         open_BL = block_BL & state.masked_BL
         mean_B = _mean(entropy_BL, open_BL, block_BL if self.mean == "block" else open_BL)
         started_B, ease_B = notes["entropy_B"], notes["ease_B"]
+        # 0 / 0 where a block began without entropy: nothing is left of it, and no NaN may reach the threshold.
         left_B = torch.where(started_B > 0, mean_B / started_B.clamp(min=1e-300), 0.0).clamp(max=1)
         tau_B = self.tau_init * ((1 - ease_B) + ease_B * left_B.sqrt())
         k_B = (open_BL & (traj.top_p_BL >= tau_B[:, None])).sum(-1).clamp(min=1)
@@ -48,6 +50,7 @@ class Swordsman(Policy):
         end_B = self._find_boundary(traj, entropy_BL)
         new_BL = state.masked_BL & (state.rank_BL <= end_B[:, None])
         entropy_B = _mean(entropy_BL, new_BL, new_BL)
+        # Difficulty is relative to the hardest block so far, this one included.
         hardest_B = torch.maximum(traj.notes.get("hardest_B", torch.zeros_like(entropy_B)), entropy_B)
         ease_B = torch.where(hardest_B > 0, 1 - entropy_B / hardest_B.clamp(min=1e-300), 0.0)
         new = {"start_B": first_B, "end_B": end_B, "entropy_B": entropy_B, "ease_B": ease_B, "hardest_B": hardest_B}
@@ -59,10 +62,12 @@ class Swordsman(Policy):
     def _find_boundary(self, traj: Trajectory, entropy_BL: Tensor) -> Tensor:
         """Return the rank of the last position before the largest rise, or of the last mask if none is large."""
         state = traj.state
+        # Neighbours among what is masked: given tokens between them have no entropy to compare.
         order_BL = torch.where(state.masked_BL, state.rank_BL, torch.iinfo(torch.long).max).argsort(dim=-1, stable=True)
         sorted_BL, rank_BL = entropy_BL.gather(1, order_BL), state.rank_BL.gather(1, order_BL)
         masks_B1 = state.masked_BL.sum(-1, keepdim=True)
         rise_BL = sorted_BL.roll(-1, 1) - sorted_BL
+        # Behind the last mask there is no neighbour to rise to.
         at_L = torch.arange(rise_BL.shape[1], device=rise_BL.device)
         rise_BL = torch.where(at_L < masks_B1 - 1, rise_BL, float("-inf"))
         largest = rise_BL.max(-1, keepdim=True)

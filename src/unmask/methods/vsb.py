@@ -61,6 +61,7 @@ class VSB(Policy):
         """Return the lengths of the blocks that these rows begin."""
         drafted = traj.state.select(row_U)
         in_window_UL = drafted.masked_BL & (drafted.rank_BL < (first_U + self.window)[:, None])
+        # The window is filled with the model's own tokens: the future that predictions may depend on.
         drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, traj.token_BL[row_U], drafted.tokens_BL))
         last_U = torch.minimum(first_U + self.window, drafted.answer_BL.sum(-1)) - first_U
         aware = self._predict_window(look_ahead, drafted, row_U, first_U, None)
@@ -71,6 +72,7 @@ class VSB(Policy):
         length_P = length_W[width_P]
         blind = self._predict_window(look_ahead, drafted.select(at_P), row_U[at_P], first_U[at_P], length_P)
         divergence_PS = _jensen_shannon(aware.select(at_P), blind)[:, -self.window :]
+        # A running sum, as everywhere: padding cannot change how it is rounded.
         mean_P = divergence_PS.cumsum(-1)[:, -1] / length_P
         worth_UW = torch.full(able_UW.shape, float("inf"), dtype=torch.float64, device=row_U.device)
         worth_UW[at_P, width_P] = mean_P if self.aggregate == "mean" else divergence_PS.amax(-1)

@@ -52,6 +52,7 @@ class WINO(Policy):
         open_BL = state.masked_BL & (state.rank_BL < ((block_B + 1) * self.block_length)[:, None])
         n_B = open_BL.sum(-1)
         sure_B = (open_BL & (traj.confidence_BL > self.tau1)).sum(-1).clamp(min=1)
+        # The authors' caps: seven tenths of the masks, between 5 and 20.
         drafts_B = torch.minimum(torch.minimum(sure_B, (7 * n_B // 10).clamp(5, 20)), n_B)
         remask_BL = self._find_doubtful(traj, block_B, drafts_B)
         notes = {"block_B": block_B, "drafts_B": drafts_B}
@@ -63,11 +64,13 @@ class WINO(Policy):
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
         original_BS, _, asked_BS = self._shadows(state)
+        # Above every probability: what no shadow asks about is never doubted.
         verify_BL = torch.full(state.tokens_BL.shape, 2.0, dtype=given_BN.dtype, device=given_BN.device)
         shadow_BS = torch.where(asked_BS, given_BN[:, state.tokens_BL.shape[1] :], 2.0)
         # Slots past the block's end point at position 0; min keeps them from overwriting a real entry.
         verify_BL = verify_BL.scatter_reduce(1, original_BS, shadow_BS, "amin")
         doubt_BL = verify_BL < self.tau2
+        # A new block owes nothing to the last one's drafts.
         last_B = traj.notes.get("drafts_B", torch.full_like(block_B, _FIRST_LAST))
         same_block_B = traj.notes.get("block_B", torch.full_like(block_B, -1)) == block_B
         last_B = torch.where(same_block_B, last_B, _FIRST_LAST)

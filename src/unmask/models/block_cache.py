@@ -81,7 +81,7 @@ class BlockCache:
         return type(self).__name__, self.kind, self.block, self.refresh, *self.network.variant
 
     def step_denoiser(self, rows: int, slots: int) -> "CachedStep | None":
-        """The cache as a part of graphed steps; None where its memory is too large to be kept with graphs."""
+        """Return the cache as the denoiser of graphed steps; None where its memory is too large to keep with graphs."""
         padded = _pad_to_bucket(slots)
         in_pieces = self.network.row_bounds is not None and self.network.bounds(padded).most is not None
         return None if in_pieces or seat_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
@@ -246,6 +246,7 @@ def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block:
     stop_B = torch.where(inputs.valid_BN if to_end else inside_BN, slot_N + 1, 0).amax(-1)
     span_BN = (slot_N >= start_B[:, None]) & (slot_N < stop_B[:, None])
     canvas_BN = torch.where(inputs.valid_BN, inputs.tokens_BN, -1)
+    # A revealed mask inside the span is what every step does. Any other change makes the stored keys wrong.
     kept_B = ((old_BN == canvas_BN) | ((old_BN == mask_id) & span_BN)).all(-1)
     wanted_BN = inputs.wanted_BN & span_BN
     numbers = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
@@ -264,6 +265,7 @@ class SeatMemory:
     def __init__(self, network: Network, rows: int, slots: int):
         model, spec = network.model, network.model.spec
         self.network, self.rows, self.slots = network, rows, slots
+        # The spare slots behind the canvas take the writes of spans that are shorter than the pass is wide.
         shape = (rows, spec.kv_heads, slots + SPARE, spec.head_dim)
         self.keys, self.values = (
             [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(spec.layers)] for _ in range(2)
@@ -320,13 +322,13 @@ class SeatMemory:
         assert inputs.row_B is not None
         rows = len(inputs.row_B)
         count = self.round_rows(rows)
-        names, here = (*_INPUTS, "row_B"), self.first(rows)
+        names, here = (*_INPUTS, "row_B"), self.first_rows(rows)
         copy_in([getattr(here, name) for name in names], [getattr(inputs, name) for name in names])
 
         def work() -> None:
             # Copied out of memory that the replay of another graph may overwrite.
             here = BlockSpan(*(held[:count] for held in self.span))
-            copy_in(here, find_block_span(self.first(count), self.canvas_BN[:count], self.network, block, to_end))
+            copy_in(here, find_block_span(self.first_rows(count), self.canvas_BN[:count], self.network, block, to_end))
 
         self.run(self.graphs, ("spans", block, to_end, count), work)
         return [RowSpan(*numbers) for numbers in self.span.numbers_B6[:rows].tolist()]
@@ -366,12 +368,12 @@ class SeatMemory:
         wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | span.inside_BN[:, :slots])
         return wanted_BN, torch.where(fresh_B, inputs.valid_BN.sum(-1), (span.stop_B - span.start_B).clamp(min=0))
 
-    def first(self, rows: int) -> ModelInput:
-        """The input of the first rows, in its buffers."""
+    def first_rows(self, rows: int) -> ModelInput:
+        """Return the input of the pass cut to its first rows; the tensors are views of the buffers."""
         return replace(self.inputs, **{name: getattr(self.inputs, name)[:rows] for name in (*_INPUTS, "row_B")})
 
     def run(self, graphs: GraphCache | None, key: Hashable, work: Callable[[], T]) -> T:
-        """Do some work on this memory, with a graph where there are any."""
+        """Run work on this memory: replayed from a CUDA graph where there are graphs, else one operation at a time."""
         if graphs is None:
             return work()
         name = f"passes of a block cache over {self.rows} rows of {self.slots} slots"
@@ -509,6 +511,7 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
     """Run the layers over the spans of some rows, with the keys and values of all other slots from their seats."""
     some, rows, model = memory.inputs, slice(first, stop), memory.network.model
     index_BS = memory.span.start_B[rows, None] + torch.arange(width, device=some.tokens_BN.device)
+    # Behind a row's own span everything goes to the last spare slot, which the bias hides from all queries.
     index_BS = torch.where(index_BS < memory.span.stop_B[rows, None], index_BS, memory.slots + SPARE - 1)
     inside_BS = index_BS.clamp(max=memory.slots - 1)
     zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
@@ -526,6 +529,7 @@ class _Fill:
     rows_U: Tensor
 
     def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
+        # Repeated rows of a filled-up pass write the same numbers to the same seat.
         for held, new in ((self.memory.keys, k_BGNF), (self.memory.values, v_BGNF)):
             held[layer][:, :, : self.memory.slots].index_copy_(0, self.rows_U, new)
         return k_BGNF, v_BGNF

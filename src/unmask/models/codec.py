@@ -24,6 +24,7 @@ def cut_at_blanks(text: str, mask: str) -> list[str | int]:
     end = 0
     for blank in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
         count = blank[1] or "1"
+        # The length first: `int` takes long for a number of a million digits.
         few = len(count) <= 6 and 1 <= int(count) <= MOST_BLANKS
         require(few, "the number of blanks", blank[0][:20], f"[MASK*1] to [MASK*{MOST_BLANKS}]", "change the number")
         parts += [text[end : blank.start()], int(count)]

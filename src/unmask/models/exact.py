@@ -118,7 +118,7 @@ class JointDistribution:
         return rows_nV / rows_nV.sum(1, keepdims=True)
 
     def prefix(self, m: int) -> JointDistribution:
-        """Marginal of the first m variables."""
+        """Joint distribution of the first m variables alone."""
         require(1 <= m <= self.n, "m", m, f"1..{self.n}", "keep at least one variable")
         return JointDistribution(self.p.sum(tuple(range(m, self.n))))
 

@@ -91,7 +91,7 @@ def find_kernel_problem(device: torch.device) -> str | None:
 
 
 def resolve_engine(name: str, device: torch.device) -> str:
-    """Engine of the mode in use. Warns once if a GPU has to do without fused kernels."""
+    """Return the engine that will run under a name. Warns once if a GPU has to do without fused kernels."""
     mode = choose_execution(name, device)
     if mode.engine != name and mode.engine == "graph":
         warn_once(f"the engine is graph, not fused: {mode.why.removeprefix('no fused kernels: ')}")

@@ -82,9 +82,11 @@ def find_bounds(run: Callable[[int], Tensor], sizes: Sequence[int], most: int | 
             whole = run(sizes[-1])
             break
         except torch.OutOfMemoryError:
+            # The largest pass that fits will do: a pass that does not fit is never run.
             if len(sizes) == 1:
                 raise
             sizes.pop()
+    # Copies of one row at all places of the largest pass: if these differ, no number of rows can help.
     if not bool((whole == whole[0]).all()):
         raise DenoiserError(
             f"invariant is True, but on this device a row's bits depend on its place among {sizes[-1]} rows; allowed: "
@@ -92,6 +94,7 @@ def find_bounds(run: Callable[[int], Tensor], sizes: Sequence[int], most: int | 
         )
     truth = whole[0].clone()
     least = sizes[-1]
+    # Downwards, up to the first size that disagrees: below it a smaller one might agree by chance.
     for size in reversed(sizes[:-1]):
         if not bool((run(size) == truth).all()):
             break
@@ -113,6 +116,7 @@ def _run_layer(model: Transformer, queries: int, keys: int) -> Callable[[int], T
         rotate = Rotation.of(position_1Q.expand(rows, -1), spec, dtype)
         x_BQH, q, k, v = layer.project(x_1QH.repeat(rows, 1, 1), None, rotate)
         if keys != queries:
+            # As in a block cache: short spans of queries against the keys of the whole canvas.
             k = v = kv_1GNF.repeat(rows, 1, 1, 1)
         bias = torch.zeros(rows, 1, 1, keys, dtype=dtype, device=device)
         x_BQH, delta_BQH = layer.finish(x_BQH, attend(q, k, v, bias))

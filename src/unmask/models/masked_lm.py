@@ -86,6 +86,7 @@ class MaskedLMCodec:
     @cached_property
     def frame(self) -> tuple[list[int], list[int]]:
         """Tokens that the tokenizer puts before and after a text, read off a text of one mask."""
+        # Of a mask, which no tokenizer splits or merges with its neighbours.
         tokens = self._tokens(self.mask, framed=True)
         at = tokens.index(self.mask_id)
         return tokens[:at], tokens[at + 1 :]

@@ -156,6 +156,7 @@ class Network:
 
     def compute_logits(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
         """Apply final norm and head to packed hidden states, on a multiple of `PACK` rows; return both results."""
+        # The head reads packed rows of any canvases, so its bounds count packs and not rows of the batch.
         bounds = Bounds() if self.row_bounds is None else self.row_bounds.packs(PACK)
         packs = -(-len(x_RH) // PACK)
         most = (bounds.most or max(packs, bounds.least)) * PACK
@@ -191,6 +192,7 @@ def pad_input(inputs: ModelInput, slots: int) -> ModelInput:
     extra = slots - inputs.tokens_BN.shape[1]
     if extra == 0:
         return inputs
+    # Token 0 at position 0: any in range would do, since no query reads padding and nothing is wanted of it.
     return replace(
         inputs,
         tokens_BN=F.pad(inputs.tokens_BN, (0, extra)),

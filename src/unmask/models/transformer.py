@@ -253,6 +253,7 @@ class Transformer(nn.Module):
         kv_store: KVStore | None = None,
     ) -> Hidden:
         """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys)."""
+        # A layer hands its last residual on, because the next norm adds it in the same kernel.
         x, delta = self.embed(tokens_BN), None
         rotate = Rotation.of(position_BN, self.spec, x.dtype)
         watched: list[AttentionInputs] = []

@@ -1,19 +1,28 @@
-"""A comparison as one page: what is cheapest without a loss, utility against forwards, and the numbers to sort."""
+"""A comparison as one page: what is cheapest without a loss, utility against forwards, and tables to sort."""
 
 import html
 import json
-from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from unmask.lab.compare import Evaluation
-from unmask.lab.compare_summary import MACRO, CompareSummary, PolicyLine
+from unmask.lab.compare import CompareSummary, Comparison
+from unmask.lab.compare.summary import MACRO, MEASURES
 from unmask.look.page import asset, page
-from unmask.report.compare_screen import FRONT_LEGEND, LABEL_LEGEND, legends, panel_title, remarks, shown_name, verdict
-from unmask.report.plain import plain
-from unmask.stats import Estimate
+from unmask.report.compare_words import (
+    FRONT_LEGEND,
+    SURE,
+    UNSURE,
+    Line,
+    conclusions,
+    format_measure,
+    label_legends,
+    panel_title,
+    remarks,
+    shown_name,
+)
+from unmask.report.table import plain
 
-HEADS = (
+PAGE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("policy", "policy"),
     ("utility", "utility"),
     ("difference", "difference to the reference"),
@@ -26,45 +35,21 @@ HEADS = (
 )
 
 
-def compare_page(evaluation: Evaluation, summary: CompareSummary, script: str) -> str:
-    """The page; `script` is plotly's. No wall time is on it: the same comparison is the same page."""
-    tasks = _tasks(summary)
-    title = f"{evaluation.config['model']['name']}: policies compared on the {evaluation.split} prompts"
-    return page(
-        title,
-        _body(title, evaluation, summary, tasks),
-        styles=[asset("compare_page.css", "unmask.report")],
-        scripts=[script, asset("compare_page.js", "unmask.report")],
-        data={"panels": plain([_panel(summary, task) for task in tasks])},
-    )
-
-
-def plotly_script() -> str | None:
-    """The script that draws the figure; None where the package is not installed."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        return None
-    return str(get_plotlyjs())
-
-
-def _tasks(summary: CompareSummary) -> list[str]:
-    """The mean over tasks first, where there are several."""
+def compare_page(comparison: Comparison, summary: CompareSummary, script: str) -> str:
+    """Make the page; `script` is plotly's. No wall time is on it: the same comparison is the same page."""
     tasks = [task for task in summary.shown if task != MACRO]
-    return [*([MACRO] if summary.macro and len(tasks) > 1 else []), *tasks]
-
-
-def _body(title: str, evaluation: Evaluation, summary: CompareSummary, tasks: Sequence[str]) -> str:
+    if MACRO in summary.shown and len(tasks) > 1:
+        tasks.insert(0, MACRO)
+    title = f"{comparison.config['model']['name']}: policies compared on the {comparison.split} prompts"
     choices = "".join(
         f'<option value="{at}">{html.escape(panel_title(summary, task))}</option>' for at, task in enumerate(tasks)
     )
-    notes = "".join(f"<li>{html.escape(text)}</li>" for text in remarks(summary))
-    signs = "".join(f"<li>{html.escape(text)}</li>" for text in legends(summary) if text == LABEL_LEGEND)
-    config = html.escape(json.dumps(evaluation.config, indent=2, ensure_ascii=False))
-    tables = "".join(_table(summary, task, at == 0) for at, task in enumerate(tasks))
-    return f"""<main>
+    notes = "".join(f"<li>{html.escape(text)}</li>" for text in (*remarks(summary), *label_legends(summary)))
+    config = html.escape(json.dumps(comparison.config, indent=2, ensure_ascii=False))
+    tables = "".join(_page_table(summary, task, at == 0) for at, task in enumerate(tasks))
+    body = f"""<main>
 <h1>{html.escape(title)}</h1>
-<p class="verdict">{html.escape(" ".join(verdict(summary)))}</p>
+<p class="verdict">{html.escape(" ".join(conclusions(summary)))}</p>
 <p class="note">Every policy decoded the same prompts. A forward is one pass of the model: what an answer costs.
 Utility is what it is worth, from 0 to 1. Bars are 95 % intervals over prompts.</p>
 <h2>Utility against forwards</h2>
@@ -76,72 +61,78 @@ aria-label="Utility against forwards per answer; the tables below have the numbe
 <p class="note">A click on a head sorts.</p>
 {tables}
 <h2>What to know</h2>
-<ul class="note">{notes}{signs}</ul>
+<ul class="note">{notes}</ul>
 <details><summary>The resolved configuration</summary><pre tabindex="0">{config}</pre></details>
 <footer>Made by <code>unmask compare</code>; compare.csv beside this page has every answer.</footer>
 </main>"""
+    return page(
+        title,
+        body,
+        styles=[asset("compare_page.css", "unmask.report")],
+        scripts=[script, asset("compare_page.js", "unmask.report")],
+        data={"panels": plain([_page_panel(summary, task) for task in tasks])},
+    )
 
 
-def _table(summary: CompareSummary, task: str, first: bool) -> str:
+def plotly_script() -> str | None:
+    """Return the script that draws the page's figure; None where the package is not installed."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        return None
+    return str(get_plotlyjs())
+
+
+def _page_table(summary: CompareSummary, task: str, first: bool) -> str:
     """A task's table, folded away unless it is the first."""
     heads = "".join(
         f'<th scope="col" class="{"left" if key == "policy" else "right"}">'
         f'<button type="button">{html.escape(head)}</button></th>'
-        for key, head in HEADS
+        for key, head in PAGE_COLUMNS
     )
-    rows = "".join(_row(line, line.policy == summary.reference) for line in summary.of(task))
+    rows = []
+    for line in summary.of(task).to_dict("records"):
+        kind = ' class="reference"' if line["policy"] == summary.reference else ""
+        rows.append(f"<tr{kind}>{''.join(_page_cell(line, key) for key, _ in PAGE_COLUMNS)}</tr>")
     return (
         f"<details{' open' if first else ''}><summary>{html.escape(panel_title(summary, task))}</summary>"
-        f'<div class="wide" tabindex="0"><table class="sortable"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>'
-        "</table></div></details>"
+        f'<div class="wide" tabindex="0"><table class="sortable"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div></details>"
     )
 
 
-def _row(line: PolicyLine, reference: bool) -> str:
-    cells = []
-    for key, _ in HEADS:
-        value, shown = _cell(line, key)
-        left = ' class="left"' if key == "policy" else ""
-        cells.append(f'<td{left} data-value="{html.escape(str(value))}">{html.escape(shown)}</td>')
-    kind = ' class="reference"' if reference else ""
-    return f"<tr{kind}>{''.join(cells)}</tr>"
-
-
-def _cell(line: PolicyLine, key: str) -> tuple[Any, str]:
-    """What a column sorts by, and what it shows."""
+def _page_cell(line: Line, key: str) -> str:
+    """A cell with the value that its column sorts by."""
+    value: Any = line[key]
     if key == "policy":
-        return line.policy, shown_name(line)
-    if key == "front":
-        return (2 if line.sure else 1 if line.front else 0), ("● sure" if line.sure else "○" if line.front else "")
-    value = getattr(line, key)
-    if isinstance(value, Estimate):
-        places = 3 if key in ("utility", "difference") else 2
-        sign = "+" if key == "difference" else ""
-        if not isfinite(value.value):
-            return "", "–"
-        ends = f" [{value.low:{sign}.{places}f}, {value.high:{sign}.{places}f}]" if isfinite(value.low) else ""
-        return value.value, f"{value.value:{sign}.{places}f}{ends}"
-    return value, f"{value:.1f}"
+        text = shown_name(line)
+    elif key == "front":
+        value = 2 if line["sure"] else 1 if line["front"] else 0
+        text = ("", UNSURE, f"{SURE} sure")[value]
+    elif key in MEASURES:
+        value = value if isfinite(value) else ""
+        text = format_measure(line, key, 3 if key in ("utility", "difference") else 2, "–")
+    else:
+        text = f"{value:.1f}"
+    left = ' class="left"' if key == "policy" else ""
+    return f'<td{left} data-value="{html.escape(str(value))}">{html.escape(text)}</td>'
 
 
-def _panel(summary: CompareSummary, task: str) -> dict[str, Any]:
-    """What the figure of a task shows; names and numbers only."""
+def _page_panel(summary: CompareSummary, task: str) -> dict[str, Any]:
+    """Names and numbers of a task's figure."""
     points = [
         {
             "name": shown_name(line),
-            "reference": line.policy == summary.reference,
-            "front": line.front,
-            "sure": line.sure,
-            "utility": _ends(line.utility),
-            "forwards": _ends(line.forwards),
-            "difference": _ends(line.difference),
-            "n": line.utility.n,
+            "reference": line["policy"] == summary.reference,
+            "front": line["front"],
+            "sure": line["sure"],
+            **{
+                name: [line[name], line[f"{name}_low"], line[f"{name}_high"]]
+                for name in ("utility", "forwards", "difference")
+            },
+            "n": line["utility_n"],
         }
-        for line in summary.of(task)
-        if isfinite(line.utility.value) and isfinite(line.forwards.value)
+        for line in summary.of(task).to_dict("records")
+        if isfinite(line["utility"]) and isfinite(line["forwards"])
     ]
     return {"title": panel_title(summary, task), "points": points}
-
-
-def _ends(value: Estimate) -> list[float]:
-    return [value.value, value.low, value.high]

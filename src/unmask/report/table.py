@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
 import pandas as pd
+
+from unmask.stats import Estimate
 
 NONE = "–"
 """Stands in place of a number that does not exist."""
@@ -199,8 +201,10 @@ def count_noun(items: int, noun: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON has: neither NaN nor infinity."""
-    if isinstance(value, dict):
+    """Return a value that JSON has: neither NaN nor infinity, an estimate as a mapping."""
+    if isinstance(value, Estimate):
+        return {**{end: plain(getattr(value, end)) for end in ("value", "low", "high")}, "undefined": value.undefined}
+    if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]

@@ -22,7 +22,7 @@ from matplotlib.transforms import Bbox
 from unmask.stats import Estimate
 
 INK, FAINT, GRID, BAR = "#222222", "#666666", "#E9E9E9", "#C4C4C4"
-FRONT, OTHER = "#0072B2", "#8A8A8A"
+FRONT, OTHER, OWN = "#0072B2", "#8A8A8A", "#D55E00"
 _COLUMNS, _PANEL, _LEGEND_ROW = 3, (5.0, 3.9), 0.2
 """Panels side by side; width and height of one and of a line of the legend, in inches."""
 _LONGEST = 30
@@ -40,10 +40,13 @@ class CostPoint:
     sure: bool = False
     """On the front beyond noise."""
     reference: bool = False
+    own: bool = False
+    """A method of the user's own: always named, and marked with a star."""
 
     @property
     def named(self) -> bool:
-        return self.front or self.reference
+        """Whether the name stands beside the point; others have a number."""
+        return self.front or self.reference or self.own
 
     @property
     def shown(self) -> bool:
@@ -95,8 +98,11 @@ def trade_off(
             _panel(fig.add_subplot(grid[at // columns, at % columns]), panel, numbers, cost)
         _foot(fig, list(policies), notes, foot, per_line)
         out = io.BytesIO()
-        kept = {"Date": None, "Creator": None} if image == "svg" else {"Software": None}
-        fig.savefig(out, format=image, metadata=kept)
+        # Neither times nor versions of programs: the same numbers are the same bytes.
+        left_out = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}.get(
+            image, ("Software",)
+        )
+        fig.savefig(out, format=image, metadata=dict.fromkeys(left_out))
     return out.getvalue()
 
 
@@ -173,14 +179,18 @@ def _point(ax: Axes, point: CostPoint) -> None:
             [point.cost] * 2, [value.low, value.high], color=FRONT if point.front else BAR, lw=0.9, alpha=0.7, zorder=1
         )
     colour = INK if point.reference else FRONT if point.front else OTHER
-    face = colour if point.sure else "white"
-    marker, size = ("D", _MARK - 0.5) if point.reference else ("o", _MARK if point.front else _MARK - 1)
+    if point.own:
+        colour, marker, size = OWN, "*", _MARK + 4
+    elif point.reference:
+        marker, size = "D", _MARK - 0.5
+    else:
+        marker, size = "o", _MARK if point.front else _MARK - 1
     ax.plot(
         [point.cost],
         [value.value],
         marker,
         ms=size,
-        mfc=face,
+        mfc=colour if point.sure or point.own else "white",
         mec=colour,
         mew=1.1,
         zorder=5 if point.reference else 4 if point.front else 3,
@@ -204,7 +214,7 @@ def _place_labels(
             (0, 0),
             textcoords="offset points",
             size=8 if front else 7,
-            color=INK if group[0].reference else FRONT if front else FAINT,
+            color=_label_colour(group),
             parse_math=False,
             zorder=5,
         )
@@ -215,6 +225,12 @@ def _place_labels(
             ax.annotate(
                 "", (group[0].cost, group[0].utility.value), place, textcoords="offset points", arrowprops=style
             )
+
+
+def _label_colour(group: Sequence[CostPoint]) -> str:
+    if any(point.own for point in group):
+        return OWN
+    return INK if group[0].reference else FRONT if group[0].named else FAINT
 
 
 def _placed(ax: Axes, note: Annotation, taken: list[Bbox], lines: list[Bbox]) -> tuple[Bbox, tuple[float, float], bool]:

@@ -1,33 +1,32 @@
-"""What `unmask verify` found: a table, and all of it as JSON."""
+"""What `unmask verify` found: a table for the terminal, and all of it as JSON."""
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 
-from unmask.lab.verify import Target, VerifiedTask
+from unmask.lab.verify import Target, VerifiedRun
 from unmask.methods import describe_policy
-from unmask.report.plain import plain
-from unmask.stats import Estimate
+from unmask.report.table import plain
 
-FORMAT = "unmask-verify-1"
+VERIFY_FORMAT = "unmask-verify-1"
 
 
-def screen(found: Sequence[VerifiedTask]) -> Table:
-    """One line per task."""
+def verify_table(found: Sequence[VerifiedRun]) -> Table:
+    """Make the terminal's table of a verification, a line per task."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("task")
     for heading in ("right", "of", "percent", "95 % interval", "published", "forwards"):
         table.add_column(heading, justify="right")
     table.add_column("verdict", overflow="fold")
     for one in found:
+        share, known = one.share, bool(one.share.n)
         table.add_row(
             one.run.name,
             str(one.right),
-            str(one.share.n),
-            percent(one.share.value),
-            _ends(one.share),
+            str(share.n),
+            f"{100 * share.value:.1f}" if known else "",
+            f"{100 * share.low:.1f} to {100 * share.high:.1f}" if known else "",
             "not known" if one.run.figure is None else f"{one.run.figure:g}",
             str(one.forwards),
             one.agreement.value,
@@ -35,68 +34,62 @@ def screen(found: Sequence[VerifiedTask]) -> Table:
     return table
 
 
-def remarks(found: Sequence[VerifiedTask]) -> Iterator[str]:
-    """The verdicts in words, what each run is not, and what differs from the authors' evaluation."""
+def verify_remarks(found: Sequence[VerifiedRun]) -> list[str]:
+    """Say the verdicts in words, what each run is not, and what differs from the authors' evaluation."""
+    lines = []
     for one in found:
-        yield f"{one.run.name}: {one.says}"
-        yield from (f"{one.run.name}: {label}" for label in one.labels)
+        lines += [f"{one.run.name}: {text}" for text in (one.conclusion, *one.labels)]
         if one.run.source:
-            yield f"{one.run.name}: the figure is from {one.run.source}"
-    for text in dict.fromkeys(text for one in found for text in one.run.differs):
-        yield f"differs from the authors: {text}"
+            lines.append(f"{one.run.name}: the figure is from {one.run.source}")
+    differs = dict.fromkeys(text for one in found for text in one.run.differs)
+    return [*lines, *(f"differs from the authors: {text}" for text in differs)]
 
 
-def document(model: str, target: Target, found: Sequence[VerifiedTask]) -> str:
+def verify_json(model: str, target: Target, found: Sequence[VerifiedRun]) -> str:
     """Everything but the answers, without times: the same run gives the same bytes."""
+    tasks = []
+    for one in found:
+        run = one.run
+        settings = {
+            "new_tokens": run.new_tokens,
+            "steps": run.steps,
+            "policy": describe_policy(run.policy),
+            "temperature": run.sampling.temperature,
+            "top_p": run.sampling.top_p,
+            "logits_eos_inf": run.sampling.logits_eos_inf,
+            "confidence_eos_eot_inf": run.sampling.confidence_eos_eot_inf,
+            "shots": one.prepared.shots,
+            "authors_shots": run.shots,
+            "prompt": run.prompt,
+        }
+        tasks.append(
+            {
+                "name": run.name,
+                "settings": settings,
+                "published": {"percent": run.figure, "source": run.source or None},
+                "problems": one.prepared.problems,
+                "chosen": len(one.prepared.chosen),
+                "judged": one.share.n,
+                "right": one.right,
+                "percent": 100 * one.share.value,
+                "low": 100 * one.share.low,
+                "high": 100 * one.share.high,
+                "forwards": one.forwards,
+                "verdict": one.agreement.value,
+                "says": one.conclusion,
+                "labels": one.labels,
+                "differs": run.differs,
+                "too_long": one.too_long,
+                "unjudged": one.unjudged,
+                "config": one.config,
+            }
+        )
     body = {
-        "format": FORMAT,
+        "format": VERIFY_FORMAT,
         "model": model,
         "settings_of": target.of.hub,
         "trial": target.trial,
-        "tasks": [_entry(one) for one in found],
-        "data": {path: sha256 for one in found for path, sha256 in one.files.items()},
+        "tasks": tasks,
+        "data": {path: sha256 for one in found for path, sha256 in one.prepared.files.items()},
     }
     return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _entry(one: VerifiedTask) -> dict[str, Any]:
-    return {
-        "name": one.run.name,
-        "settings": {
-            "new_tokens": one.run.new_tokens,
-            "steps": one.run.steps,
-            "policy": describe_policy(one.run.policy),
-            "temperature": one.run.proposal.temperature,
-            "top_p": one.run.proposal.top_p,
-            "logits_eos_inf": one.run.proposal.logits_eos_inf,
-            "confidence_eos_eot_inf": one.run.proposal.confidence_eos_eot_inf,
-            "shots": one.shots,
-            "authors_shots": one.run.shots,
-            "prompt": one.run.prompt,
-        },
-        "published": {"percent": one.run.figure, "source": one.run.source or None},
-        "problems": one.problems,
-        "chosen": one.chosen,
-        "judged": one.share.n,
-        "right": one.right,
-        "percent": 100 * one.share.value,
-        "low": 100 * one.share.low,
-        "high": 100 * one.share.high,
-        "forwards": one.forwards,
-        "verdict": one.agreement.value,
-        "says": one.says,
-        "labels": one.labels,
-        "differs": one.run.differs,
-        "too_long": one.too_long,
-        "unjudged": one.unjudged,
-        "config": one.config,
-    }
-
-
-def percent(share: float) -> str:
-    """With one decimal; empty where there is no number."""
-    return "" if share != share else f"{100 * share:.1f}"
-
-
-def _ends(share: Estimate) -> str:
-    return f"{percent(share.low)} to {percent(share.high)}" if share.n else ""

@@ -248,9 +248,10 @@ def own_task(
     source: OwnSource | None = None
     if _is_file(prompts):
         path = Path(folder) / prompts
-        records: Iterable[tuple[str, Any]] = (
+        # Read at once: a file that is not there is said before anything that is missing about it.
+        records: Iterable[tuple[str, Any]] = [
             (f"line {n} of {format_path(path)}", record) for n, record in read_lines(path)
-        )
+        ]
     else:
         source, records = _run_prompts(prompts, Path(folder))
     rule, code = _open_rule(name, scorer, source, prompts, Path(folder))

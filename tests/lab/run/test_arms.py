@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tests.helpers.compared import compare, rows
 from tests.helpers.findings import fact, reasons
 from tests.helpers.made_gates import known_gates, set_tau
 from tests.helpers.tiny_studies import SMALL, by_hash
@@ -22,7 +23,6 @@ from unmask.lab.analysis import analyse
 from unmask.lab.analysis.load import MEAN
 from unmask.lab.analysis.runs import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED
 from unmask.lab.choose import Choice, choices
-from unmask.lab.compare import evaluate
 from unmask.lab.run import arms, decode_cache, judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import FORMAT, Store
@@ -247,12 +247,12 @@ class TestRun:
         choice = choices(whole)["tiny", TASKS[0], "region"]
         one = arms.Arms("region", "llada", choice.calibration, study.plan("llada").diagnostics["region"])
         policies = {"reference": one.reference, "always": one.always, "selective": one.selective}
-        evaluation = evaluate(
+        evaluation = compare(
             loaded(None), [TASKS[0]], split="evaluation", policies=policies, prompts=3, steps=6, seed=study.seed
         )
         for arm in policies:
             texts = {
-                (r.prompt, 0): r.answer.encode("utf-8", "replace").decode() for r in evaluation.rows if r.policy == arm
+                (r.prompt, 0): r.answer.encode("utf-8", "replace").decode() for r in rows(evaluation) if r.policy == arm
             }
             assert answers(whole, "region", arm) == texts
 

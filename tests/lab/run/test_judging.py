@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers.compared import compare, rows
 from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.lab.compare import evaluate
-from unmask.lab.compare_summary import summarise
+from unmask.lab.compare.summary import summarise
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.judging import Judge, JudgedAnswer
@@ -134,7 +134,7 @@ def raising(tiny_model, shared):
 @pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n", "x\0y"])
 def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
     policies = {"reference": fixed_action(), "in order": fixed_action(region="window:1", cardinality="count:1")}
-    evaluation = evaluate(
+    evaluation = compare(
         raising(text),
         ["humaneval"],
         split="development",
@@ -143,7 +143,7 @@ def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
         steps=2,
         data_dir=shared / "data",
     )
-    assert [row.utility for row in evaluation.rows] == [0.0] * 4
+    assert [row.utility for row in rows(evaluation)] == [0.0] * 4
     for path in report.write(evaluation, summarise(evaluation), tmp_path / "out"):
         path.read_text(encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from unmask.lab.compare_store import content_hash
+from unmask.lab.compare.store import content_hash
 from unmask.lab.store.hashes import fingerprint, table_hash
 
 

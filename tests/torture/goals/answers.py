@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.goals.bits import report
 from tests.torture.hostile import TEXTS
 from tests.torture.made import STUDY, WORKS, Made
@@ -38,7 +38,7 @@ RAISES += ("raise ExceptionGroup('group', [ValueError(TEXT)])", "raise StopItera
 BREAKS = ("return 1.7", "return float('nan')", "return None", "return TEXT", "raise Mine(TEXT)", "raise GeneratorExit")
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     return KINDS[case.number % len(KINDS)](case, folder, made)
 
 
@@ -49,7 +49,7 @@ def _own_task(folder: Path, text: str, ids: Sequence[str], act: str) -> None:
     (folder / "scoring.py").write_text(source, encoding="utf-8")
 
 
-def _scorer(case: Case, folder: Path, made: Made) -> Failure | None:
+def _scorer(case: Case, folder: Path, made: Made) -> str | None:
     """A scorer that raises hostile messages for some prompts: those have no utility, and the study is complete."""
     rng = case.rng
     text, act = (TEXTS[0], RAISES[0]) if case.number == 0 else (rng.choice(TEXTS), rng.choice(RAISES))
@@ -57,12 +57,12 @@ def _scorer(case: Case, folder: Path, made: Made) -> Failure | None:
     what = f"a scorer that does {act} with {text[:20]!r}"
     ended = unmask(*WORKS["study"].arguments, folder=folder)
     if ended.trouble or ended.code:
-        return Failure(f"study run, {what}: {ended.trouble or ended.last}")
+        return f"study run, {what}: {ended.trouble or ended.last}"
     page = report(folder, "page")[0]
-    return Failure(f"report, {what}: {page.trouble or page.last}") if page.trouble or page.code else None
+    return f"report, {what}: {page.trouble or page.last}" if page.trouble or page.code else None
 
 
-def _set_aside(case: Case, folder: Path, made: Made) -> Failure | None:
+def _set_aside(case: Case, folder: Path, made: Made) -> str | None:
     """A shard that fails every time is set aside, and the rest goes on."""
     act = BREAKS[case.number // len(KINDS) % len(BREAKS)]
     prompt = _of_one_shard(made)
@@ -70,13 +70,13 @@ def _set_aside(case: Case, folder: Path, made: Made) -> Failure | None:
     for _ in range(4):
         ended = unmask(*WORKS["study"].arguments, folder=folder)
         if ended.trouble or ended.code not in (0, 3):
-            return Failure(f"a scorer that does {act} for {prompt}: {ended.trouble or ended.last}")
+            return f"a scorer that does {act} for {prompt}: {ended.trouble or ended.last}"
     shown = unmask("study", "status", "study", "--json", folder=folder)
     told = json.loads(shown.out or "{}")
     finished = sum(model["finished"] for model in told.get("models", {}).values())
     # One shard of four at most is lost, and the exit code says so.
     if shown.trouble or finished not in (3, 4) or (ended.code == 3) != (finished == 3):
-        return Failure(f"a scorer that does {act} for {prompt}: {finished} of 4 shards, exit code {ended.code}")
+        return f"a scorer that does {act} for {prompt}: {finished} of 4 shards, exit code {ended.code}"
     return None
 
 
@@ -87,7 +87,7 @@ def _of_one_shard(made: Made) -> str:
     return next(f"p{n}" for n in range(16) if f'"p{n}"' in text)
 
 
-def _explained(case: Case, folder: Path, made: Made) -> Failure | None:
+def _explained(case: Case, folder: Path, made: Made) -> str | None:
     """Hostile answers to every prompt of a task, scored and explained."""
     rng, task = case.rng, TASKS[case.number // len(KINDS) % len(TASKS)]
     shown = json.loads(unmask("tasks", "show", task, "-n", 6, "--json", folder=folder).out)
@@ -99,11 +99,11 @@ def _explained(case: Case, folder: Path, made: Made) -> Failure | None:
             "tasks", "score", task, "--predictions", "answers.jsonl", "--split", "development", how, folder=folder
         )
         if ended.trouble or ended.code:
-            return Failure(f"tasks score {task} {how}: {ended.trouble or ended.last}")
+            return f"tasks score {task} {how}: {ended.trouble or ended.last}"
     verdicts = json.loads(ended.out)["verdicts"]
     left = [verdict["reason"] for verdict in verdicts if verdict["utility"] is None]
-    return Failure(f"{task}: left out of the mean: {left}") if left else None
+    return f"{task}: left out of the mean: {left}" if left else None
 
 
-KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (_scorer, _set_aside, _explained)
+KINDS: tuple[Callable[[Case, Path, Made], str | None], ...] = (_scorer, _set_aside, _explained)
 GOAL = Goal("answers", "hostile answers and scorers", try_case, sample=9, needs=("study",))

@@ -4,24 +4,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.flips import flip
 from tests.torture.made import Made, Work, digest
 from tests.torture.process import Ended, unmask
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     return KINDS[case.number % len(KINDS)](case, folder, made)
 
 
-def _study(case: Case, folder: Path, made: Made) -> Failure | None:
+def _study(case: Case, folder: Path, made: Made) -> str | None:
     """`check` notices, `report` refuses or says the same, `run` redoes what is damaged."""
     work = made.copy("study", folder)
     before = report(folder, "before")
     path = case.rng.choice([p for p in sorted((folder / "study").rglob("*")) if p.is_file() and p.stat().st_size])
     what = flip(path, case.rng)
     found = [*_checked(path, folder), differs(report(folder, "after"), before), *_redone(path, work, folder, made)]
-    return Failure(f"study, {what}: {'; '.join(filter(None, found))}") if any(found) else None
+    return f"study, {what}: {'; '.join(filter(None, found))}" if any(found) else None
 
 
 def _checked(path: Path, folder: Path) -> Iterator[str]:
@@ -59,7 +59,7 @@ def differs(after: tuple[Ended, dict[str, str]], before: tuple[Ended, dict[str, 
     return f"report: other numbers, silently, in {', '.join(sorted(changed)[:5])}" if changed else ""
 
 
-def _gate(case: Case, folder: Path, made: Made) -> Failure | None:
+def _gate(case: Case, folder: Path, made: Made) -> str | None:
     """A gate decodes as before, or not at all."""
     made.copy("gate", folder)
     command = ("generate", "--model", "exact", "ab", "--gate", "gate.json", "--max-new-tokens", 4, "--json")
@@ -67,9 +67,9 @@ def _gate(case: Case, folder: Path, made: Made) -> Failure | None:
     what = flip(folder / "gate.json", case.rng)
     after = unmask(*command, folder=folder)
     if after.trouble:
-        return Failure(f"generate --gate, {what}: {after.trouble}")
+        return f"generate --gate, {what}: {after.trouble}"
     if after.code == 0 and _decoded(after) != _decoded(before):
-        return Failure(f"generate --gate, {what}: decodes, and not as before")
+        return f"generate --gate, {what}: decodes, and not as before"
     return None
 
 
@@ -78,7 +78,7 @@ def _decoded(ended: Ended) -> str:
     return "\n".join(line for line in ended.out.splitlines() if "seconds" not in line)
 
 
-def _again(name: str, case: Case, folder: Path, made: Made) -> Failure | None:
+def _again(name: str, case: Case, folder: Path, made: Made) -> str | None:
     """A folder that the same command finds its earlier work in: the same results, or refused."""
     work = made.copy(name, folder)
     if name == "training":
@@ -91,13 +91,13 @@ def _again(name: str, case: Case, folder: Path, made: Made) -> Failure | None:
     what = flip(case.rng.choice(there), case.rng)
     ended = work.run(folder)
     if ended.trouble:
-        return Failure(f"{name}, {what}: {ended.trouble}")
+        return f"{name}, {what}: {ended.trouble}"
     if ended.code == 0 and work.outcome(folder, ended) != made.outcome(name):
-        return Failure(f"{name}, {what}: other results, silently")
+        return f"{name}, {what}: other results, silently"
     return None
 
 
-def _trajectory(case: Case, folder: Path, made: Made) -> Failure | None:
+def _trajectory(case: Case, folder: Path, made: Made) -> str | None:
     """A saved run is read as it was, or refused."""
     import torch
 
@@ -113,11 +113,11 @@ def _trajectory(case: Case, folder: Path, made: Made) -> Failure | None:
     except UnmaskError:
         return None
     except Exception as error:
-        return Failure(f"Trajectory.load, {what}: {type(error).__name__}: {error}")
-    return None if after.to_bytes() == before else Failure(f"Trajectory.load, {what}: another run, silently")
+        return f"Trajectory.load, {what}: {type(error).__name__}: {error}"
+    return None if after.to_bytes() == before else f"Trajectory.load, {what}: another run, silently"
 
 
-Kind = Callable[[Case, Path, Made], Failure | None]
+Kind = Callable[[Case, Path, Made], str | None]
 KINDS: tuple[Kind, ...] = (
     _study,
     partial(_again, "training"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import unmask as unmask_package
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.flips import edited
 from tests.torture.goals.bits import differs, report
 from tests.torture.made import STUDY, WORKS, Made
@@ -20,11 +20,11 @@ PAIRS = (("模型", "é"), ("mini llada", "mini-llada"), ("-", "exact"))
 """Come first."""
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     return KINDS[case.number % len(KINDS)](case, folder, made)
 
 
-def _damaged(case: Case, folder: Path, made: Made) -> Failure | None:
+def _damaged(case: Case, folder: Path, made: Made) -> str | None:
     """A JSON file of the store cut off, gone or edited: nothing unexpected, and never other numbers."""
     rng, work = case.rng, made.copy("study", folder)
     before = report(folder, "before")
@@ -56,10 +56,10 @@ def _damaged(case: Case, folder: Path, made: Made) -> Failure | None:
     elif ended.code == 0 and work.outcome(folder, ended) != made.outcome("study"):
         found += ["run ends with other tables"]
     said = "; ".join(filter(None, found))
-    return Failure(f"{path.parent.name}/{path.name} {kind}: {said}") if said else None
+    return f"{path.parent.name}/{path.name} {kind}: {said}" if said else None
 
 
-def _names(case: Case, folder: Path, made: Made) -> Failure | None:
+def _names(case: Case, folder: Path, made: Made) -> str | None:
     """Two models under odd names: both are measured."""
     rng = case.rng
     turn = case.number // len(KINDS)
@@ -72,15 +72,15 @@ def _names(case: Case, folder: Path, made: Made) -> Failure | None:
     (folder / "mine.jsonl").write_text(WORKS["study"].files["mine.jsonl"], encoding="utf-8")
     ended = unmask(*WORKS["study"].arguments, folder=folder)
     if ended.trouble:
-        return Failure(f"models {names}: {ended.trouble}")
+        return f"models {names}: {ended.trouble}"
     if ended.code == 2:
-        return None if _refused_as_name(ended.err) else Failure(f"models {names}: {ended.last}")
+        return None if _refused_as_name(ended.err) else f"models {names}: {ended.last}"
     told = json.loads(unmask("study", "status", "study", "--json", folder=folder).out or "{}")
     finished = {name: (model["finished"], model["shards"]) for name, model in told.get("models", {}).items()}
     if finished != dict.fromkeys(names, (4, 4)) or ended.code or told["branches"] != 64:
-        return Failure(f"models {names}: finished {finished}, {told.get('branches')} branches of 64, exit {ended.code}")
+        return f"models {names}: finished {finished}, {told.get('branches')} branches of 64, exit {ended.code}"
     again = report(folder, "report")[0]
-    return Failure(f"models {names}, report: {again.trouble or again.last}") if again.trouble or again.code else None
+    return f"models {names}, report: {again.trouble or again.last}" if again.trouble or again.code else None
 
 
 def _refused_as_name(text: str) -> bool:
@@ -88,7 +88,7 @@ def _refused_as_name(text: str) -> bool:
     return "name" in text and "allowed" in text
 
 
-def _code(case: Case, folder: Path, made: Made) -> Failure | None:
+def _code(case: Case, folder: Path, made: Made) -> str | None:
     """Another core under the same version: refused, or accepted by name; another report is no other core."""
     rng, work = case.rng, made.copy("study", folder)
     package = _copied(folder / "src")
@@ -102,15 +102,15 @@ def _code(case: Case, folder: Path, made: Made) -> Failure | None:
     what = str(file.relative_to(package))
     ended = fresh(*work.arguments, folder=folder, **env)
     if ended.trouble:
-        return Failure(f"other {what}: {ended.trouble}")
+        return f"other {what}: {ended.trouble}"
     if computes and ended.code != 2:
-        return Failure(f"other {what}: goes on with exit code {ended.code}, tables of two codes in one store")
+        return f"other {what}: goes on with exit code {ended.code}, tables of two codes in one store"
     if computes:
         if "--accept-code" not in ended.err:
-            return Failure(f"other {what}: refused without saying what to do: {ended.last}")
+            return f"other {what}: refused without saying what to do: {ended.last}"
         ended = fresh(*work.arguments, "--accept-code", folder=folder, **env)
     if ended.code or work.outcome(folder, ended) != made.outcome("study"):
-        return Failure(f"other {what}: {ended.trouble or ended.last or 'other tables'}")
+        return f"other {what}: {ended.trouble or ended.last or 'other tables'}"
     return None
 
 
@@ -127,7 +127,7 @@ SCORER = "import helping\n\ndef score(text, example):\n    return helping.worth(
 HELPING = "def worth(text):\n    return len(text) % {} / 10\n"
 
 
-def _scorer(case: Case, folder: Path, made: Made) -> Failure | None:
+def _scorer(case: Case, folder: Path, made: Made) -> str | None:
     """A user's scorer, or a module that it imports, changed between two runs: refused."""
     WORKS["study"].prepare(folder)
     text = STUDY.replace('"contains"', '"scoring:score"')
@@ -137,18 +137,18 @@ def _scorer(case: Case, folder: Path, made: Made) -> Failure | None:
     command = WORKS["study"].arguments
     ended = unmask(*command, folder=folder)
     if ended.code or ended.trouble:
-        return Failure(f"own scorer: {ended.trouble or ended.last}")
+        return f"own scorer: {ended.trouble or ended.last}"
     shutil.rmtree(case.rng.choice(sorted((folder / "study" / "shards").glob("[!.]*"))))
     changed = case.rng.choice(("scoring.py", "helping.py"))
     source = SCORER.replace("worth(text)", "worth(text) / 2") if changed == "scoring.py" else HELPING.format(5)
     (folder / changed).write_text(source, encoding="utf-8")
     ended = unmask(*command, folder=folder)
     if ended.trouble or ended.code != 2:
-        return Failure(f"{changed} of a scorer changed: {ended.trouble or f'goes on, exit code {ended.code}'}")
+        return f"{changed} of a scorer changed: {ended.trouble or f'goes on, exit code {ended.code}'}"
     return None
 
 
-KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (
+KINDS: tuple[Callable[[Case, Path, Made], str | None], ...] = (
     _damaged,
     _names,
     _damaged,

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.hostile import NUMBERS, TEXTS
 from tests.torture.limits import bounded, lost_device, make_devices
 from tests.torture.made import WORKS, Made
@@ -89,7 +89,7 @@ def commands() -> dict[tuple[str, ...], list[Any]]:
     return found
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     for name in ("study", "gate"):
         made.copy(name, folder)
     WORKS["training"].prepare(folder)
@@ -100,11 +100,11 @@ def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
     ended = unmask(*arguments, folder=folder, first=bounded, interrupt_after=ENOUGH)
     what = f"unmask {listed(arguments)[:400]}"
     if (folder / "ran-setup").exists() and not any(a.startswith("setup") and a != "setup.cfg" for a in arguments):
-        return Failure(f"{what}: runs code that nobody named")
+        return f"{what}: runs code that nobody named"
     if ended.trouble and not (ended.interrupted and ended.code == 130):
-        return Failure(f"{what}: {ended.trouble}")
+        return f"{what}: {ended.trouble}"
     if lost := lost_device(folder):
-        return Failure(f"{what}: {lost}")
+        return f"{what}: {lost}"
     return None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.made import WORKS, Made, Work
 from tests.torture.process import Ended
 
@@ -71,7 +71,7 @@ def not_run() -> Sequence[str]:
     return [] if may_mount() else ["disks: a small file system that fills up (this user may not mount one)"]
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     name, rng = NAMES[case.number % len(NAMES)], case.rng
     work = WORKS[name]
     how = ("size", "size", "readonly", "mount" if may_mount() else "size")[case.number // len(NAMES) % 4]
@@ -85,12 +85,12 @@ def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
         size = int(2 ** rng.uniform(0, 19))
         ended = work.run(folder, first=full(size))
     if trouble := _unclear(ended, size):
-        return Failure(f"{name}, {how}: {trouble}")
+        return f"{name}, {how}: {trouble}"
     ended = work.run(folder)
     if ended.code or ended.trouble:
-        return Failure(f"{name} does not go on after {how}: {ended.trouble or ended.last}")
+        return f"{name} does not go on after {how}: {ended.trouble or ended.last}"
     if work.outcome(folder, ended) != made.outcome(name):
-        return Failure(f"{name}: other results after {how}")
+        return f"{name}: other results after {how}"
     return None
 
 
@@ -113,7 +113,7 @@ def _read_only(work: Work, folder: Path) -> Ended:
     return ended
 
 
-def _filled(work: Work, name: str, folder: Path, pages: int) -> Failure | None:
+def _filled(work: Work, name: str, folder: Path, pages: int) -> str | None:
     """On a disk of so many pages; what is on it goes with the process, so only how the command ends is seen."""
     disk = folder / "disk"
     disk.mkdir()
@@ -127,7 +127,7 @@ def _filled(work: Work, name: str, folder: Path, pages: int) -> Failure | None:
 
     ended = work.run(disk, first=first)
     trouble = _unclear(ended)
-    return Failure(f"{name} on a disk of {4 * pages} KiB: {trouble}") if trouble else None
+    return f"{name} on a disk of {4 * pages} KiB: {trouble}" if trouble else None
 
 
 GOAL = Goal("disks", "full and read-only disks", try_case, sample=16, needs=NAMES, not_run=not_run)

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.flips import damaged
 from tests.torture.limits import bounded, lost_device, make_devices
 from tests.torture.made import LINES, OWN, STUDY, WORKS, Made
@@ -13,15 +13,15 @@ from tests.torture.process import Ended, unmask
 COMPARE = ("compare", "--model", "mini", "--task", "carry-rtl", "--split", "fresh", "--prompts", 1, "--steps", 1)
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     return KINDS[case.number % len(KINDS)](case, folder, made)
 
 
-def _judged(what: str, ended: Ended) -> Failure | None:
+def _judged(what: str, ended: Ended) -> str | None:
     if ended.trouble:
-        return Failure(f"{what}: {ended.trouble}")
+        return f"{what}: {ended.trouble}"
     if ended.code == 2 and not any(line.startswith("error:") for line in ended.err.splitlines()):
-        return Failure(f"{what}: refused without an error: {ended.err[-300:]}")
+        return f"{what}: refused without an error: {ended.err[-300:]}"
     return None
 
 
@@ -31,20 +31,20 @@ def _mutate(path: Path, case: Case) -> str:
     return f"{path.name}, {kind}"
 
 
-def _study(case: Case, folder: Path, made: Made) -> Failure | None:
+def _study(case: Case, folder: Path, made: Made) -> str | None:
     WORKS["study"].prepare(folder)
     what = _mutate(folder / ("study.toml" if case.number % 2 else "mine.jsonl"), case)
     return _judged(f"study run, {what}", unmask(*WORKS["study"].arguments, folder=folder, first=bounded))
 
 
-def _gate(case: Case, folder: Path, made: Made) -> Failure | None:
+def _gate(case: Case, folder: Path, made: Made) -> str | None:
     made.copy("gate", folder)
     what = _mutate(folder / "gate.json", case)
     command = ("generate", "--model", "exact", "ab", "--max-new-tokens", 4, "--gate", "gate.json")
     return _judged(f"generate --gate, {what}", unmask(*command, folder=folder, first=bounded))
 
 
-def _checkpoint(case: Case, folder: Path, made: Made) -> Failure | None:
+def _checkpoint(case: Case, folder: Path, made: Made) -> str | None:
     """A small model's folder; the weights are those that were trained here."""
     shutil.copytree(made.folder / "training" / "trained" / "model", folder / "model")
     # The template is written by whoever publishes a model.
@@ -53,7 +53,7 @@ def _checkpoint(case: Case, folder: Path, made: Made) -> Failure | None:
     return _judged(f"a checkpoint's {what}", unmask(*command, folder=folder, first=bounded))
 
 
-def _template(case: Case, folder: Path, made: Made) -> Failure | None:
+def _template(case: Case, folder: Path, made: Made) -> str | None:
     """Chat templates are programs: those that fail or reach for Python are refused. Nothing stops one that loops."""
     import json
 
@@ -83,7 +83,7 @@ TEMPLATES = (
 )
 
 
-def _trajectory(case: Case, folder: Path, made: Made) -> Failure | None:
+def _trajectory(case: Case, folder: Path, made: Made) -> str | None:
     import torch
 
     from unmask import Trajectory, UnmaskError, load
@@ -98,32 +98,32 @@ def _trajectory(case: Case, folder: Path, made: Made) -> Failure | None:
     except UnmaskError:
         pass
     except Exception as error:
-        return Failure(f"Trajectory.load, {what}: {type(error).__name__}: {error}")
+        return f"Trajectory.load, {what}: {type(error).__name__}: {error}"
     return None
 
 
-def _training(case: Case, folder: Path, made: Made) -> Failure | None:
+def _training(case: Case, folder: Path, made: Made) -> str | None:
     WORKS["training"].prepare(folder)
     what = _mutate(folder / "train.toml", case)
     ended = unmask(*WORKS["training"].arguments, "--steps", 1, folder=folder, first=bounded)
     return _judged(f"train, {what}", ended)
 
 
-def _picks(case: Case, folder: Path, made: Made) -> Failure | None:
+def _picks(case: Case, folder: Path, made: Made) -> str | None:
     made.copy("comparison", folder)
     what = _mutate(folder / "compared" / "summary.json", case)
     command = (*COMPARE, "--picks", "compared/summary.json", "--resamples", 5)
     return _judged(f"compare --picks, {what}", unmask(*command, folder=folder, first=bounded))
 
 
-def _predictions(case: Case, folder: Path, made: Made) -> Failure | None:
+def _predictions(case: Case, folder: Path, made: Made) -> str | None:
     (folder / "answers.jsonl").write_text(LINES.replace("prompt", "text"), encoding="utf-8")
     what = _mutate(folder / "answers.jsonl", case)
     command = ("tasks", "score", "carry-rtl", "--predictions", "answers.jsonl", "--explain")
     return _judged(f"tasks score, {what}", unmask(*command, folder=folder, first=bounded))
 
 
-def _strange(case: Case, folder: Path, made: Made) -> Failure | None:
+def _strange(case: Case, folder: Path, made: Made) -> str | None:
     """Not a file at all: a folder, a pipe that nobody writes to, a device, a link to itself, a path too long."""
     rng = case.rng
     (folder / "mine.jsonl").write_text(LINES, encoding="utf-8")
@@ -152,11 +152,11 @@ def _strange(case: Case, folder: Path, made: Made) -> Failure | None:
     shown = " ".join(map(str, command))[:120]
     failure = _judged(shown, unmask(*command, folder=folder, first=bounded))
     if lost := lost_device(folder):
-        return Failure(f"{shown}: {lost}")
+        return f"{shown}: {lost}"
     return failure
 
 
-KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (
+KINDS: tuple[Callable[[Case, Path, Made], str | None], ...] = (
     _study,
     _gate,
     _checkpoint,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.made import WORKS, Made
 
 NAMES = tuple(WORKS)
@@ -10,7 +10,7 @@ KILLS = 3
 """At most so many, one after the other."""
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     name, rng = NAMES[case.number % len(NAMES)], case.rng
     work = WORKS[name]
     work.prepare(folder)
@@ -18,20 +18,20 @@ def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
     for _ in range(rng.randint(1, KILLS)):
         ended = work.run(folder, kill_after=rng.uniform(0, 1.1) * made.seconds(name))
         if ended.code != -9 and ended.trouble:
-            return Failure(f"{name} after a kill: {ended.trouble}")
+            return f"{name} after a kill: {ended.trouble}"
         now = work.finished(folder)
         if lost := [path for path, content in kept.items() if now.get(path) != content]:
-            return Failure(f"{name}: lost or changed {', '.join(lost)}")
+            return f"{name}: lost or changed {', '.join(lost)}"
         kept = now
     ended = work.run(folder)
     if ended.code or ended.trouble:
-        return Failure(f"{name} does not go on after kills: {ended.trouble or ended.last}")
+        return f"{name} does not go on after kills: {ended.trouble or ended.last}"
     if work.outcome(folder, ended) != made.outcome(name):
-        return Failure(f"{name}: other results than without kills")
+        return f"{name}: other results than without kills"
     if lost := [path for path, content in kept.items() if work.finished(folder).get(path) != content]:
-        return Failure(f"{name}: redone though finished: {', '.join(lost)}")
+        return f"{name}: redone though finished: {', '.join(lost)}"
     if litter := [str(p.relative_to(folder)) for p in folder.rglob(".*") if "partial" in p.name]:
-        return Failure(f"{name}: left behind {', '.join(litter)}")
+        return f"{name}: left behind {', '.join(litter)}"
     return None
 
 

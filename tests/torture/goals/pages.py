@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.torture.case import Case, Failure, Goal
+from tests.torture.case import Case, Goal
 from tests.torture.goals.answers import SCORER
 from tests.torture.hostile import TEXTS
 from tests.torture.judges import file_faults
@@ -15,9 +15,9 @@ from unmask.base.files import storable
 SHORT = tuple(dict.fromkeys(storable(text)[:2000] for text in TEXTS))
 
 
-def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+def try_case(case: Case, folder: Path, made: Made) -> str | None:
     found = list(_study(case, folder))
-    return Failure("; ".join(found[:5])) if found else None
+    return "; ".join(found[:5]) if found else None
 
 
 def _study(case: Case, folder: Path) -> Iterator[str]:

@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from unmask.base.environment import code_fingerprint, versions
+from unmask.base.environment import code_fingerprint, machine_name, versions
 from unmask.base.errors import UnknownName, require
 from unmask.lab.bench import answers, forward, steps, studies
 from unmask.lab.bench.clock import Effort, Stopwatch
 from unmask.lab.bench.lines import BenchFailure, BenchResult, Found, Ratio
 from unmask.lab.bench.outside import AUTHORS, FAST_DLLM, OutsideLoop, authors_loops, fast_dllm_loops
 from unmask.lab.bench.subject import LONG, Subject
-from unmask.lab.compare_timing import machine_of
 from unmask.models.execution import choose_execution
 
 PARTS = ("forward", "step", "decode", "caches", "study")
@@ -139,7 +138,7 @@ def machine(device: torch.device) -> dict[str, Any]:
     choice = choose_execution("auto", device)
     memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
     return {
-        "device": machine_of(device),
+        "device": machine_name(device),
         "gpu_memory": memory,
         "cores": os.cpu_count(),
         "system": platform.system(),

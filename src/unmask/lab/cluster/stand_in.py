@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
+from unmask.base.environment import machine_name
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.lab.compare_timing import machine_of
 from unmask.models import ExactDenoiser
 
 
@@ -34,4 +34,4 @@ def stand_in(model: Any) -> Any:
         return model
     device = denoiser.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return replace(model, denoiser=Elsewhere(denoiser.vocabulary, device, machine_of(device), name))
+    return replace(model, denoiser=Elsewhere(denoiser.vocabulary, device, machine_name(device), name))

@@ -32,7 +32,7 @@ from unmask.lab.choose import (
     choose_axis,
     is_extension,
 )
-from unmask.lab.compare_matched import with_controls
+from unmask.lab.controls import with_controls
 from unmask.lab.gates import FURTHER_DRAWS, random_arm, selective_arm
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
 from unmask.lab.run.estimate import Decodes
@@ -408,11 +408,11 @@ class _ArmDecoder:
             spent[arm] = float(np.mean([row.forwards for row in rows]))
             yield from (_plain(SEARCH, arm, row, SEARCH) for row in rows)
         for arm, control in controls.items():
-            n = control.size(spent)
+            n = control.affordable_n(spent)
             rows = self.cache.decode(replace(control.policy, n=n), "evaluation")
             cost = {**spent, arm: float(np.mean([row.forwards for row in rows]))}
-            forwards = {name: cost[name] for name in ("reference", control.of, control.base, arm)}
-            self.searched[control.of] = {"base": control.base, "control": arm, "n": n, "forwards": forwards}
+            forwards = {name: cost[name] for name in ("reference", control.search, control.base, arm)}
+            self.searched[control.search] = {"base": control.base, "control": arm, "n": n, "forwards": forwards}
             yield from (_plain(SEARCH, arm, row, SEARCH) for row in rows)
 
 

@@ -56,6 +56,19 @@ def decode_prompts(
     return pd.concat(batches, ignore_index=True) if batches else pd.DataFrame(columns=COLUMNS)
 
 
+def group_by_width(requests: Sequence[Request], bucket: int) -> dict[int, list[Request]]:
+    """Group requests by the width of the canvas they are decoded on: once, twice, four times the bucket.
+
+    A row's width follows from its prompt, whoever is decoded beside it; and there are few widths, for a decode takes as
+    long with ten rows as with a hundred.
+    """
+    groups: dict[int, list[Request]] = {}
+    for request in requests:
+        buckets = -(-len(request.canvas) // bucket)
+        groups.setdefault(bucket << (buckets - 1).bit_length(), []).append(request)
+    return dict(sorted(groups.items()))
+
+
 COLUMNS = ("prompt", "draw", "answer", "answer_tokens", *AnswerCost._fields, "coverage")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.lab.compare_methods import OF_ONE_KIND, saving_methods, suitable_methods
+from unmask.lab.compare.plan import OF_ONE_KIND, saving_methods, suitable_methods
 from unmask.methods import METHODS, OURS
 
 

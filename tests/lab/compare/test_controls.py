@@ -4,9 +4,10 @@ from statistics import fmean
 
 import pytest
 
+from tests.helpers.compared import rows
 from tests.helpers.oracle import CARRY, oracle
 from unmask.lab.compare import ComparePlan, run_comparison
-from unmask.lab.compare_matched import MatchedControl, with_controls
+from unmask.lab.controls import ComputeMatchedControl, with_controls
 from unmask.methods import MEDAL, SOAR, BestOf, FastDLLM, LLaDA, LookUM, OrderTokenSearch, fixed_action
 
 LOOKUM, CONTROL = "lookum", "best of n like lookum"
@@ -20,7 +21,7 @@ def plan(policies, **more):
 
 
 def spent(evaluation, arm):
-    return fmean(row.forwards for row in evaluation.rows if row.policy == arm)
+    return fmean(row.forwards for row in rows(evaluation) if row.policy == arm)
 
 
 def test_every_search_has_a_base_that_decides_step_by_step():
@@ -35,14 +36,14 @@ def test_bases_and_controls_are_arms_of_their_own_and_none_twice():
     arms, controls = with_controls({"reference": fixed_action(), "greedy": LLaDA(), "lookum": LookUM(), "soar": SOAR()})
     assert [*arms] == ["reference", "greedy", "lookum", "soar", "base of soar"]
     assert controls == {
-        "best of n like lookum": MatchedControl("lookum", "greedy", BestOf(LLaDA())),
-        "best of n like soar": MatchedControl("soar", "base of soar", BestOf(SOAR().baseline)),
+        "best of n like lookum": ComputeMatchedControl("lookum", "greedy", BestOf(LLaDA())),
+        "best of n like soar": ComputeMatchedControl("soar", "base of soar", BestOf(SOAR().baseline)),
     }
 
 
 @pytest.mark.parametrize(("search", "base", "n"), [(41.5, 16.0, 2), (48.0, 16.0, 3), (31.9, 16.0, 1), (5.0, 16.0, 1)])
 def test_as_many_decodes_as_the_search_pays_for(search, base, n):
-    assert MatchedControl("s", "b", BestOf()).size({"s": search, "b": base}) == n
+    assert ComputeMatchedControl("s", "b", BestOf()).affordable_n({"s": search, "b": base}) == n
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +62,17 @@ def test_the_control_spends_no_more_than_the_search(matched):
 def test_a_control_is_that_best_of_n(matched):
     n = matched.config["matched_n"][CONTROL][CARRY]
     again = run_comparison(oracle(), plan({"reference": fixed_action(), "best": BestOf(LLaDA(), n=n)}))
-    assert [row.answer for row in again.rows if row.policy == "best"] == [
-        row.answer for row in matched.rows if row.policy == CONTROL
+    assert [row.answer for row in rows(again) if row.policy == "best"] == [
+        row.answer for row in rows(matched) if row.policy == CONTROL
     ]
 
 
 def test_it_goes_on_where_it_was_stopped(matched, tmp_path):
     for _ in range(2):
-        again = run_comparison(oracle(), plan({"reference": fixed_action(), LOOKUM: LookUM(paths=4)}), work=tmp_path)
-        assert again.rows == matched.rows
+        again = run_comparison(
+            oracle(), plan({"reference": fixed_action(), LOOKUM: LookUM(paths=4)}), work_dir=tmp_path
+        )
+        assert rows(again) == rows(matched)
         assert again.config["matched_n"] == matched.config["matched_n"]
 
 

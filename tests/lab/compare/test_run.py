@@ -5,7 +5,7 @@ import inspect
 import io
 import json
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,20 +13,20 @@ import pytest
 from rich.console import Console
 
 from tests.helpers.cases import each_case
+from tests.helpers.compared import compare, rows
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.core import Policy, Vocabulary
-from unmask.lab import compare_prompts
-from unmask.lab.compare import evaluate
-from unmask.lab.compare_summary import MACRO, summarise, sure_front
+from unmask.lab.compare import run as compare_run
+from unmask.lab.compare.summary import MACRO, summarise, sure_front
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.lab.run import judging
 from unmask.methods import LLaDA, fixed_action, with_remasking
 from unmask.report import compare as report
-from unmask.report.compare_screen import screens
-from unmask.stats import Estimate, mean_over_tasks
+from unmask.report.compare_words import remarks
+from unmask.stats import mean_over_tasks
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, find_task, own_task, score
 from unmask.train.sources import STRIDE, Folders, generate_texts
 
@@ -47,14 +47,14 @@ class Broken(Policy):
         raise self.raised
 
 
-def by_policy(evaluation, policy):
-    return [row for row in evaluation.rows if row.policy == policy]
+def estimate(line, measure):
+    return tuple(line[f"{measure}{end}"] for end in ("", "_low", "_high", "_n"))
 
 
 @pytest.fixture(scope="module")
 def carry():
     """20 prompts of one task, as many steps as tokens."""
-    return evaluate(oracle(), [CARRY], split="development", prompts=20, policies=BOTH, steps=32)
+    return compare(oracle(), [CARRY], split="development", prompts=20, policies=BOTH, steps=32)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def two():
     """Two tasks, three policies."""
     names = [CARRY, "td07-sparse-mask"]
     policies = {**BOTH, "blocks": fixed_action(region="block:8")}
-    return evaluate(oracle(*names), names, split="development", prompts=12, policies=policies)
+    return compare(oracle(*names), names, split="development", prompts=12, policies=policies)
 
 
 @pytest.fixture(scope="module")
@@ -72,39 +72,39 @@ def tiny(scaled, tmp_path_factory):
 
 class TestRows:
     def test_a_policy_that_decodes_in_order_gets_everything_right(self, carry):
-        rows = by_policy(carry, "in order")
-        assert [row.utility for row in rows] == [1.0] * 20
-        assert [row.answer for row in rows] == [e.target for e in find_task(CARRY).examples("development")[:20]]
+        answers = rows(carry, "in order")
+        assert [row.utility for row in answers] == [1.0] * 20
+        assert [row.answer for row in answers] == [e.target for e in find_task(CARRY).examples("development")[:20]]
 
     def test_every_row_is_scored_by_the_task(self, carry):
         found = {e.id: e for e in find_task(CARRY).examples("development")}
-        assert len(carry.rows) == 40
-        for row in carry.rows:
+        assert len(rows(carry)) == 40
+        for row in rows(carry):
             verdict = score(row.answer, found[row.prompt])
             assert (row.utility, row.reason) == (verdict.utility, verdict.reason)
 
     def test_prompts_come_in_the_order_of_the_split(self, carry):
         ids = [e.id for e in find_task(CARRY).examples("development")[:20]]
-        assert [row.prompt for row in carry.rows] == ids * 2
-        assert carry.tasks[0] == compare_prompts.TaskRun(CARRY, horizon=32, steps=32, prompts=20)
+        assert [row.prompt for row in rows(carry)] == ids * 2
+        assert carry.tasks[0] == compare_run.TaskRun(CARRY, horizon=32, steps=32, prompts=20)
 
     def test_forwards_and_steps(self, carry):
-        assert {row.forwards for row in carry.rows} == {32}
-        half = evaluate(
+        assert {row.forwards for row in rows(carry)} == {32}
+        half = compare(
             oracle(), [CARRY], split="development", prompts=3, policies={"share": fixed_action(cardinality="share:0.5")}
         )
-        assert {(row.forwards, row.steps) for row in half.rows} == {(6, 6)}
+        assert {(row.forwards, row.extra_forwards) for row in rows(half)} == {(6, 0)}
 
     def test_steps_are_half_the_horizon_if_nobody_says(self):
-        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
+        found = compare(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
         assert found.tasks[0].steps == 16
-        assert {row.forwards for row in found.rows} == {16}
+        assert {row.forwards for row in rows(found)} == {16}
 
     @pytest.mark.parametrize("batch", [1, 3, 7, 64])
     def test_do_not_depend_on_the_batch(self, carry, batch):
         model = oracle()
-        again = evaluate(model, [CARRY], split="development", prompts=20, policies=BOTH, steps=32, batch=batch)
-        assert again.rows == carry.rows
+        again = compare(model, [CARRY], split="development", prompts=20, policies=BOTH, steps=32, batch_size=batch)
+        assert rows(again) == rows(carry)
         assert max(model.denoiser.shapes) == min(batch, 20)
 
     def test_answers_are_judged_once(self, monkeypatch):
@@ -112,19 +112,19 @@ class TestRows:
         real = judging.score_all
         monkeypatch.setattr(judging, "score_all", lambda pairs, jobs: judged.extend(pairs) or real(pairs, jobs))
         policies = {"a": IN_ORDER, "b": fixed_action(region="window:1", cardinality=1.0), "c": REFERENCE}
-        found = evaluate(oracle(), [CARRY], split="development", prompts=5, policies=policies, steps=32, batch=2)
-        assert [row.answer for row in by_policy(found, "a")] == [row.answer for row in by_policy(found, "b")]
+        found = compare(oracle(), [CARRY], split="development", prompts=5, policies=policies, steps=32, batch_size=2)
+        assert [row.answer for row in rows(found, "a")] == [row.answer for row in rows(found, "b")]
         assert len(judged) == 10
 
     def test_progress(self):
         told = []
-        evaluate(
+        compare(
             oracle(CARRY, "unique-list-commit"),
             [CARRY, "unique-list-commit"],
             split="development",
             prompts=4,
             policies=BOTH,
-            batch=2,
+            batch_size=2,
             on_progress=told.append,
         )
         assert [now.done for now in told] == list(range(2, 17, 2))
@@ -132,8 +132,10 @@ class TestRows:
         assert told[-1][:2] == ("unique-list-commit", "in order")
 
     def test_means(self, carry):
-        assert carry.means("in order") == {CARRY: 1.0}
-        assert carry.means()[CARRY] == pytest.approx(np.mean([row.utility for row in by_policy(carry, "reference")]))
+        assert carry.mean_utilities("in order") == {CARRY: 1.0}
+        assert carry.mean_utilities()[CARRY] == pytest.approx(
+            np.mean([row.utility for row in rows(carry, "reference")])
+        )
 
     def test_configuration_is_plain_and_complete(self, carry):
         config = json.loads(json.dumps(carry.config))
@@ -148,27 +150,23 @@ class TestCheckpoint:
         asked = find_task("csv-missing-cells").examples("development")[:3]
         policies = {"reference": REFERENCE, "revised": with_remasking()}
         for options in ({}, {"temperature": 0.8, "seed": 5}):
-            found = evaluate(tiny, ["csv-missing-cells"], split="development", prompts=3, policies=policies, **options)
+            found = compare(tiny, ["csv-missing-cells"], split="development", prompts=3, policies=policies, **options)
             for name, policy in policies.items():
-                ours = [(row.answer, row.forwards) for row in by_policy(found, name)]
+                ours = [(row.answer, row.forwards) for row in rows(found, name)]
                 for example, answer in zip(asked, ours, strict=True):
                     out = tiny.generate(example.prompt, max_new_tokens=16, policy=policy, **options)
                     assert answer == (out.text, out.forwards)
 
     def test_batches_change_nothing(self, tiny):
-        one, all_ = (
-            evaluate(
-                tiny, ["csv-missing-cells"], split="development", prompts=4, policies={"reference": REFERENCE}, batch=b
-            )
-            for b in (1, 4)
-        )
-        assert one.rows == all_.rows
+        options = {"split": "development", "prompts": 4, "policies": {"reference": REFERENCE}}
+        one, all_ = (compare(tiny, ["csv-missing-cells"], batch_size=b, **options) for b in (1, 4))
+        assert rows(one) == rows(all_)
 
     def test_all_scores_work_on_a_network(self, tiny):
         policies = {name: fixed_action(score=name) for name in ("confidence", "stability", "dependency", "uniform")}
-        found = evaluate(tiny, ["csv-missing-cells"], split="validation", prompts=2, policies=policies)
+        found = compare(tiny, ["csv-missing-cells"], split="validation", prompts=2, policies=policies)
         assert not found.left_out
-        assert len(found.rows) == 8
+        assert len(rows(found)) == 8
 
 
 class TestMissing:
@@ -180,14 +178,14 @@ class TestMissing:
             ]
 
         monkeypatch.setattr(judging, "score_all", shy)
-        found = evaluate(oracle(), [CARRY], split="development", prompts=6, policies={"reference": REFERENCE})
-        assert sum(math.isnan(row.utility) for row in found.rows) == 3
+        found = compare(oracle(), [CARRY], split="development", prompts=6, policies={"reference": REFERENCE})
+        assert sum(math.isnan(row.utility) for row in rows(found)) == 3
         line = summarise(found).line(CARRY, "reference")
-        assert replace(line.utility, undefined=0) == Estimate(1.0, 1.0, 1.0, n=3)
-        assert line.unscored == 3
-        rows = list(csv.DictReader(io.StringIO(report.table_csv(found.rows))))
-        assert sorted(row["utility"] for row in rows) == ["", "", "", "1.0", "1.0", "1.0"]
-        assert {row["reason"] for row in rows} == {"sandbox broken"}
+        assert estimate(line, "utility") == (1.0, 1.0, 1.0, 3)
+        assert line["unscored"] == 3
+        lines = list(csv.DictReader(io.StringIO(report.answers_csv(found.answers))))
+        assert sorted(line["utility"] for line in lines) == ["", "", "", "1.0", "1.0", "1.0"]
+        assert {line["reason"] for line in lines} == {"sandbox broken"}
 
     def test_an_evaluator_that_is_not_installed_gives_no_utility(self, monkeypatch):
         def absent(pairs, jobs):
@@ -196,10 +194,10 @@ class TestMissing:
             return [Verdict(e.id, 0.0, "no answer", Extraction(text, "", "", ""), ()) for text, e in pairs]
 
         monkeypatch.setattr(judging, "score_all", absent)
-        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
-        assert all(math.isnan(row.utility) and "jsonschema" in row.reason for row in found.rows)
+        found = compare(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
+        assert all(math.isnan(row.utility) and "jsonschema" in row.reason for row in rows(found))
         summary = summarise(found)
-        assert summary.macro == ()
+        assert MACRO not in summary.shown
         assert "none" in report.card_table(summary)
         assert json.loads(report.summary_json(found, summary))["lines"][0]["utility"] == dict.fromkeys(
             ("mean", "low", "high")
@@ -208,82 +206,82 @@ class TestMissing:
     def test_prompts_that_do_not_fit_are_counted(self):
         lengths = [len(e.prompt.encode()) for e in find_task(CARRY).examples("development")]
         limit = sorted(lengths)[49] + 32
-        found = evaluate(
+        found = compare(
             oracle(max_length=limit), [CARRY], split="development", policies={"reference": REFERENCE}, steps=2
         )
         fits = sum(length + 32 <= limit for length in lengths)
         assert (found.tasks[0].prompts, found.tasks[0].skipped) == (fits, 100 - fits)
-        assert len(found.rows) == fits
-        assert f"{100 - fits} prompts skipped" in "\n".join(report.remarks(summarise(found)))
+        assert len(rows(found)) == fits
+        assert f"{100 - fits} prompts skipped" in "\n".join(remarks(summarise(found)))
 
     def test_a_task_where_nothing_fits(self):
-        found = evaluate(oracle(max_length=20), [CARRY], split="development", policies={"reference": REFERENCE})
-        assert found.rows == ()
+        found = compare(oracle(max_length=20), [CARRY], split="development", policies={"reference": REFERENCE})
+        assert found.answers.empty
         assert found.tasks[0].unavailable == (
             "no prompt leaves room for 32 tokens in 20; load a model with a longer context, or leave the task out"
         )
-        assert summarise(found).lines == ()
+        assert summarise(found).lines.empty
 
     def test_a_task_without_prompts_of_the_split(self, tmp_path):
         lines = [json.dumps({"prompt": f"{at} + 1", "target": str(at + 1)}) for at in range(8)]
         (tmp_path / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
         mine = own_task("mine", "mine.jsonl", scorer="exact", max_new_tokens=4, folder=tmp_path)
-        found = evaluate(oracle(), [mine], split="development", policies={"reference": REFERENCE})
+        found = compare(oracle(), [mine], split="development", policies={"reference": REFERENCE})
         assert found.tasks[0].unavailable == (
             "it has no development prompts; allowed: validation or evaluation; name it with --split"
         )
 
     def test_data_that_is_not_there(self, tmp_path):
         names = ["gsm8k", CARRY]
-        found = evaluate(oracle(), names, split="development", prompts=2, policies=BOTH, data_dir=tmp_path, steps=32)
+        found = compare(oracle(), names, split="development", prompts=2, policies=BOTH, data_dir=tmp_path, steps=32)
         assert "gsm8k/test.jsonl" in found.tasks[0].unavailable
-        assert {row.task for row in found.rows} == {CARRY}
+        assert {row.task for row in rows(found)} == {CARRY}
         assert summarise(found).macro_tasks == (CARRY,)
 
     def test_a_policy_that_cannot_decode_a_task_is_left_out_of_it(self):
         names = [CARRY, "unique-list-commit"]
         policies = {**BOTH, "blocks of 32": LLaDA(block_length=32)}
-        found = evaluate(oracle(*names), names, split="development", prompts=3, policies=policies)
+        found = compare(oracle(*names), names, split="development", prompts=3, policies=policies)
         assert [(left.task, left.policy) for left in found.left_out] == [("unique-list-commit", "blocks of 32")]
         assert "block_length is 32" in found.left_out[0].reason
         summary = summarise(found)
-        assert [line.policy for line in summary.of(CARRY)] == list(policies)
-        assert [line.policy for line in summary.of("unique-list-commit")] == list(BOTH)
-        assert "without blocks of 32" in "\n".join(report.remarks(summary))
+        assert summary.of(CARRY)["policy"].tolist() == list(policies)
+        assert summary.of("unique-list-commit")["policy"].tolist() == list(BOTH)
+        assert "without blocks of 32" in "\n".join(remarks(summary))
 
     def test_a_policy_that_raises_is_left_out_with_its_traceback(self):
         policies = {"r": REFERENCE, "broken": Broken(), **BOTH}
-        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+        found = compare(oracle(), [CARRY], split="development", prompts=2, policies=policies)
         (left,) = found.left_out
         assert (left.task, left.policy) == (CARRY, "broken")
         line = inspect.getsourcelines(Broken.act)[1] + 1
-        at = f"test_compare.py, line {line}"
+        at = f"test_run.py, line {line}"
         assert left.reason == f"unexpected ValueError: half: \ufffd ({at}); --out keeps its traceback"
         assert "in act" in left.traceback
-        assert {row.policy for row in found.rows} == {"r", *BOTH}
+        assert {row.policy for row in rows(found)} == {"r", *BOTH}
         summary = summarise(found)
         document = json.loads(report.summary_json(found, summary).encode())
         assert "Traceback" in document["left_out"][0]["traceback"]
-        assert "without broken (unexpected ValueError" in "\n".join(report.remarks(summary))
+        assert "without broken (unexpected ValueError" in "\n".join(remarks(summary))
 
     def test_a_policy_that_wants_to_exit_does_not(self):
         policies = {**BOTH, "exits": Broken(SystemExit(3))}
-        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+        found = compare(oracle(), [CARRY], split="development", prompts=2, policies=policies)
         (left,) = found.left_out
-        assert left.reason.startswith("unexpected SystemExit: 3 (test_compare.py, line ")
+        assert left.reason.startswith("unexpected SystemExit: 3 (test_run.py, line ")
 
     def test_ctrl_c_inside_a_policy_is_ctrl_c(self):
         policies = {**BOTH, "stopped": Broken(KeyboardInterrupt())}
         with pytest.raises(KeyboardInterrupt):
-            evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+            compare(oracle(), [CARRY], split="development", prompts=2, policies=policies)
 
     def test_a_reference_that_raises_ends_it(self):
         with pytest.raises(ValueError, match="half"):
-            evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"broken": Broken(), **BOTH})
+            compare(oracle(), [CARRY], split="development", prompts=2, policies={"broken": Broken(), **BOTH})
 
     def test_the_reference_may_not_be_left_out(self):
         with pytest.raises(ConfigError, match="block_length is 5"):
-            evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": LLaDA(block_length=5)})
+            compare(oracle(), [CARRY], split="development", prompts=2, policies={"reference": LLaDA(block_length=5)})
 
     @pytest.mark.slow
     def test_everything_loads_without_jsonschema(self):
@@ -319,7 +317,7 @@ class TestFresh:
         assert [score(f"<answer>{e.target}</answer>", e).utility for e in found] == [1.0] * 3
 
     def test_official_tasks_have_none(self):
-        found = evaluate(oracle(), ["gsm8k"], split=FRESH, policies=BOTH)
+        found = compare(oracle(), ["gsm8k"], split=FRESH, policies=BOTH)
         assert "constructed" in found.tasks[0].unavailable
 
     def test_is_not_the_training_stream_from_its_start(self):
@@ -330,28 +328,31 @@ class TestSummary:
     def test_lines_are_the_bootstrap_of_the_rows(self, two):
         summary = summarise(two, resamples=500, seed=3)
         for task in (CARRY, "td07-sparse-mask"):
-            columns = {p: [r.utility for r in two.rows if (r.task, r.policy) == (task, p)] for p in two.policies}
+            columns = {p: [r.utility for r in rows(two) if (r.task, r.policy) == (task, p)] for p in two.policies}
             for policy, values in columns.items():
                 line = summary.line(task, policy)
                 (expected,) = mean_over_tasks([np.array(values)[:, None]], seed=3, resamples=500)
-                assert astuple(line.utility) == pytest.approx(astuple(expected))
+                assert estimate(line, "utility") == pytest.approx(
+                    (expected.value, expected.low, expected.high, expected.n)
+                )
                 less_P1 = (np.array(values) - np.array(columns["reference"]))[:, None]
                 (expected,) = mean_over_tasks([less_P1], seed=3, resamples=500)
-                assert astuple(line.difference) == pytest.approx(astuple(expected))
+                expected = (expected.value, expected.low, expected.high, expected.n)
+                assert estimate(line, "difference") == pytest.approx(expected)
 
     def test_best_and_picks(self, carry):
         summary = summarise(carry)
-        assert summary.best(CARRY).policy == "in order"
-        assert summary.best(CARRY).difference.positive
+        assert summary.best(CARRY)["policy"] == "in order"
+        assert summary.best(CARRY)["difference_low"] > 0
         assert summary.picks() == {CARRY: "in order", MACRO: "in order"}
-        alone = summarise(evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"r": REFERENCE}))
+        alone = summarise(compare(oracle(), [CARRY], split="development", prompts=2, policies={"r": REFERENCE}))
         assert alone.best(CARRY) is None
         assert alone.picks() == {}
 
     def test_with_nothing_better_the_reference_is_named(self):
         policies = {"reference": IN_ORDER, "same": fixed_action(region="window:1", cardinality=1.0), "again": IN_ORDER}
-        tied = summarise(evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies, steps=32))
-        assert tied.best(CARRY).policy == "reference"
+        tied = summarise(compare(oracle(), [CARRY], split="development", prompts=2, policies=policies, steps=32))
+        assert tied.best(CARRY)["policy"] == "reference"
         assert tied.picks() == {CARRY: "reference", MACRO: "reference"}
         assert "| reference | " in report.card_table(tied).splitlines()[2]
 
@@ -361,12 +362,10 @@ class TestSummary:
 
     def test_card_table(self, carry):
         summary = summarise(carry)
-        reference = summary.line(CARRY, "reference").utility
+        value, low, high, _ = estimate(summary.line(CARRY, "reference"), "utility")
         lines = report.card_table(summary).splitlines()
         assert lines[0].startswith("| task | prompts | reference | candidate |")
-        assert lines[2].startswith(
-            f"| {CARRY} | 20 | {reference.value:.3f} [{reference.low:.3f}, {reference.high:.3f}] |"
-        )
+        assert lines[2].startswith(f"| {CARRY} | 20 | {value:.3f} [{low:.3f}, {high:.3f}] |")
         assert "| in order | 1.000 | +" in lines[2]
         assert lines[2].endswith("↑ |")
         assert "same prompts" in lines[-1]
@@ -376,23 +375,25 @@ class TestSummary:
 
     def test_screen_marks_what_is_better_even_if_it_is_narrow(self, carry):
         console = Console(width=60, record=True, file=io.StringIO())
-        for table in screens(summarise(carry), width=60):
+        for table in report.screen_tables(summarise(carry), width=60):
             console.print(table)
         assert "1.000↑" in console.export_text()
 
     def test_files(self, carry, tmp_path):
         summary = summarise(carry)
-        paths = report.write(carry, summary, tmp_path / "new")
+        paths = report.write_comparison(carry, summary, tmp_path / "new")
         assert [path.name for path in paths] == [
             "compare.csv",
             "summary.md",
             "summary.json",
+            "table.tex",
             "figure.svg",
+            "figure.pdf",
             "compare.html",
         ]
-        rows = list(csv.DictReader(paths[0].open(encoding="utf-8", newline="")))
-        assert [row["prompt"] for row in rows] == [row.prompt for row in carry.rows]
-        assert [float(row["utility"]) for row in rows] == [row.utility for row in carry.rows]
+        lines = list(csv.DictReader(paths[0].open(encoding="utf-8", newline="")))
+        assert [line["prompt"] for line in lines] == [row.prompt for row in rows(carry)]
+        assert [float(line["utility"]) for line in lines] == [row.utility for row in rows(carry)]
         document = json.loads(paths[2].read_text(encoding="utf-8"))
         assert document["config"] == carry.config
         assert document["picks"] == report.read_picks(paths[2]) == summary.picks()
@@ -419,7 +420,7 @@ class TestSummary:
         ({"policies": {}}, "one or more"),
         ({"policies": {"half \ud800": REFERENCE}}, "name of a policy"),
         ({"prompts": 0}, "prompts is 0"),
-        ({"batch": 0}, "batch is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
         ({"steps": 33}, "1 to 32, the horizon of carry-rtl"),
         ({"temperature": -1.0}, "temperature"),
     ],
@@ -427,14 +428,14 @@ class TestSummary:
 def test_refusals(changes, words):
     options = {"tasks": [CARRY], "split": "development", "policies": BOTH, **changes}
     with pytest.raises(ConfigError, match=words):
-        evaluate(oracle(), options.pop("tasks"), **options)
+        compare(oracle(), options.pop("tasks"), **options)
 
 
 def test_default_batch_follows_the_vocabulary():
     big = replace(oracle(), denoiser=Oracle(()))
-    assert compare_prompts.rows_at_once(big.denoiser, 32) == compare_prompts.MOST_ROWS
+    assert compare_run.default_batch_size(big.denoiser, 32) == compare_run.MAX_ROWS
     object.__setattr__(big.denoiser, "vocabulary", Vocabulary(126_464, 126_336))
-    assert compare_prompts.rows_at_once(big.denoiser, 256) == 1
+    assert compare_run.default_batch_size(big.denoiser, 256) == 1
 
 
 class TestSureFront:

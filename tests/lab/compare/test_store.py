@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.helpers.compared import compare, rows
 from tests.helpers.oracle import CARRY, oracle
 from unmask.base.errors import ConfigError, StorageError
-from unmask.lab import compare_store
-from unmask.lab.compare import evaluate
-from unmask.lab.compare_store import PIECES, PLAN, ComparePieces
-from unmask.lab.compare_summary import summarise
+from unmask.lab.compare import store as compare_store
+from unmask.lab.compare.store import BATCHES as BATCHES_FOLDER
+from unmask.lab.compare.store import PLAN, BatchStore
+from unmask.lab.compare.summary import summarise
 from unmask.lab.run import judging
 from unmask.methods import fixed_action
 from unmask.report import compare as report
@@ -28,16 +29,23 @@ BATCHES, STEPS = 9, 4
 
 def run(work, model=None, **options):
     """Six prompts of one task in batches of two."""
-    given = {"tasks": [CARRY], "split": "development", "policies": POLICIES, "prompts": 6, "steps": STEPS, "batch": 2}
+    given = {
+        "tasks": [CARRY],
+        "split": "development",
+        "policies": POLICIES,
+        "prompts": 6,
+        "steps": STEPS,
+        "batch_size": 2,
+    }
     options = given | options
-    return evaluate(model or oracle(), options.pop("tasks"), work=work, **options)
+    return compare(model or oracle(), options.pop("tasks"), work_dir=work, **options)
 
 
 def written(evaluation):
     """The texts of the files that are the same in every run; the figure is drawn from the same numbers."""
     summary = summarise(evaluation, resamples=200)
     texts = report.markdown(evaluation, summary), report.summary_json(evaluation, summary)
-    return report.table_csv(evaluation.rows), *texts
+    return report.answers_csv(evaluation.answers), *texts
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +60,7 @@ def finished(tmp_path):
 
 
 def pieces(folder):
-    return sorted((folder / PIECES).iterdir())
+    return sorted((folder / BATCHES_FOLDER).iterdir())
 
 
 class Stopped(BaseException):
@@ -96,7 +104,7 @@ class TestGoingOn:
 
         with monkeypatch.context() as patched:
             patched.setattr(judging, "score_all", absent)
-            assert {row.reason for row in run(tmp_path).rows} == {"not installed"}
+            assert {row.reason for row in rows(run(tmp_path))} == {"not installed"}
         model = oracle()
         assert written(run(tmp_path, model)) == never_stopped
         assert model.denoiser.shapes == []
@@ -164,7 +172,7 @@ class TestWhatAPieceDependsOn:
         assert {path: path.read_bytes() for path in finished.rglob("*.json")} == before
 
     def test_other_code_and_other_batches_are_decoded_again(self, finished, monkeypatch, never_stopped):
-        run(finished, batch=3)
+        run(finished, batch_size=3)
         assert len(pieces(finished)) == BATCHES + 6
         monkeypatch.setattr(compare_store, "computed_by", lambda: {"unmask": "another state of the code"})
         model = oracle()
@@ -173,7 +181,7 @@ class TestWhatAPieceDependsOn:
 
 
 def test_a_folder_that_cannot_be_written_ends_the_run_with_what_to_do(tmp_path):
-    (tmp_path / PIECES).write_text("a file", encoding="utf-8")
+    (tmp_path / BATCHES_FOLDER).write_text("a file", encoding="utf-8")
     with pytest.raises(StorageError, match=r"cannot be written .*run the same command"):
         run(tmp_path)
 
@@ -182,7 +190,7 @@ def test_a_full_disk_is_no_fault_of_the_policy(tmp_path, monkeypatch):
     """Left out of the table it would be for ever, and nobody would know why."""
 
     def full(path, text):
-        if path.parent.name == PIECES and len(pieces(tmp_path)) == 4:
+        if path.parent.name == BATCHES_FOLDER and len(pieces(tmp_path)) == 4:
             raise OSError(28, "No space left on device")
         path.write_text(text, encoding="utf-8")
 
@@ -195,9 +203,9 @@ def test_a_full_disk_is_no_fault_of_the_policy(tmp_path, monkeypatch):
 
 
 def test_texts_that_no_file_could_hold_are_kept(tmp_path):
-    kept = ComparePieces(tmp_path, {"a": 1})
+    kept = BatchStore(tmp_path, {"a": 1})
     kept.write({"task": "t"}, [{"answer": "half a character: \ud800", "utility": None}], {"seconds": 1.5})
-    assert ComparePieces(tmp_path, {"a": 1}).read({"task": "t"}) == [
+    assert BatchStore(tmp_path, {"a": 1}).read({"task": "t"}) == [
         {"answer": "half a character: \ud800", "utility": None}
     ]
     assert json.loads(pieces(tmp_path)[0].read_bytes())

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.local_ray import local_ray
 from tests.helpers.own_policies import GOOD
 from unmask.cli.app import main
-from unmask.lab.compare_store import PIECES
+from unmask.lab.compare.store import BATCHES
 
 FILES = ("compare.csv", "summary.md", "summary.json", "figure.svg", "plan.json")
 ASKED = ["compare", "--model", "mini", "--device", "cpu", "--task", "carry-rtl", "--prompts", "3", "--batch", "2"]
@@ -51,7 +51,7 @@ def here(tmp_path_factory):
 
 def content(folder):
     return {name: (folder / name).read_bytes() for name in FILES} | {
-        path.name: path.read_bytes() for path in (folder / PIECES).iterdir()
+        path.name: path.read_bytes() for path in (folder / BATCHES).iterdir()
     }
 
 
@@ -62,11 +62,11 @@ def test_the_same_files(here):
     Begun by one process: what it finished is not decoded again, and what was damaged since is.
     """
     one = content(here / "one")
-    (here / "two" / PIECES).mkdir(parents=True)
-    kept, hurt, *_ = sorted((here / "one" / PIECES).iterdir())
+    (here / "two" / BATCHES).mkdir(parents=True)
+    kept, hurt, *_ = sorted((here / "one" / BATCHES).iterdir())
     for path in (here / "one" / "plan.json", kept, hurt):
         (here / "two" / path.relative_to(here / "one")).write_bytes(path.read_bytes())
-    (here / "two" / PIECES / hurt.name).write_text("{}", encoding="utf-8")
+    (here / "two" / BATCHES / hurt.name).write_text("{}", encoding="utf-8")
     assert main([*ASKED, *ARMS, *CLUSTER, "--out", "two"]) == 0
     two = content(here / "two")
     assert one.keys() == two.keys()

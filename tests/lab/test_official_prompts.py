@@ -6,14 +6,13 @@ import json
 import pytest
 
 from unmask.api.load import load
-from unmask.lab.asked import WHOLE, asked, shown_first, task_of
-from unmask.lab.published import LLADA
+from unmask.lab.published import LLADA, WHOLE, official_prompts, published_task, with_turns
 from unmask.tasks import TASKS, MissingData, find_task, score
 
 
 @pytest.fixture(scope="module")
 def gsm8k(shared):
-    return asked("gsm8k", shared / "data")
+    return official_prompts("gsm8k", shared / "data")
 
 
 def test_the_solved_problems_are_the_authors(gsm8k):
@@ -26,7 +25,7 @@ def test_the_solved_problems_are_the_authors(gsm8k):
 
 def test_all_problems_are_asked_once(gsm8k, shared):
     run = LLADA.run("gsm8k")
-    task = task_of(run, gsm8k, 4)
+    task = published_task(run, gsm8k, 4)
     members = task.examples(WHOLE)
     suite = {
         e.id
@@ -40,11 +39,11 @@ def test_all_problems_are_asked_once(gsm8k, shared):
     )
     assert TASKS["gsm8k"].max_new_tokens == 256
     # What is shown first is part of the version: no answers are mixed with those to other prompts.
-    assert task.version != task_of(run, gsm8k, 3).version
+    assert task.version != published_task(run, gsm8k, 3).version
 
 
 def test_what_follows_the_answer_is_not_read(gsm8k):
-    example = task_of(LLADA.run("gsm8k"), gsm8k, 0).examples(WHOLE)[0]
+    example = published_task(LLADA.run("gsm8k"), gsm8k, 0).examples(WHOLE)[0]
     right = f"So it is.\nThe answer is {example.target}\n"
     assert score(right, example).utility == 1
     verdict = score(right + "Question: How many is 999999?\nAnswer: 999999", example)
@@ -54,8 +53,8 @@ def test_what_follows_the_answer_is_not_read(gsm8k):
 
 
 def test_humaneval(shared):
-    problems = asked("humaneval", shared / "data")
-    task = task_of(LLADA.run("humaneval"), problems, 0)
+    problems = official_prompts("humaneval", shared / "data")
+    task = published_task(LLADA.run("humaneval"), problems, 0)
     first = next(e for e in task.examples(WHOLE) if e.id == "HumanEval/0")
     assert (len(task.examples(WHOLE)), task.max_new_tokens, problems.turns) == (164, 512, ())
     assert first.prompt == f"Complete the following python code:\n{first.constraints['prompt']}"
@@ -64,12 +63,12 @@ def test_humaneval(shared):
 def test_turns_come_before_every_prompt(scaled, tmp_path):
     model = load(str(scaled.llada(tmp_path / "llada")), device="cpu")
     turns = ({"role": "user", "content": "one"}, {"role": "assistant", "content": "two"})
-    shown = shown_first(model, turns)
+    shown = with_turns(model, turns)
     assert shown.codec.encode("three") == model.codec.encode([*turns, {"role": "user", "content": "three"}])
     assert (shown.name, shown.max_length, shown.codec.mask) == (model.name, model.max_length, model.codec.mask)
-    assert shown_first(model, ()) is model
+    assert with_turns(model, ()) is model
 
 
 def test_missing_data_says_where_to_put_it(tmp_path):
     with pytest.raises(MissingData, match=r"put .*train\.jsonl"):
-        asked("gsm8k", tmp_path)
+        official_prompts("gsm8k", tmp_path)
