@@ -8,7 +8,8 @@ import pytest
 from tests.helpers import tiny_demo
 from unmask.cli.app import main
 from unmask.lab.run import driver
-from unmask.lab.store.manifest import read_manifest, write_manifest
+from unmask.lab.store import Store
+from unmask.lab.store.manifest import write_manifest
 
 QUICK = ("--problems", "1", "--seeds", "2", "--study", "study.toml")
 QUESTIONS = [
@@ -65,8 +66,8 @@ def test_it_goes_on_and_ends_with_the_verdicts_and_the_page(made, monkeypatch, c
 def test_a_folder_of_another_version_is_refused_and_left_alone(made, command, tmp_path):
     shutil.copytree(made[0], tmp_path, dirs_exist_ok=True)
     study = tmp_path / "deep" / "demo" / "study"
-    manifest = read_manifest(study)
-    write_manifest(study, {**manifest, "versions": {**manifest["versions"], "unmask": "0.0.1"}})
+    manifest = Store.open(study).manifest
+    write_manifest(Store(study).files, {**manifest, "versions": {**manifest["versions"], "unmask": "0.0.1"}})
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     ended = command("demo", "--out", "deep/demo", *QUICK)
     assert (ended.code, ended.out) == (2, "")

@@ -1,7 +1,7 @@
 """Studies made by hand: utilities that are known go in, a store comes out. No model is run."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.base.environment import versions
-from unmask.lab.store import Store
-from unmask.lab.store.schemas import FIRST_STEP, STATES, SUMMARY, loose
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import Shard, Store, plain_schema
+from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
 
 LENGTH = 8
 """Positions of every answer; states lie evenly along it."""
@@ -63,7 +62,7 @@ def branches(shard, axes, reason):
                         **NOTHING,
                     }
                 )
-    return pa.Table.from_pylist(rows, schema=loose("branches"))
+    return pa.Table.from_pylist(rows, schema=plain_schema("branches"))
 
 
 @dataclass
@@ -103,7 +102,11 @@ def readings(shard, axes):
                     **{name: float(read.summary[name][p, s]) if name in read.summary else 0.0 for name in sure},
                 }
             )
-    return pa.Table.from_pylist(rows, schema=loose("readings", sure))
+    return pa.Table.from_pylist(rows, schema=plain_schema("readings", sure))
+
+
+def _shard(model, task, split):
+    return Shard(kind="branches", model=model, task=task, split=split, block=0, depends="0" * 16)
 
 
 def _planned(shard):
@@ -133,21 +136,20 @@ def store(
     some = [q for held in tables.values() for named in held.values() for q in named.values()]
     how = config(models, tasks, axes, some[0].shape[2] if some else 4, temperature, reference)
     place = Store.create(folder, how | keys)
-    shards = {key: Shard(*key, 0, "0" * 16) for key in (*tables, *unfinished)}
+    shards = {key: _shard(*key) for key in (*tables, *unfinished)}
     for task in tasks:
         why = (unavailable or {}).get(task)
-        place.note("tasks", task, {"unavailable": why} if why else {"data": "d" * 16, "version": "1"})
+        place.set_metadata("tasks", task, {"unavailable": why} if why else {"data": "d" * 16, "version": "1"})
     for name, source in models.items():
         mine = {shard.name: _planned(shard) for (model, _, _), shard in shards.items() if model == name}
         if mine:
             about = {"model": source, "device": "cpu", "options": {"fingerprint": "f" * 16, "family": "llada"}}
-            place.note("models", name, {**about, "reference": reference, "shards": mine})
+            place.set_metadata("models", name, {**about, "reference": reference, "shards": mine})
     for key, held in tables.items():
         table = branches(shards[key], held, reason)
         work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 6}
         prompts = sorted(set(table["prompt"].to_pylist()))
         info = {
-            "shard": {"model": key[0], "task": key[1], "split": key[2], "block": 0, "depends": "0" * 16},
             "prompts": prompts,
             "states": len(prompts) * 4,
             "branches": len(table),
@@ -158,8 +160,8 @@ def store(
             "seconds": 1.5,
             "versions": versions(),
         }
-        told = readings(shards[key], read[key]) if read else None
-        place.write(shards[key], STATES.empty_table(), table, info, told)
+        own = {"readings": readings(shards[key], read[key])} if read else {}
+        place.write(shards[key], {"branches": table, **own}, info)
     return place
 
 
@@ -167,11 +169,12 @@ def whole(folder):
     """A small store with every kind of file in it."""
     tables, read = diagnosed({"find": "finds"}, prompts=2)
     place = store(folder, tables, read=read)
-    unit = Unit("small", "find", "d" * 16)
+    unit = Shard(kind="decodes", model="small", task="find", depends="d" * 16)
     row = {"model": "small", "task": "find", "axis": "region", "arm": "fixed", "draw": 0, "split": "evaluation"}
     row |= {"prompt": "p0", "utility": 0.5, "reason": "compared", "answer": "\u6a21", "forwards": 3}
-    info = {"unit": asdict(unit), "axes": {}, "versions": versions()}
-    place.write_decodes(unit, pa.Table.from_pylist([row], schema=loose("decodes")), info)
+    info = {"axes": {}, "versions": versions()}
+    place.write(unit, {"decodes": pa.Table.from_pylist([row], schema=plain_schema("decodes"))}, info)
+    place.finish()
     return place
 
 

@@ -55,9 +55,9 @@ class Bucket:
         return sum(key.endswith("/shard.json") for key in listed)
 
     def files(self) -> dict[str, bytes]:
-        """Below the address, as of a folder."""
-        start = len("some/study/")
-        return {key[start:]: self.read(key[start:]) for key in self.keys() if key.startswith("some/study/")}
+        """Everything below the address but leases, as in a folder."""
+        names = [key.removeprefix("some/study/") for key in self.keys() if key.startswith("some/study/")]
+        return {name: self.read(name) for name in names if not name.startswith("lease/")}
 
     def read(self, name: str) -> bytes:
         content: bytes = self.server.client.get_object(Bucket=self.name, Key=f"some/study/{name}")["Body"].read()
@@ -70,7 +70,9 @@ class Bucket:
         self.server.client.delete_object(Bucket=self.name, Key=f"some/study/{name}")
 
     def leases(self) -> list[str]:
-        return [name for name in self.files() if name.startswith("lease/")]
+        """Names of leases that were not given back."""
+        names = [key.removeprefix("some/study/") for key in self.keys() if key.startswith("some/study/lease/")]
+        return [name for name in names if b'"released": true' not in self.read(name)]
 
     def age(self, seconds: float) -> None:
         """Everything that is there was put that much earlier, by the server's clock."""

@@ -11,10 +11,11 @@ import json
 import zipfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 
-from unmask.lab.store import Store
+from unmask.lab.store import Shard, Store
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "study-0.7.0"
 
@@ -31,18 +32,24 @@ class StoredStudy(Store):
     def manifest(self):
         return self._about["manifest"]
 
-    def infos(self):
-        return self._about["shards"]
-
-    def decode_infos(self):
-        return self._about["decodes"]
+    def infos(self, kind="branches"):
+        part, key = {"branches": ("shards", "shard"), "decodes": ("decodes", "unit")}[kind]
+        return {Shard(kind=kind, **info[key]): info for info in self._about[part]}
 
     @cache  # noqa: B019
-    def table(self, name, columns=None):
+    def read_arrow(self, name, columns=None, *, shards=None):
         return pq.read_table(FOLDER / f"{name}.parquet")
+
+    def read(self, name, columns=None, *, shards=None):
+        return self.read_arrow(name).to_pandas()
 
     def content_hash(self):
         return {}
+
+    @property
+    def failures(self):
+        """Nothing failed."""
+        return SimpleNamespace(set_aside=list)
 
 
 def stored_csv():

@@ -93,7 +93,7 @@ def test_a_gate_is_made_for_texts_with_blanks(model, letters, tmp_path):
         steps_share=0.67,
     )
     assert gate.task == "mine"
-    assert {state["prompt"] for state in Store.open(tmp_path / "work").table("states").to_pylist()} <= {
+    assert {state["prompt"] for state in Store.open(tmp_path / "work").read_arrow("states").to_pylist()} <= {
         e.id for e in letters.examples("validation")
     }
     assert model.infill(TEXTS[0], gate=gate).text
@@ -107,7 +107,7 @@ def test_a_study_fills_and_scores(tmp_path, tiny_load):
     assert study.task("mine").max_new_tokens == 6
     store = Store.create(tmp_path / "study", study.config)
     assert run_study(study, store, tiny_load).complete
-    branches = store.table("branches").to_pylist()
+    branches = store.read_arrow("branches").to_pylist()
     assert {row["reason"] for row in branches} <= {f"{n} of 2 blanks right" for n in range(3)}
     # One line for each of the two runs.
     assert all(row["answer"].count("\n") == 1 for row in branches)

@@ -48,10 +48,10 @@ class TestCalibrations:
     def test_a_gate_from_validation_prompts_alone(self, model, task, tmp_path):
         gate = calibrate(model, task=task, axis="region", work_dir=tmp_path / "work", **QUICK)
         store = Store.open(tmp_path / "work")
-        assert set(store.table("branches")["split"].to_pylist()) == {"validation"}
+        assert set(store.read_arrow("branches")["split"].to_pylist()) == {"validation"}
         prompts = {e.id for e in task.examples("validation")[:3]}
-        assert set(store.table("states")["prompt"].to_pylist()) == prompts
-        assert len(store.table("readings")) == 3 * 2
+        assert set(store.read_arrow("states")["prompt"].to_pylist()) == prompts
+        assert len(store.read_arrow("readings")) == 3 * 2
         assert (gate.model, gate.fingerprint, gate.task) == (model.name, model.fingerprint, "mine")
         assert (gate.arms.axis, gate.arms.calibration.prompts, gate.steps_share) == ("region", 3, 0.5)
         # A network with random weights never says the word.

@@ -79,7 +79,7 @@ def listed(place, *names):
     """The store of a study that lists these diagnostics."""
     manifest = place.manifest
     manifest["study"]["diagnostics"] = {name: {} for name in names}
-    write_manifest(place.folder, manifest)
+    write_manifest(place.files, manifest)
     return place
 
 

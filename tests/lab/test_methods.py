@@ -143,7 +143,7 @@ class TestTheFile:
 
 class TestTheRun:
     def test_extra_forwards_are_stored_with_each_branch(self, methods_run):
-        branches = methods_run.table("branches").to_pylist()
+        branches = methods_run.read_arrow("branches").to_pylist()
         of = {name: [row for row in branches if row["candidate"] == name] for name in NAMES}
         assert all(row["axis"] == POLICY for row in branches)
         assert all((row["extra_forwards"], row["extra_tokens"]) == (0, 0) for row in of["llada"] + of["dus"])
@@ -155,7 +155,7 @@ class TestTheRun:
         assert any(row["extra_forwards"] for row in of[NAMES[3]])
 
     def test_other_studies_have_no_such_columns(self, tiny_run):
-        assert "extra_forwards" not in tiny_run.table("branches").column_names
+        assert "extra_forwards" not in tiny_run.read_arrow("branches").column_names
 
     def test_interrupted_naive_and_cut_otherwise_it_is_the_same(
         self, methods_study, methods_run, tiny_load, tmp_path, monkeypatch
@@ -211,7 +211,7 @@ class TestTheRun:
         store = Store.create(tmp_path / "out", study.config)
         done = run_study(study, store, tiny_load)
         assert done.complete
-        branches = store.table("branches").to_pylist()
+        branches = store.read_arrow("branches").to_pylist()
         own = [row for row in branches if row["is_reference"]]
         assert {row["extra_tokens"] for row in own if not row["extra_forwards"]} == {tokens}
         assert any(row["extra_forwards"] for row in own) == (reference == "core")
@@ -239,4 +239,4 @@ class TestTheRun:
         assert why_not_cross_fitted({**config, "rollouts": 1}, POLICY)
         calm = {name: {**about, "draws": False} for name, about in config["methods"].items()}
         assert not why_not_cross_fitted({**config, "rollouts": 1, "methods": calm}, POLICY)
-        assert pc.count(methods_run.table("branches")["utility"]).as_py() > 0
+        assert pc.count(methods_run.read_arrow("branches")["utility"]).as_py() > 0

@@ -82,7 +82,7 @@ def done(scaled, tmp_path_factory):
 
 
 def test_every_search_is_decoded_with_its_base_and_its_control(done):
-    table = done.table("decodes", ("axis", "arm", "split", "prompt", "forwards"))
+    table = done.read_arrow("decodes", ("axis", "arm", "split", "prompt", "forwards"))
     table = table.filter(pc.equal(table["axis"], SEARCH))
     rows = table.to_pylist()
     assert {row["split"] for row in rows} == {"evaluation"}
@@ -93,7 +93,7 @@ def test_every_search_is_decoded_with_its_base_and_its_control(done):
     names = ("lookum:paths=4,tau=1", "soar")
     beside = [f"{prefix}{name}" for prefix in ("", "base of ", "best of n like ") for name in names]
     assert sorted(spent) == sorted(["reference", *beside])
-    (info,) = done.decode_infos()
+    (info,) = done.infos("decodes").values()
     about = info["searches"]["lookum:paths=4,tau=1"]
     assert about["n"] == int(spent["lookum:paths=4,tau=1"] / spent["base of lookum:paths=4,tau=1"]) > 1
     assert spent[CONTROL] == about["n"] * spent["base of lookum:paths=4,tau=1"] <= spent["lookum:paths=4,tau=1"]

@@ -14,8 +14,8 @@ from tests.methods.conftest import Toy
 from tests.methods.worked import VOCAB, confidences, peaked, run, table
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
-from unmask.core import ALL, ModelOutput, Needs, Noise, SamplingParams, State, Trajectory, Vocabulary, row_key
-from unmask.engine import LookCache, StepSettings, decode, predict
+from unmask.core import ALL, ModelOutput, Noise, SamplingParams, State, Trajectory, Vocabulary, row_key
+from unmask.engine import decode
 from unmask.methods import (
     P2,
     WINO,
@@ -366,14 +366,6 @@ def test_remasking_by_name():
     assert policy.base == fixed_action(commitment="none")
 
 
-def test_remasking_our_nucleus_by_hand(predict):
-    """top_p 0.9 on (.5, .3, .15, .05): ReMDM keeps (.625, .375), ours the third token too."""
-    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).double().log()
-    kept = predict(logits, SamplingParams(top_p=0.9), Needs(filtered=True, top_k=4)).filtered.p_BNK[0, 0]
-    assert kept.tolist() == pytest.approx([0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0])
-    assert (kept[:2] / kept[:2].sum()).tolist() == pytest.approx([0.625, 0.375])
-
-
 def test_remasking_a_start_with_tokens_of_unknown_origin_leaves_them_alone(exact):
     """Tokens without a recorded probability are never the least sure: no NaN, no re-mask under conf."""
     start = start_of(exact)
@@ -386,38 +378,6 @@ def test_remasking_a_start_with_tokens_of_unknown_origin_leaves_them_alone(exact
 
 
 # WINO
-
-
-def attended(view, row):
-    return set(view.attend_BNN[0, row].nonzero().flatten().tolist())
-
-
-def test_wino_mask_check_by_hand():
-    """Prompt of 2, answer of 4, blocks of 2: slots 6 and 7 are the shadows."""
-    start = State.from_prompts([[0, 0]], new_tokens=4, steps=4, mask_id=9)
-    policy = WINO(block_length=2)
-    first = policy.model_input(Trajectory.start(start, NO_NOISE))
-    assert first.position_BN[0].tolist() == [0, 1, 2, 3, 4, 5, 2, 3]
-    for row in range(6):
-        assert attended(first, row) == {0, 1, 2, 3, 4, 5}
-    assert attended(first, 6) == {0, 1, 3, 4, 5, 6, 7}
-    assert attended(first, 7) == {0, 1, 2, 4, 5, 6, 7}
-    filled_BL = torch.tensor([[0, 0, 1, 1, 9, 9]])
-    second = policy.model_input(Trajectory.start(replace(start, tokens_BL=filled_BL), NO_NOISE))
-    assert second.position_BN[0].tolist() == [0, 1, 2, 3, 4, 5, 4, 5]
-    assert attended(second, 6) == {0, 1, 2, 3, 5, 6, 7}
-
-
-WINO_CASE = load_cases("wino")[0]
-
-
-WINO_STEPS = [
-    # confidence of masked slots, verification of revealed ones, drafts, re-masks
-    ({i: p for i, p in enumerate(row[:6]) if p}, {i: p for i, p in enumerate(row[6:]) if p}, drafts, remasks)
-    for row, drafts, remasks in zip(
-        WINO_CASE.script["table"], WINO_CASE.expected["revealed"], WINO_CASE.expected["remasked"], strict=True
-    )
-]
 
 
 def peaked_at_zero(p, vocab=10):
@@ -439,21 +399,6 @@ def table_run(table, length=6, **settings):
     denoiser = ScriptedDenoiser(script, vocab=10)
     state = State.from_canvases([[10] * length], steps=length, mask_id=10)
     return decode(denoiser, WINO(block_length=length, **settings), state, noise=NO_NOISE)
-
-
-def test_wino_four_steps_by_hand():
-    """Tokens 1 and 2 are revised; 4 is spared by a lone draft, 1 by the rule that re-masks stay below last drafts."""
-    end = table_run(WINO_STEPS, tau1=0.6, tau2=0.9)
-    assert end.forwards_B.tolist() == [4]
-    for step, (confidence, verify, drafts, remasks) in zip(end.steps, WINO_STEPS, strict=True):
-        seen = step.prediction
-        for slot, p in confidence.items():
-            assert seen.confidence_BN[0, slot].item() == pytest.approx(p)
-        for slot, p in verify.items():
-            assert seen.given_BN[0, 6 + slot].item() == pytest.approx(p)
-        assert positions(step.revealed_BL) == drafts
-        assert positions(step.remasked_BL) == remasks
-        assert step.action.notes["drafts_B"].tolist() == [len(drafts)]
 
 
 @each_case(("n", "cap"), [(6, 5), (7, 5), (8, 5), (9, 6), (20, 14), (28, 19), (29, 20), (40, 20)])
@@ -550,15 +495,6 @@ def test_wino_committed_tokens_are_not_doubted():
 # CoRe
 
 
-class Spy(LookCache):
-    """A door that remembers what was looked at."""
-
-    def predict(self, states, owner_U, needs=None, given_UL=None):
-        seen = super().predict(states, owner_U, needs, given_UL)
-        self.looks = [*getattr(self, "looks", []), (states, seen)]
-        return seen
-
-
 A, B, C, M = 0, 1, 2, 3
 
 
@@ -628,25 +564,6 @@ def test_core_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards
     end = decode(ScriptedDenoiser(renewed, vocab=3), policy, example(6, 2), noise=NO_NOISE)
     assert list(end.canvases())[1].tolist() == after
     assert int(end.steps[0].forwards_B) == forwards
-
-
-def test_core_margins_and_instability_by_hand():
-    """Margins of the visible tokens, then instability, replacement and its probability under the probe."""
-    policy = CoRe(candidates=3, tail=0, revise_every=1)
-    spy = Spy(StepSettings(ScriptedDenoiser(script, vocab=3), SamplingParams()))
-    traj = Trajectory.start(example(6, 2), NO_NOISE)
-    traj, _ = predict(spy.settings, traj, policy.model_input(traj), policy.needs)
-    spy.begin(traj.rows_B)
-    margin = traj.current_prediction.clean.margin_BN[0]
-    assert margin[[0, 1, 2, 4]].tolist() == pytest.approx([0.84, 0.15, 0.20, 0.30])
-    policy.act(traj, spy)
-    (probed, seen), *more = spy.looks
-    assert not more
-    assert positions(probed.masked_BL & ~traj.state.masked_BL) == [1, 2, 4]
-    instability = -(seen.given_BN[0, [1, 2, 4]] + 1e-10).log()
-    assert instability.tolist() == pytest.approx([0.5108, 2.5257, 1.6094], abs=5e-5)
-    assert seen.token_BN[0, [1, 2, 4]].tolist() == [B, A, B]
-    assert seen.confidence_BN[0, [1, 2, 4]].tolist() == pytest.approx([0.60, 0.72, 0.55])
 
 
 @pytest.mark.parametrize(("replacement", "rewritten"), [(0.719, [2]), (0.721, [])])

@@ -12,9 +12,8 @@ import unmask
 from tests.helpers.cases import each_case
 from tests.helpers.enumerated import free, remaining_confidence, remaining_entropy, told
 from unmask.base.errors import ConfigError
-from unmask.core import DenoiserWrapper, Noise, SamplingParams, State, Trajectory
-from unmask.engine import StepSettings, decode
-from unmask.engine.search import CountingContext
+from unmask.core import DenoiserWrapper, Noise, SamplingParams, State
+from unmask.engine import decode
 from unmask.methods import (
     KLASS,
     MEDAL,
@@ -31,7 +30,6 @@ from unmask.methods import (
 from unmask.methods.best_of import log_probability
 from unmask.methods.examples import ScriptedDenoiser, logs
 from unmask.methods.order_token_search import best_first, block_log_p
-from unmask.methods.soar import _Collected
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 # What all searches share: budgets that are kept, looks that are batched, and a record of what was thought of
@@ -365,38 +363,6 @@ def test_soar_a_narrow_beam_may_miss_the_best_order():
         gaps.append(best_order(joint)[0] - float(end.steps[-1].action.notes["value"]))
     assert min(gaps) > -1e-6
     assert max(gaps) > 1e-3
-
-
-AFTER = {(0, 1): {2: 0.97, 3: 0.40}, (0, 2): {1: 0.89, 3: 0.75}}
-
-
-"""The sheet's single-token switch: what stands, and how sure the other positions are."""
-
-
-@pytest.mark.parametrize(("collapse", "kept"), [(1, [(0, 1, 2)]), (2, [(0, 1, 2), (0, 1, 2)])])
-def test_soar_a_single_sure_token(collapse, kept):
-    """The loop for Dream keeps both paths where the best one revealed a single token, the one for LLaDA that one."""
-
-    def answer(tokens, slot, call):
-        p = AFTER[tuple(at for at, token in enumerate(tokens) if token != 4)].get(slot, 0.3)
-        return logs([p, *[(1 - p) / 3] * 3])
-
-    search = SOAR(threshold=0.9, value="mean", collapse=collapse)
-    root = Trajectory.start(State.from_canvases([[4] * 4], steps=4, mask_id=4), Noise.of([0]))
-    context = CountingContext(StepSettings(ScriptedDenoiser(answer, vocab=4), SamplingParams()), root.rows_B, None)
-    beam = []
-    for stands, average in (((0, 1), 0.96), ((0, 2), 0.95)):
-        tokens_BL = torch.tensor([[4 if at not in stands else 0 for at in range(4)]])
-        if stands == (0, 2):
-            tokens_BL[0, 2] = 1  # another token there, so that the two paths do not meet
-        path = replace(root, state=replace(root.state, tokens_BL=tokens_BL))
-        seen = context.predict(path.state, torch.tensor([0]))
-        beam.append(_Collected(replace(path, prediction=seen), average, 2 * average, 2))
-    children, accelerated = search._children(context, beam)
-    assert accelerated
-    assert [round(child.value, 4) for child in children] == [0.9633, 0.93, 0.8833]
-    left = search.advance(context, {0: beam}, [99])[0].kept
-    assert [tuple(i.path.state.revealed_BL[0].nonzero().flatten().tolist()) for i in left] == kept
 
 
 def test_soar_sure_positions_go_together_but_no_more_than_allowed():

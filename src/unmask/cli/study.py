@@ -23,8 +23,7 @@ from unmask.report.console import Console, say, say_json
 if TYPE_CHECKING:
     from unmask.lab.run.driver import RunOutcome
     from unmask.lab.run.progress import StudyProgress
-    from unmask.lab.store import Store
-    from unmask.lab.store.failures import Failure
+    from unmask.lab.store import Failure, Store
     from unmask.lab.study import Study
 
 INCOMPLETE = 3
@@ -99,6 +98,7 @@ def run(
             cluster=cluster,
             on_progress=on_progress,
             on_failure=_complain,
+            on_wait=note,
         )
     _conclude(store, outcome, quiet)
 
@@ -107,8 +107,8 @@ def _created(out: str, chosen: "Study", accept_code: bool) -> "Store":
     from unmask.lab.store import Store
 
     store = Store.create(out, chosen.config, accept_code=accept_code)
-    for name in store.set_aside:
-        note(f"damaged, set aside in {store.damaged} and made again: {name}")
+    for name in store.damaged_names:
+        note(f"damaged, set aside in {store.folder}/damaged and made again: {name}")
     return store
 
 
@@ -129,7 +129,7 @@ def _conclude(store: Any, outcome: "RunOutcome", quiet: bool) -> None:
 
 def _check_path(name: str, path: str | Path) -> None:
     """Refuse what no file system takes, before anything is read or made; addresses are the store's to refuse."""
-    from unmask.lab.store.places import scheme_of
+    from unmask.lab.store import scheme_of
 
     if scheme_of(str(path)):
         return
@@ -150,16 +150,16 @@ def _kept(store: Any) -> str:
     manifest, there = store.manifest, len(store.names())
     planned = sum(len(model["shards"]) for model in manifest["models"].values())
     known = len(manifest["models"]) == len(manifest["study"]["models"])
-    units = len(store.decoded())
+    units = len(store.names("decodes"))
     decoded = f" and {units} decoded end to end" if units else ""
     return f"{there} of {planned} shards{decoded} are kept" if known else f"{there} shards{decoded} are kept"
 
 
 def _complain(failure: "Failure") -> None:
     """One attempt has failed."""
-    from unmask.lab.store.failures import ATTEMPTS
+    from unmask.lab.store import ATTEMPTS
 
-    then = "set aside" if failure.set_aside else "tried again after the others"
+    then = "set aside" if failure.is_set_aside else "tried again after the others"
     note(f"failed: {failure.name} (attempt {failure.attempts} of {ATTEMPTS}; {then}): {failure.error}")
 
 
@@ -224,10 +224,9 @@ def report(
 
 def _status(store: Any) -> dict[str, Any]:
     from unmask.lab.analysis.load import sum_costs
-    from unmask.lab.store.failures import Failures, as_json
 
-    manifest, infos, there = store.manifest, store.infos(), set(store.names())
-    failed = [as_json(failure) for failure in Failures(store.folder).all()]
+    manifest, infos, there = store.manifest, list(store.infos().values()), set(store.names())
+    failed = [failure.to_json() for failure in store.failures.all()]
     work = sum_costs(infos)
     whole = {name: sum(info["forwards"][name] for info in infos) for name in ("trajectory", "recalled", "calls")}
     models = {
@@ -238,11 +237,11 @@ def _status(store: Any) -> dict[str, Any]:
         m["shards"] == m["finished"] for m in models.values()
     )
     # A study file may switch decoding on later, so that none is there says nothing.
-    decoded, units = len(store.decoded()), _units(infos)
+    decoded, units = len(store.names("decodes")), _units(infos)
     branches, judged = sum(i["branches"] for i in infos), sum(i["judged"] for i in infos)
     return {
         "study": manifest["study"]["name"],
-        "held": store.held,
+        "held": store.files.lease_holder or None,
         "complete": branched and not any(one["set_aside"] for one in failed) and decoded in (0, units),
         "models": models,
         "tasks": manifest["tasks"],
@@ -267,10 +266,9 @@ def _units(infos: Sequence[Any]) -> int:
 
 def _tracebacks(store: Any) -> Iterator[str]:
     """Of what was set aside, each once."""
-    from unmask.lab.store.failures import Failures
 
     names: dict[str, list[str]] = {}
-    for failure in Failures(store.folder).set_aside():
+    for failure in store.failures.set_aside():
         names.setdefault(failure.traceback, []).append(failure.name)
     for traceback, failed in names.items():
         yield f"traceback of {', '.join(failed)}:"

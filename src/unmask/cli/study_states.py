@@ -51,12 +51,13 @@ def states(
 
 def report_folder(folder: str, out: Path | None) -> Path:
     """Where pages go: beside the tables unless told, and always on this machine."""
-    from unmask.lab.store.places import place_of, scheme_of
+    from unmask.lab.store import scheme_of
+    from unmask.lab.store.remote import open_files
 
     chosen = os.path.join(folder, "report") if out is None else str(out)
     local = scheme_of(chosen) in ("", "file")
     require(local, "--out", None if out is None else chosen, "a folder of this machine", "add --out FOLDER")
-    return Path(str(place_of(chosen)))
+    return Path(open_files(chosen).address)
 
 
 def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "tuple[Path, StateEvidence]":

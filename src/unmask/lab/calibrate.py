@@ -33,7 +33,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import jobs_of, prompts_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import StudyProgress
-from unmask.lab.store import OldFormat, Store
+from unmask.lab.store import OtherFormat, Store
 from unmask.lab.study import PromptRange, Study, decode_prompts, group_by_width
 from unmask.lab.study_models import ModelSpec
 from unmask.methods import candidates, register_reference
@@ -300,12 +300,12 @@ def _measure_branches(
     try:
         with Store.create(folder, study.config) as store:
             outcome = run_study(study, store, load, cluster=None if cluster is None else cluster.ray, **use)
-    except (OtherStudy, OldFormat) as error:
+    except (OtherStudy, OtherFormat) as error:
         raise OtherStudy(f"{error} (work_dir={str(folder)!r}: name another, or remove that one)") from error
     if not outcome.complete:
         raise NotComplete(
             f"the calibration is not complete: {outcome.stopped}; allowed: all of its prompts; correct what failed and "
-            f"remove {str(store.folder / 'failed')!r} to try again"
+            f"remove {f'{store.folder}/failed'!r} to try again"
         )
     if not store.names():
         (task,) = study.tasks
@@ -321,7 +321,7 @@ def _read_states(
 ) -> ValidationSet:
     """Read the states with their readings; signals are beside the fixed action that `fitted` prompts choose."""
     utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
-    readings = rows_by_state(axis, store.table("readings"))
+    readings = rows_by_state(axis, store.read_arrow("readings"))
     rows = [readings[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
     try:
         these_S = np.isin(np.array(utilities.prompt_S), fitted)

@@ -20,8 +20,7 @@ from unmask.adapt.diagnostics import score
 from unmask.axes import AXES, POLICY, SCORE, revises, weights
 from unmask.base.errors import SchemaError, UnknownName
 from unmask.lab.gates import GATES
-from unmask.lab.store import Store
-from unmask.lab.store.utilities import Utilities, parts, utilities_of
+from unmask.lab.store import Store, Utilities, parts, utilities_of
 from unmask.methods import ORDER, OWN, Composed, candidate, with_explicit_order
 from unmask.stats import TIE, Array, Calibration, CalibrationSettings, NotEnough
 from unmask.stats.protocol import (
@@ -136,9 +135,9 @@ def choices(store: Store, gates: Sequence[str] = ()) -> dict[tuple[str, str, str
     study, keys = store.manifest["study"], ("model", "task", "axis")
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
     of_cell: dict[tuple[str, ...], dict[str, dict[StateKey, Row]]] = {}
-    for (*cell, name), part in parts(_validation(store.table("readings")), (*keys, "diagnostic")):
+    for (*cell, name), part in parts(_validation(store.read_arrow("readings")), (*keys, "diagnostic")):
         of_cell.setdefault(tuple(cell), {})[name] = rows_by_state(cell[2], part)
-    branches = _validation(store.table("branches", ("step", "masked", "is_reference", "utility")))
+    branches = _validation(store.read_arrow("branches", ("step", "masked", "is_reference", "utility")))
     chosen: dict[tuple[str, str, str], Choice | Missing] = {}
     for (model, task, axis), part in parts(branches, keys):
         for name, rows in of_cell.get((model, task, axis), {}).items():

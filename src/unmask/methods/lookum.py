@@ -25,7 +25,7 @@ from unmask.methods.search_tools import (
     mean_over,
     predict_paths,
     reveal,
-    unique,
+    unique_items,
 )
 
 
@@ -104,7 +104,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         count = most if self.exhaustive else min(self.paths, most)
         sets = islice(self._sets(item.path, 0), count)
         children = [replace(item, path=reveal(context, item.path, self.name, set_BL)) for set_BL in sets]
-        return unique(children, lambda child: canvas_key(child.path))
+        return unique_items(children, lambda child: canvas_key(child.path))
 
     def _sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
         """Yield candidate sets from number `first` on; number 0 is the greedy one, alone where it is the pool."""

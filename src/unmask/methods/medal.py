@@ -90,7 +90,7 @@ class MEDAL(ScheduledSearch):
         for root in roots:
             self._add_children(root, 0)
         budget = ForwardBudget(self.budget, self.baseline_forwards(traj.state), context)
-        self._grow(context, roots, [min(self.simulations, spare) for spare in budget.remaining(1)])
+        self._grow_trees(context, roots, [min(self.simulations, spare) for spare in budget.remaining(1)])
         starts = [self._choose_start(root) for root in roots]
         paths = [self._write_start(context, root, line) for root, line in zip(roots, starts, strict=True)]
         base = LLaDA(self.block_length)
@@ -101,7 +101,7 @@ class MEDAL(ScheduledSearch):
             context.report_paths([paths[row] for row in going])
         return merge_paths(traj, paths)
 
-    def _grow(self, context: SearchContext, roots: Sequence[Node], most: Sequence[int]) -> None:
+    def _grow_trees(self, context: SearchContext, roots: Sequence[Node], most: Sequence[int]) -> None:
         """Visit up to so many nodes of every tree, one of each in a pass, until the trees are explored."""
         for turn in range(max(most)):
             growing = [root for root, n in zip(roots, most, strict=True) if turn < n and not root.is_explored]

@@ -21,7 +21,7 @@ from unmask.methods.search_tools import (
     canvas_key,
     has_masks,
     reveal,
-    unique,
+    unique_items,
 )
 
 
@@ -79,7 +79,11 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         width = self._width(len(beam), spare, int(clock.steps_B)) if searching else min(len(beam), 1 + spare)
         tried = [(at, number) for at in range(min(width, len(beam))) for number in range(width if searching else 1)]
         drafts = (self._draft(context, beam[at], at * self.beams + number) for at, number in tried)
-        return unique(drafts, lambda draft: (canvas_key(draft.path), draft.key if searching else b"")), width, searching
+        return (
+            unique_items(drafts, lambda draft: (canvas_key(draft.path), draft.key if searching else b"")),
+            width,
+            searching,
+        )
 
     def _width(self, beams: int, spare: int, steps: int) -> int:
         """Number of beams and drafts that the row's remaining passes can pay for in this block."""

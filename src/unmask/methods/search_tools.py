@@ -72,7 +72,7 @@ def canvas_key(path: Trajectory) -> bytes:
     return path.state.tokens_BL.cpu().numpy().tobytes()
 
 
-def unique(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+def unique_items(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
     """Return the items without those whose key came before."""
     found: dict[Hashable, T] = {}
     for item in items:

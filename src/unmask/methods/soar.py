@@ -20,7 +20,7 @@ from unmask.methods.search_tools import (
     canvas_key,
     has_masks,
     reveal,
-    unique,
+    unique_items,
 )
 
 
@@ -96,7 +96,7 @@ class SOAR(BeamSearch):
                 now = total + float((confidence_BL * set_BL).sum()), count + int(set_BL.sum())
                 children.append(_Collected(path, now[0] if self.value == "sum" else now[0] / max(1, now[1]), *now))
         ranked = sorted(children, key=lambda child: child.value, reverse=True)
-        return unique(ranked, lambda child: canvas_key(child.path)), accelerated
+        return unique_items(ranked, lambda child: canvas_key(child.path)), accelerated
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,6 @@ from unmask.base.files import storable
 from unmask.core import Policy
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store import Store
-from unmask.lab.store.pieces import read_table
-from unmask.lab.store.shards import Shard
 from unmask.look.run import ends_of
 from unmask.methods import candidate, candidates, reference_of
 from unmask.models import Codec
@@ -40,7 +38,7 @@ class StudyFolder:
         self.store, self.data_dir = Store.open(folder), data_dir
         self.manifest = self.store.manifest
         self.study: Mapping[str, Any] = self.manifest["study"]
-        self.shards = [(Shard(**info["shard"]), info) for info in self.store.infos()]
+        self.shards = list(self.store.infos().items())
         # One page asks several times for one cell; its tables are read once.
         self._cell = lru_cache(maxsize=4)(self._read_cell)
         self._codec = lru_cache(maxsize=8)(self._find_codec)
@@ -183,14 +181,12 @@ class StudyFolder:
 
     def _read_cell(self, model: str, task: str, split: str) -> tuple[pa.Table, pa.Table]:
         """States and branches of the finished shards of a model, task and split."""
-        wanted = [(one, info) for one, info in self.shards if (one.model, one.task, one.split) == (model, task, split)]
+        wanted = [shard for shard, _ in self.shards if (shard.model, shard.task, shard.split) == (model, task, split)]
         if not wanted:
             known = {f"{shard.model}, {shard.task}, {shard.split}" for shard, _ in self.shards}
             raise UnknownName("part of the study", f"{model}, {task}, {split}", known)
         states, branches = (
-            pa.concat_tables(
-                [read_table(self.store.shards / one.name, name, info).select(kept) for one, info in wanted]
-            )
+            self.store.read_arrow(name, kept, shards=wanted).select(kept)
             for name, kept in (("states", _STATE), ("branches", _BRANCH))
         )
         return states, branches

@@ -52,7 +52,7 @@ class TestIncomplete:
         manifest = place.manifest
         later = {"task": "fill", "split": "evaluation", "block": 1, "prompts": 1}
         manifest["models"]["small"]["shards"]["small.fill.evaluation.0001.beef"] = later
-        write_manifest(place.folder, manifest)
+        write_manifest(place.files, manifest)
         found = measure(place)
         assert fact(found, "opportunity", "partial", task="fill", axis="score") == "1 of 2 evaluation shards"
         assert fact(found, "opportunity", "partial", task="sort", axis="score") == ""
@@ -65,7 +65,7 @@ class TestIncomplete:
         place = made.store(tmp_path / "s", tables, unavailable={"sort": "later"})
         manifest = place.manifest
         manifest["tasks"]["sort"] = {"data": "d", "version": "1"}
-        write_manifest(place.folder, manifest)
+        write_manifest(place.files, manifest)
         found = measure(place)
         assert set(reasons(found, "opportunity", "task", "axis").values()) == {
             "no validation prompt fits into the model"
@@ -92,7 +92,7 @@ class TestRefusals:
 
     def test_a_shard_of_another_version(self, tmp_path):
         place = made.store(tmp_path / "s", made.known())
-        path = place.shards / place.names()[0] / "shard.json"
+        path = place.folder / "shards" / place.names()[0] / "shard.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "format": "unmask-study-0"}))
         with pytest.raises(SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-3'.*unmask study check"):
             read_study(place)
@@ -105,7 +105,7 @@ class TestRefusals:
             del manifest[part]
         else:
             del manifest[part][name]
-        write_manifest(place.folder, manifest)
+        write_manifest(place.files, manifest)
         with pytest.raises(SchemaError, match=f"has no {part if name is None else f'{part}.{name}'}; allowed"):
             read_study(place)
 

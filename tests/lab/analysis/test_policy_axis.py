@@ -13,7 +13,7 @@ from unmask.lab.analysis.steps import METHOD_PAIRS, pair_name
 
 def by_state(store, role):
     """Mean utility by state and method, and the stage of each state."""
-    rows = [row for row in store.table("branches").to_pylist() if row["split"] == role]
+    rows = [row for row in store.read_arrow("branches").to_pylist() if row["split"] == role]
     most = defaultdict(int)
     for row in rows:
         most[row["prompt"]] = max(most[row["prompt"]], row["masked"])
@@ -71,7 +71,7 @@ def test_the_oracle_gains_what_e1_says(found):
 
 
 def test_what_methods_take(methods_run, found):
-    rows = methods_run.table("branches").to_pylist()
+    rows = methods_run.read_arrow("branches").to_pylist()
     costs = found.study.method_costs
     for cost in costs.itertuples():
         own = [row for row in rows if row["candidate"] == cost.candidate]

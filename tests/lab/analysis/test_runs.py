@@ -1,6 +1,7 @@
 """E4 from decodes made by hand, whose numbers can be worked out."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -27,11 +28,8 @@ from unmask.lab.analysis.runs import (
     protocol_variants,
 )
 from unmask.lab.choose import JOINT, JOINT_FIXED, choices
-from unmask.lab.store import Store
-from unmask.lab.store.hashes import table_hash
+from unmask.lab.store import Shard, Store, plain_schema, table_hash
 from unmask.lab.store.manifest import write_manifest
-from unmask.lab.store.schemas import loose
-from unmask.lab.store.shards import Unit
 from unmask.stats import Threshold
 
 GAIN = "selective - fixed"
@@ -92,7 +90,8 @@ def decodes(place, utilities, *, steps=None, best="block:8", joint=None, task="f
         "missing": missing or {},
         "joint": joint,
     }
-    place.write_decodes(Unit(model, task, "0" * 16), pa.Table.from_pylist(rows, schema=loose("decodes")), info)
+    shard = Shard(kind="decodes", model=model, task=task, depends="0" * 16)
+    place.write(shard, {"decodes": pa.Table.from_pylist(rows, schema=plain_schema("decodes"))}, info)
 
 
 FLAT = {arm: [0.5] * 4 for arm in ARMS}
@@ -269,7 +268,7 @@ class TestHeadlines:
         set_tau(monkeypatch, gate)
         decodes(place, {"commitment": KNOWN, "region": FLAT}, steps=STEPS)
         for by, axis in (("lift", "region"), ("opportunity", "commitment")):
-            write_manifest(place.folder, {**place.manifest, "study": {**place.manifest["study"], "axis_by": by}})
+            write_manifest(place.files, {**place.manifest, "study": {**place.manifest["study"], "axis_by": by}})
             found = measured(Store.open(place.folder))
             assert said(found, "chosen", axis=axis) == 1
             axes = found.select("headlines", measure="axes")["note"].tolist()
@@ -284,9 +283,9 @@ class TestStored:
 
     def test_twice(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
-        (info,) = place.decode_infos()
-        other = {**info["unit"], "depends": "older"}
-        place.write_decodes(Unit(**other), place.table("decodes"), {**info, "unit": other})
+        ((shard, info),) = place.infos("decodes").items()
+        other = replace(shard, depends="older")
+        place.write(other, {"decodes": place.read_arrow("decodes")}, {**info, "unit": other.stored_fields})
         with pytest.raises(SchemaError, match="decoded end to end twice"):
             measured(place)
 
@@ -298,13 +297,13 @@ class TestStored:
     @pytest.mark.parametrize("content", ["{", json.dumps({"format": "unmask-study-1"})])
     def test_a_broken_unit(self, place, content):
         decodes(place, {"region": KNOWN}, steps=STEPS)
-        (place.decodes / place.decoded()[0] / "unit.json").write_text(content)
+        (place.folder / "decodes" / place.names("decodes")[0] / "unit.json").write_text(content)
         with pytest.raises(SchemaError, match=r"allowed|cannot be read"):
             measured(place)
 
     def test_hash_sees_every_value(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
-        table, digest = place.table("decodes"), place.content_hash()["decodes"]
+        table, digest = place.read_arrow("decodes"), place.content_hash()["decodes"]
         assert table_hash(table) == digest
         for at, column in enumerate(table.schema):
             values = table[column.name].to_pylist()

@@ -34,7 +34,7 @@ def drawn(tmp_path_factory):
 
 def brute_force(store):
     """By state, then by axis and candidate: the mean change against the reference, branch by branch."""
-    rows = store.table("branches").to_pylist()
+    rows = store.read_arrow("branches").to_pylist()
     utility = {
         (*(row[c] for c in STATE), row["axis"], row["candidate"], row["rollout"]): row["utility"] for row in rows
     }
@@ -139,14 +139,14 @@ def test_a_study_without_a_finished_shard(tmp_path):
 @pytest.fixture(scope="module")
 def states(tiny_run, tiny_model):
     """Every state of a real study."""
-    table = tiny_run.table("states")
+    table = tiny_run.read_arrow("states")
     keys = [state_key(row["model"], row["task"], row["prompt"], row["state"]) for row in table.to_pylist()]
     return state_evidence(tiny_run, {"tiny": tiny_model.codec}, keys=keys).states
 
 
 class TestOfARealStudy:
     def test_canvases_are_those_of_the_trajectory(self, states, tiny_run, tiny_model):
-        rows = {(row["prompt"], row["state"]): row for row in tiny_run.table("states").to_pylist()}
+        rows = {(row["prompt"], row["state"]): row for row in tiny_run.read_arrow("states").to_pylist()}
         assert len(states) == len(rows)
         for state in states:
             row = rows[state["prompt"], state["state"]]
@@ -157,7 +157,7 @@ class TestOfARealStudy:
             assert state["masked"] == sum(text is None for text in state["tokens"])
 
     def test_first_steps_answers_and_reasons_are_those_of_the_branches(self, states, tiny_run, tiny_model):
-        rows = tiny_run.table("branches").to_pylist()
+        rows = tiny_run.read_arrow("branches").to_pylist()
         for state in states:
             here = [row for row in rows if (row["prompt"], row["state"]) == (state["prompt"], state["state"])]
             said = {
@@ -179,7 +179,7 @@ class TestOfARealStudy:
             assert said == {tuple(row[key] for key in keys) for row in here}
 
     def test_proposals_are_there_with_their_signal(self, states, tiny_run):
-        rows = [row for row in tiny_run.table("readings").to_pylist() if not row["abstained"]]
+        rows = [row for row in tiny_run.read_arrow("readings").to_pylist() if not row["abstained"]]
         assert rows
         said = {
             (state["prompt"], state["state"], action["axis"], action["name"], action["signal"])
@@ -191,8 +191,9 @@ class TestOfARealStudy:
 
     def test_without_a_tokenizer_tokens_are_numbers(self, tiny_run):
         told = state_evidence(
-            tiny_run, keys=[state_key(*(tiny_run.table("states").to_pylist()[0][c] for c in STATE if c != "split"))]
+            tiny_run,
+            keys=[state_key(*(tiny_run.read_arrow("states").to_pylist()[0][c] for c in STATE if c != "split"))],
         )
         assert told.unspelled == ["tiny"]
-        first = tiny_run.table("states").to_pylist()[0]["tokens"][0]
+        first = tiny_run.read_arrow("states").to_pylist()[0]["tokens"][0]
         assert told.states[0]["tokens"][0] == f"<{first}>"

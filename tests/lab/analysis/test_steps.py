@@ -149,7 +149,7 @@ def assert_equal_estimates(found, experiment, estimates, **where):
 
 def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
     found = analyse(tiny_run, draws=50)
-    length = {row["prompt"]: row["fixed"].count(False) for row in tiny_run.table("states").to_pylist()}
+    length = {row["prompt"]: row["fixed"].count(False) for row in tiny_run.read_arrow("states").to_pylist()}
     fixed = found.select("opportunity", measure="fixed")
     assert list(fixed["axis"]) == list(tiny_study.axes)
     for task, axis in zip(fixed["task"], fixed["axis"], strict=True):

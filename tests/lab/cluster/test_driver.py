@@ -16,7 +16,6 @@ from tests.helpers.paths import DOCS
 from unmask.base.errors import NotEnoughMemory
 from unmask.lab import run_study
 from unmask.lab.store import Store
-from unmask.lab.store.failures import Failures
 from unmask.lab.study import Study
 
 pytestmark = pytest.mark.cluster
@@ -65,7 +64,7 @@ def test_a_model_that_does_not_fit_is_no_shards_fault(where, study_file, tmp_pat
     store = Store.create(tmp_path / "out", study.config)
     with pytest.raises(NotEnoughMemory, match="16 GB of weights"):
         run_study(study, store, does_not_fit, cluster=where)
-    assert not Failures(store.folder).all()
+    assert not store.failures.all()
 
 
 def test_the_commands_of_the_documentation(study_file, expected, tmp_path):

@@ -26,8 +26,7 @@ from unmask.lab.choose import Choice, choices
 from unmask.lab.run import arms, decode_cache, judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import FORMAT, Store
-from unmask.lab.store.pieces import TABLES, read_info, write_piece
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store.shard import encode_shard, read_info
 from unmask.lab.study import Study
 from unmask.stats import Calibration, Threshold
 
@@ -143,7 +142,7 @@ def whole(branched, study, loaded, tmp_path_factory):
 
 
 def rows_of(place, **wanted):
-    table = place.table("decodes")
+    table = place.read_arrow("decodes")
     for column, value in wanted.items():
         table = table.filter(pc.equal(table[column], value))
     return table.to_pylist()
@@ -177,9 +176,11 @@ class TestGates:
         names = {"selective mean", "random gate mean", "selective lift-together", "random gate lift-together"}
         rows = rows_of(further, axis="region", split="evaluation")
         assert {row["arm"] for row in rows} == {*DECODED_ARMS, *CONTROLS, *names}
-        usual = [row for row in further.table("decodes").to_pylist() if row["arm"] not in names]
+        usual = [row for row in further.read_arrow("decodes").to_pylist() if row["arm"] not in names]
         key = "model", "task", "axis", "arm", "split", "prompt", "draw"
-        in_order = [sorted(t, key=lambda r: [r[k] for k in key]) for t in (usual, whole.table("decodes").to_pylist())]
+        in_order = [
+            sorted(t, key=lambda r: [r[k] for k in key]) for t in (usual, whole.read_arrow("decodes").to_pylist())
+        ]
         assert in_order[0] == in_order[1]
 
     def test_the_gate_that_is_always_open_is_always(self, further):
@@ -213,8 +214,8 @@ class TestRun:
         assert set(after) - set(before) == {"decodes"}
         assert {name: after[name] for name in before} == before
         assert branched.names() == whole.names()
-        assert branched.manifest == whole.manifest
-        assert len(whole.decoded()) == len(TASKS)
+        assert {**branched.manifest, "finished": 0} == {**whole.manifest, "finished": 0}
+        assert len(whole.names("decodes")) == len(TASKS)
 
     def test_every_arm_of_every_axis_is_there(self, whole):
         for task in TASKS:
@@ -235,7 +236,7 @@ class TestRun:
         assert not rows_of(whole, axis="commitment")
 
     def test_the_reference_answers_as_it_does_in_the_branches(self, whole):
-        table = whole.table("branches").to_pylist()
+        table = whole.read_arrow("branches").to_pylist()
         answers_in_branches = {
             (r["task"], r["prompt"]): r["answer"] for r in table if r["is_reference"] and r["state"] == 0
         }
@@ -261,7 +262,7 @@ class TestRun:
         fixed = found.select("diagnostics", measure="fixed", proposal="raw")
         stored = {
             (info["unit"]["task"], axis): Calibration.from_json(entry["calibration"]).fixed_name
-            for info in whole.decode_infos()
+            for info in whole.infos("decodes").values()
             for axis, entry in info["axes"].items()
         }
         assert len(stored) == 4
@@ -327,7 +328,7 @@ class TestOnce:
         seen, judged = counted(monkeypatch)
         run_study(study, copy, loaded)
         assert copy.content_hash() == whole.content_hash()
-        infos = copy.decode_infos()
+        infos = list(copy.infos("decodes").values())
         assert len(seen) == sum(info["policies"] for info in infos)
         runs = {tuple(row[key] for key in ("task", "axis", "arm", "split")) for row in rows_of(copy)}
         # Each axis has its arms and its candidates, the joint arm its three.
@@ -368,7 +369,7 @@ class TestInterrupted:
     def test_a_kill_loses_the_unit_in_flight_only(self, copy, whole, study, loaded, monkeypatch):
         calls = []
         real = decode_cache.decode
-        first = whole.decode_infos()[1]["policies"] + 3
+        first = list(whole.infos("decodes").values())[1]["policies"] + 3
 
         def decode(*given, **how):
             calls.append(1)
@@ -379,12 +380,12 @@ class TestInterrupted:
         monkeypatch.setattr(decode_cache, "decode", decode)
         with pytest.raises(Killed):
             run_study(study, copy, loaded)
-        assert len(copy.decoded()) == 1
+        assert len(copy.names("decodes")) == 1
         assert not [p for p in copy.folder.rglob("*") if p.name.startswith(".")]
         monkeypatch.setattr(decode_cache, "decode", real)
-        kept = (copy.decodes / copy.decoded()[0] / "unit.json").read_bytes()
+        kept = ((copy.folder / "decodes") / copy.names("decodes")[0] / "unit.json").read_bytes()
         assert run_study(study, copy, loaded).hashes == whole.content_hash()
-        assert kept in [(copy.decodes / name / "unit.json").read_bytes() for name in copy.decoded()]
+        assert kept in [((copy.folder / "decodes") / name / "unit.json").read_bytes() for name in copy.names("decodes")]
 
     def test_while_writing(self, copy, whole, study, loaded, monkeypatch):
         def full(data, file, **options):
@@ -394,7 +395,7 @@ class TestInterrupted:
         monkeypatch.setattr(pq, "write_table", full)
         with pytest.raises(Killed):
             run_study(study, copy, loaded)
-        assert copy.decoded() == []
+        assert copy.names("decodes") == []
         assert "decodes" not in copy.content_hash()
         monkeypatch.undo()
         assert run_study(study, copy, loaded).hashes == whole.content_hash()
@@ -413,7 +414,7 @@ class TestInterrupted:
         outcome = run_study(replace(study, budget=replace(study.budget, minutes=1e-9)), copy, loaded)
         assert not outcome.complete
         assert "budget" in outcome.stopped
-        assert copy.decoded() == []
+        assert copy.names("decodes") == []
 
     def test_of_another_model_it_is_refused(self, copy, study, loaded):
         class Other:
@@ -422,7 +423,7 @@ class TestInterrupted:
 
         with pytest.raises(OtherStudy, match="not what it was"):
             run_study(study, copy, lambda spec: Other())
-        assert copy.decoded() == []
+        assert copy.names("decodes") == []
 
     def test_decodes_of_other_calibrations_are_refused(self, whole, study, loaded, tmp_path, monkeypatch):
         shutil.copytree(whole.folder, tmp_path / "old")
@@ -437,7 +438,7 @@ class TestInterrupted:
     def test_another_machine_may_round_otherwise(self, whole, tmp_path, off, taken):
         shutil.copytree(whole.folder, tmp_path / "moved")
         for path in (tmp_path / "moved" / "decodes").glob("*/unit.json"):
-            unit = read_info(path.parent, Unit)
+            unit = read_info(Store(tmp_path / "moved").files, "decodes", path.parent.name)[1]
             for entry in unit["axes"].values():
                 one = Calibration.from_json(entry["calibration"])
                 means_A = one.fixed.mean_A * (1 + off)
@@ -482,7 +483,7 @@ def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     assert any(run != by_draw[0] for run in by_draw[1:])
     # With one axis there is nothing to join.
     assert not rows_of(copy, axis=JOINT)
-    assert copy.decode_infos()[0]["axes"]["region"]["end_to_end"] == one.candidates[2]
+    assert next(iter(copy.infos("decodes").values()))["axes"]["region"]["end_to_end"] == one.candidates[2]
 
 
 def test_all_gates_shut(copy, study, loaded, monkeypatch):
@@ -548,7 +549,7 @@ def named(folder, loaded, tmp_path_factory):
 
 class TestSeveralDiagnosticsOfAnAxis:
     def test_decodes_name_them_only_where_they_are_not_called_as_their_axis(self, named):
-        assert {names: "diagnostic" in place.table("decodes").column_names for names, place in named.items()} == {
+        assert {names: "diagnostic" in place.read_arrow("decodes").column_names for names, place in named.items()} == {
             ("region",): False,
             ("region:share",): True,
             ("region", "region:share"): True,
@@ -561,9 +562,11 @@ class TestSeveralDiagnosticsOfAnAxis:
             mine = rows_of(both, axis="region", split="evaluation", diagnostic=name)
             assert mine
             assert without(mine, "diagnostic") == without(alone, "diagnostic")
-            info, other = named[name,].decode_infos()[0], both.decode_infos()[0]
+            info, other = next(iter(named[name,].infos("decodes").values())), next(iter(both.infos("decodes").values()))
             assert info["axes"][name] == other["axes"][name]
-        read = [(row["diagnostic"], row["revealed"]) for row in both.table("readings").to_pylist() if row["utility"]]
+        read = [
+            (row["diagnostic"], row["revealed"]) for row in both.read_arrow("readings").to_pylist() if row["utility"]
+        ]
         share, plain = ([what for name, what in read if name == one] for one in ("region:share", "region"))
         assert len(share) == len(plain)
         assert share != plain
@@ -580,7 +583,7 @@ class TestSeveralDiagnosticsOfAnAxis:
         first, second = fact(found, "joint", "diagnostics").split(", ")
         assert first == "score"
         assert second in ("region", "region:share")
-        assert "diagnostics" not in named["region",].decode_infos()[0]["joint"]
+        assert "diagnostics" not in next(iter(named["region",].infos("decodes").values()))["joint"]
 
     def test_findings_go_by_name(self, named):
         found = measured(named["region", "region:share"])
@@ -617,12 +620,14 @@ class TestSnapped:
         assert {row["split"] for row in rows if row["arm"] in mine} == {"evaluation"}
 
     def test_has_a_gate_that_was_calibrated_for_candidates(self, snapped, whole):
-        for info in snapped.decode_infos():
+        for info in snapped.infos("decodes").values():
             for entry in info["axes"].values():
                 gate = Calibration.from_json(entry["gates"]["snapped"])
                 assert gate.settings.proposal == "snapped"
                 assert gate.fixed.action == Calibration.from_json(entry["calibration"]).fixed.action
-        assert not any("gates" in entry for info in whole.decode_infos() for entry in info["axes"].values())
+        assert not any(
+            "gates" in entry for info in list(whole.infos("decodes").values()) for entry in info["axes"].values()
+        )
 
     def test_is_reported(self, snapped, whole):
         found, without = measured(snapped), measured(whole)
@@ -641,8 +646,9 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
     for name in turned.names():
         if ".evaluation." not in name:
             continue
-        tables = {kind: pq.read_table(turned.shards / name / f"{kind}.parquet") for kind in TABLES[Shard]}
-        info = read_info(turned.shards / name, Shard)
+        shard, info = read_info(turned.files, "branches", name)
+        folder = turned.folder / shard.path
+        tables = {kind: pq.read_table(folder / f"{kind}.parquet") for kind in shard.layout.tables}
         table = tables["branches"]
         utility = rng.permutation(table["utility"].to_numpy())
         changed += int((utility != table["utility"].to_numpy()).sum())
@@ -653,7 +659,8 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
         at = table.column_names.index("utility")
         field = table.schema.field(at)
         tables["readings"] = table.set_column(at, field, pa.array(lists, field.type))
-        write_piece(turned.shards / name, Shard, tables, info)
+        for file, content in encode_shard(shard, tables, info).items():
+            (folder / file).write_bytes(content)
     assert changed > 100
     before, after = choices(whole), choices(turned)
     assert {key: one.calibration.to_json() for key, one in before.items()} == {

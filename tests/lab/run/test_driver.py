@@ -25,7 +25,7 @@ from unmask.methods import fixed_action
 
 
 def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):
-    branches, states = tiny_run.table("branches"), tiny_run.table("states")
+    branches, states = tiny_run.read_arrow("branches"), tiny_run.read_arrow("states")
     assert len(states) == 5 * 3
     assert len(branches) == 5 * 3 * 2 * (3 + 4)
     assert set(branches["split"].to_pylist()) == {"validation", "evaluation"}
@@ -41,7 +41,7 @@ def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):
     with pytest.raises(UnknownName, match="axis"):
         tiny_run.utilities("tiny", "csv-missing-cells", "validation", "region")
     with pytest.raises(UnknownName, match="table"):
-        tiny_run.table("branch")
+        tiny_run.read("branch")
 
 
 def test_the_naive_engine_and_other_shards_give_the_same_tables(tiny_run, tiny_study, tiny_load, tmp_path):
@@ -73,9 +73,11 @@ def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
         patch.setattr(driver, "in_groups", lambda engine, jobs: [[job] for job in jobs])
         assert run_study(tiny_study, alone, tiny_load).complete
     assert alone.content_hash() == tiny_run.content_hash()
-    calls, each = (sum(info["forwards"]["calls"] for info in store.infos()) for store in (tiny_run, alone))
+    calls, each = (
+        sum(info["forwards"]["calls"] for info in list(store.infos().values())) for store in (tiny_run, alone)
+    )
     assert calls < 0.8 * each
-    for one, other in zip(tiny_run.infos(), alone.infos(), strict=True):
+    for one, other in zip(tiny_run.infos().values(), alone.infos().values(), strict=True):
         assert one["forwards"]["naive"] == other["forwards"]["naive"]
         assert one["tables"]["states"] == other["tables"]["states"]
 
@@ -83,13 +85,13 @@ def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
 def test_states_reload_and_go_on(tiny_run, tiny_load):
     """A stored state, continued by the reference, ends as the reference did; and its past is there."""
     model = tiny_load(None)
-    rows = tiny_run.table("states").to_pylist()
+    rows = tiny_run.read_arrow("states").to_pylist()
     answers = {}
-    for row in tiny_run.table("branches").to_pylist():
+    for row in tiny_run.read_arrow("branches").to_pylist():
         if row["is_reference"]:
             answers[row["prompt"]] = row["answer"]
     for row in rows[:4]:
-        traj = tiny_run.state("tiny", "csv-missing-cells", row["prompt"], row["state"])
+        traj = Trajectory.from_bytes(row["trajectory"])
         n = len(row["tokens"])
         assert traj.state.tokens_BL[0, :n].tolist() == row["tokens"]
         assert traj.state.committed_BL[0, :n].tolist() == row["committed"]
@@ -104,8 +106,6 @@ def test_states_reload_and_go_on(tiny_run, tiny_load):
         canvas = end.state.tokens_BL[0, :length][~end.state.fixed_BL[0, :length]]
         assert model.codec.answer(canvas.tolist()).encode("utf-8", "replace").decode() == answers[row["prompt"]]
     assert Trajectory.from_bytes(traj.to_bytes()).to_bytes() == traj.to_bytes()
-    with pytest.raises(UnknownName, match="prompt"):
-        tiny_run.state("tiny", "csv-missing-cells", "nobody", 0)
 
 
 class TestUtilities:
@@ -113,11 +113,11 @@ class TestUtilities:
         monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(float("nan"), "no evaluator here")] * len(pairs))
         place = Store.create(tmp_path / "out", tiny_study.config)
         run_study(tiny_study, place, tiny_load)
-        table = place.table("branches")
+        table = place.read_arrow("branches")
         assert table["utility"].null_count == len(table)
         assert set(table["reason"].to_pylist()) == {"no evaluator here"}
         assert np.isnan(place.utilities("tiny", "csv-missing-cells", "evaluation", "score").utility_SAR).all()
-        (info, *_) = place.infos()
+        (info, *_) = place.infos().values()
         assert info["judged"] == 0
 
     def test_are_scored_as_the_study_says_branches_and_whole_runs(self, tiny_folder, tiny_load, tmp_path, monkeypatch):
@@ -133,7 +133,7 @@ class TestUtilities:
         study = Study.parse(table(models__0__model=str(tiny_folder), scoring="paper", **one))
         place = Store.create(tmp_path / "out", study.config)
         assert run_study(study, place, tiny_load).complete
-        assert place.decode_infos()
+        assert place.names("decodes")
         # A shard of branches for each of five prompts, then candidates and arms.
         assert len(heard) > 5
         assert set(heard) == {"paper"}
@@ -165,7 +165,7 @@ def test_budget_stops_between_shards(tiny_study, tiny_load, tmp_path):
 
 def test_results_of_another_model_are_refused(tiny_run, tiny_study, tiny_load, tmp_path):
     place = Store.create(tmp_path / "out", tiny_study.config)
-    place.note("models", "tiny", {"options": {"fingerprint": "f00d"}, "shards": {"missing": {}}})
+    place.set_metadata("models", "tiny", {"options": {"fingerprint": "f00d"}, "shards": {"missing": {}}})
     with pytest.raises(OtherStudy, match="options"):
         run_study(tiny_study, place, tiny_load)
 
@@ -202,7 +202,7 @@ class TestOwnTasks:
         study = parsed(prompt_file.parent)
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
-        branches = store.table("branches")
+        branches = store.read_arrow("branches")
         roles = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
         seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
         assert seen == set(roles.items())
@@ -221,14 +221,18 @@ class TestOwnTasks:
         study = parsed(prompt_file.parent, own__mine__score=scorer("sometimes"))
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
-        table = store.table("branches")
+        table = store.read_arrow("branches")
         odd = {"p0", "p3", "p5"} & set(table["prompt"].to_pylist())
         assert odd, "none of the prompts that raise is in the study"
         for row in table.select(["prompt", "utility", "reason"]).to_pylist():
             raised = row["prompt"] in odd
             assert row["utility"] == (None if raised else 0.5)
             assert (f"ValueError for prompt {row['prompt']}: cannot tell" in row["reason"]) == raised
-        assert sum(info["branches"] - info["judged"] for info in store.infos()) == table["utility"].null_count > 0
+        assert (
+            sum(info["branches"] - info["judged"] for info in list(store.infos().values()))
+            == table["utility"].null_count
+            > 0
+        )
 
     def test_a_function_that_always_raises_stops_the_study(self, prompt_file, tiny_load, scorer, tmp_path):
         study = parsed(prompt_file.parent, own__mine__score=scorer("always"))
@@ -242,7 +246,7 @@ class TestOwnTasks:
         store = Store.create(tmp_path / "out", study.config)
         with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
             run_study(study, store, tiny_load)
-        assert list(store.shards.iterdir()) == []
+        assert list((store.folder / "shards").iterdir()) == []
 
     def test_equal_answers_are_scored_once(self, prompt_file, tiny_load, scorer, tmp_path):
         name = scorer("fair")
@@ -250,6 +254,6 @@ class TestOwnTasks:
         store = Store.create(tmp_path / "out", study.config)
         run_study(study, store, tiny_load)
         calls = sys.modules[name.partition(":")[0]].calls
-        table = store.table("branches")
+        table = store.read_arrow("branches")
         assert sorted(set(calls)) == sorted(set(table["prompt"].to_pylist()))
         assert len(calls) < len(table)

@@ -55,10 +55,10 @@ class TestEndToEnd:
         monkeypatch.setattr(judging, "scores", by_hash)
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
-        (unit,) = store.decode_infos()
+        (unit,) = list(store.infos("decodes").values())
         row = planned(study, tiny_load)
         assert row.end_to_end / 2 < unit["forwards"] <= row.end_to_end_most
-        done = sum(info["forwards"]["done"] + info["forwards"]["trajectory"] for info in store.infos())
+        done = sum(info["forwards"]["done"] + info["forwards"]["trajectory"] for info in list(store.infos().values()))
         assert row.expected / 2 < done < 3 * row.expected
 
 

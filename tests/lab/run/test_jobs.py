@@ -10,8 +10,7 @@ from unmask.api.request import Request
 from unmask.base.errors import OtherStudy
 from unmask.lab.branching import BatchSettings
 from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
-from unmask.lab.store import Store
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Shard, Store
 from unmask.tasks import find_task
 
 
@@ -73,7 +72,9 @@ def test_shards_of_one_bucket_fill_a_forward_together():
 
     def job(name: str, length: int, prompts: int) -> Job:
         one = Request("p", (0,) * length, (False,) * length, 1, (0, length))
-        return Job(Shard("m", name, "validation", 0, "k"), (one,) * prompts, ())
+        return Job(
+            Shard(kind="branches", model="m", task=name, split="validation", block=0, depends="k"), (one,) * prompts, ()
+        )
 
     work = [job("a", 30, 3), job("b", 60, 3), job("c", 31, 5), job("d", 20, 1), job("e", 64, 9), job("f", 33, 2)]
     groups = in_groups(BatchSettings(rows=8, bucket=32), work)
@@ -82,7 +83,10 @@ def test_shards_of_one_bucket_fill_a_forward_together():
 
 def test_every_worker_gets_two_groups():
     one = Request("p", (0,) * 8, (False,) * 8, 1, (0, 8))
-    work = [Job(Shard("m", "t", "validation", at, "k"), (one,) * 2, ()) for at in range(16)]
+    work = [
+        Job(Shard(kind="branches", model="m", task="t", split="validation", block=at, depends="k"), (one,) * 2, ())
+        for at in range(16)
+    ]
     engine = BatchSettings(rows=16, bucket=32)
     sizes = {workers: [len(group) for group in in_groups(engine, work, workers)] for workers in (1, 2, 4, 8, 64)}
     assert sizes == {1: [8, 8], 2: [4] * 4, 4: [2] * 8, 8: [1] * 16, 64: [1] * 16}

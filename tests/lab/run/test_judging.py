@@ -166,7 +166,7 @@ def test_no_answer_stops_a_study(raising, text, tiny_folder, shared, tmp_path):
     store = Store.create(tmp_path / "out", study.config)
     model = raising(text)
     assert run_study(study, store, lambda spec: model, data_dir=shared / "data").complete
-    rows = store.table("branches").to_pylist()
+    rows = store.read_arrow("branches").to_pylist()
     assert {row["utility"] for row in rows} == {0.0}
     assert all(row["reason"].startswith(("error: ", "fail: ")) for row in rows)
 

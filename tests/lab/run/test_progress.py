@@ -55,7 +55,7 @@ class TestLeft:
     def test_of_whole_runs_is_by_their_own_pace_as_soon_as_there_is_one(self, tiny_run, study, clock):
         told = []
         tracked = tracker(study, tiny_run, told)
-        infos = tiny_run.infos()
+        infos = list(tiny_run.infos().values())
         stored = sum(info["seconds"] for info in infos) / sum(info["forwards"]["done"] for info in infos)
         tracked.decoded(DecodeProgress("tiny/t", 0, 80, 100))
         assert told[-1].left == pytest.approx(80 * stored), "what branches took stands in"
@@ -78,15 +78,15 @@ class TestLeft:
 
 def test_shards_of_others_that_appear_meanwhile_are_counted_once_each(tiny_run, study, tmp_path):
     """Between two looks at a folder others write: a shard's numbers must not be taken for another's."""
-    infos = tiny_run.infos()
+    infos = list(tiny_run.infos().values())
 
     class Growing(Store):
         looks = 0
 
-        def names(self):
+        def names(self, kind):
             """One more at every look, and it sorts first."""
             self.looks += 1
-            return super().names()[-min(self.looks, len(infos)) :]
+            return super().names(kind)[-min(self.looks, len(infos)) :]
 
     tracked = tracker(study, Growing(tiny_run.folder), [])
     for _ in range(2 * len(infos)):

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -18,10 +19,8 @@ from unmask.base.errors import ConfigError, ContractError, NotEnoughMemory, Stor
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.run.queue import work_in_groups, work_through
-from unmask.lab.store import Store
-from unmask.lab.store import store as storage
-from unmask.lab.store.failures import Failures
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Shard, Store
+from unmask.lab.store import local as storage
 
 
 @pytest.fixture(name="study")
@@ -94,10 +93,10 @@ class TestKilled:
         monkeypatch.undo()
         place = Store.open(tmp_path / "out")
         assert place.names() == []
-        assert [p for p in place.shards.iterdir() if p.name.startswith(".")]
+        assert [p for p in (place.folder / "shards").iterdir() if p.name.startswith(".")]
         run_study(study, place, loaded)
         assert place.content_hash() == whole.content_hash()
-        assert not [p for p in place.shards.iterdir() if p.name.startswith(".")]
+        assert not [p for p in (place.folder / "shards").iterdir() if p.name.startswith(".")]
 
 
 def test_a_full_disk_loses_the_shard_in_flight_only(whole, study, loaded, tmp_path, monkeypatch):
@@ -117,7 +116,7 @@ def test_a_full_disk_loses_the_shard_in_flight_only(whole, study, loaded, tmp_pa
     with pytest.raises(StorageError, match=r"No space left on device.*run the study again"):
         run_study(study, place, loaded)
     assert len(place.names()) == 2
-    assert not [p for p in place.shards.iterdir() if p.name.startswith(".")]
+    assert not [p for p in (place.folder / "shards").iterdir() if p.name.startswith(".")]
     monkeypatch.undo()
     run_study(study, place, loaded)
     assert place.content_hash() == whole.content_hash()
@@ -155,7 +154,7 @@ class TestFailing:
         assert (len(again.failed), heard) == (1, [])
         (tmp_path / "bad.txt").write_text("")
         assert run_study(failing, place, loaded, retry_failed=True).complete
-        assert Failures(place.folder).all() == []
+        assert place.failures.all() == []
         straight = Store.create(tmp_path / "straight", failing.config)
         assert run_study(failing, straight, loaded).complete
         assert place.content_hash() == straight.content_hash()
@@ -164,7 +163,7 @@ class TestFailing:
         place = Store.create(tmp_path / "out", failing.config)
         outcome = run_study(failing, place, loaded, on_failure=lambda failure: (tmp_path / "bad.txt").write_text(""))
         assert outcome.complete
-        assert Failures(place.folder).all() == []
+        assert place.failures.all() == []
 
     def test_attempts_of_processes_that_ended_count(self, failing, loaded, tmp_path):
         """Three runs, each stopped after its first failure."""
@@ -172,7 +171,7 @@ class TestFailing:
         for attempt in (1, 2, 3):
             with pytest.raises(KeyboardInterrupt):
                 run_study(failing, place, loaded, on_failure=stop)
-            assert Failures(place.folder).all()[0].attempts == attempt
+            assert place.failures.all()[0].attempts == attempt
         assert len(run_study(failing, place, loaded).failed) == 1
 
     def test_two_processes_count_together(self, failing, loaded, tmp_path):
@@ -182,16 +181,16 @@ class TestFailing:
             assert child.exitcode == 0
         place = Store.open(tmp_path / "out")
         assert len(place.names()) == 4
-        assert [failure.attempts for failure in Failures(place.folder).all()] == [3]
+        assert [failure.attempts for failure in place.failures.all()] == [3]
 
     def test_end_to_end_waits_for_branches_that_choose_for_it(self, failing, loaded, tmp_path):
         study = replace(failing, diagnostics=("region",), end_to_end=True)
         place = Store.create(tmp_path / "out", study.config)
         assert not run_study(study, place, loaded).complete
-        assert place.decoded() == []
+        assert place.names("decodes") == []
         (tmp_path / "bad.txt").write_text("")
         assert run_study(study, place, loaded, retry_failed=True).complete
-        assert len(place.decoded()) == 1
+        assert len(place.names("decodes")) == 1
 
     def test_a_unit_is_set_aside_too(self, failing, loaded, tmp_path):
         study = replace(failing, diagnostics=("region",))
@@ -212,7 +211,7 @@ class TestFailing:
         outcome = run_study(study, place, loaded)
         fine = [e.id for part in prompts_of(study)[0]["mine"].values() for e in part if e.id not in ("p0", "p3", "p5")]
         assert fine
-        assert {prompt for info in place.infos() for prompt in info["prompts"]} >= set(fine)
+        assert {prompt for info in place.infos().values() for prompt in info["prompts"]} >= set(fine)
         assert outcome.complete or outcome.failed
 
 
@@ -234,14 +233,39 @@ def test_what_is_not_of_a_shard_ends_the_run_and_is_not_counted(error, kind, wor
         raise error
 
     with pytest.raises(kind, match=words):
-        work_through(place, [Shard("m", "t", "validation", n, "k") for n in range(4)], lambda shard: shard, do, str)
-    assert Failures(place.folder).all() == []
+        work_through(
+            place,
+            [Shard(kind="branches", model="m", task="t", split="validation", block=n, depends="k") for n in range(4)],
+            lambda shard: shard,
+            do,
+            str,
+        )
+    assert place.failures.all() == []
+
+
+def test_a_second_writer_that_waits_says_whom_it_waits_for(whole, tmp_path):
+    place = Store.create(tmp_path / "out", whole.manifest["study"])
+    (shard, info) = next(iter(whole.infos().items()))
+    tables = {name: whole.read_arrow(name, shards=[shard]) for name in shard.layout.tables}
+    told = []
+
+    def on_wait(text):
+        told.append(text)
+        other.close()
+
+    with ExitStack() as other:
+        other.enter_context(Store.open(tmp_path / "out").claim(shard))
+        do = lambda pieces: [partial(place.write, piece, tables, info) for piece in pieces]  # noqa: E731
+        groups = lambda pieces: [list(pieces)]  # noqa: E731
+        assert work_in_groups(place, [shard], lambda one: one, groups, do, str, on_wait=on_wait) == ""
+    assert told == ["waiting for 1 shards of this process"]
+    assert place.is_finished(shard)
 
 
 def test_a_promise_that_every_shard_breaks_is_the_studys(whole, tmp_path):
     """Told after three shards, not after three times all of them; any other error sets them aside."""
     place = Store.create(tmp_path / "out", whole.manifest["study"])
-    shards = [Shard("m", "t", "validation", n, "k") for n in range(9)]
+    shards = [Shard(kind="branches", model="m", task="t", split="validation", block=n, depends="k") for n in range(9)]
     tried = []
 
     def do(shard):
@@ -254,13 +278,15 @@ def test_a_promise_that_every_shard_breaks_is_the_studys(whole, tmp_path):
     assert tried == shards[:3]
     errors = [ZeroDivisionError("unexpected")]
     assert work_through(place, shards, lambda shard: shard, do, str) == ""
-    assert len(Failures(place.folder).set_aside()) == 9
+    assert len(place.failures.set_aside()) == 9
 
 
 class TestGroups:
     """Shards that are done together, and finished while the next ones are done."""
 
-    SHARDS = tuple(Shard("m", "t", "validation", n, "k") for n in range(4))
+    SHARDS = tuple(
+        Shard(kind="branches", model="m", task="t", split="validation", block=n, depends="k") for n in range(4)
+    )
 
     @pytest.fixture
     def place(self, whole, tmp_path):
@@ -285,7 +311,7 @@ class TestGroups:
             second.set()
             return [lambda: None] * len(shards)
 
-        place.note("models", "m", {"shards": {shard.name: {} for shard in self.SHARDS}})
+        place.set_metadata("models", "m", {"shards": {shard.name: {} for shard in self.SHARDS}})
         assert self.through(place, do, done=done.append) == ""
         assert done == list(self.SHARDS)
         assert theirs[0] is False
@@ -301,7 +327,7 @@ class TestGroups:
 
         assert self.through(place, do, lost=heard.append) == ""
         assert [failure.attempts for failure in heard] == [1, 2, 3]
-        assert [failure.name for failure in Failures(place.folder).set_aside()] == [self.SHARDS[1].name]
+        assert [failure.name for failure in place.failures.set_aside()] == [self.SHARDS[1].name]
         # The group, its two shards, the other group, and the one that fails twice more.
         assert tried == [2, 1, 1, 2, 1, 1]
 
@@ -318,7 +344,7 @@ class TestGroups:
 
         assert self.through(place, do, lost=heard.append) == ""
         assert ([failure.attempts for failure in heard], len(late)) == ([1], 2)
-        assert Failures(place.folder).all() == []
+        assert place.failures.all() == []
 
     def test_who_is_interrupted_keeps_what_is_computed(self, place):
         stored = []
@@ -338,7 +364,7 @@ class TestGroups:
 
         with pytest.raises(StorageError, match="No space left"):
             self.through(place, do)
-        assert Failures(place.folder).all() == []
+        assert place.failures.all() == []
         for shard in self.SHARDS:
             with place.claim(shard) as free:
                 assert free

@@ -9,9 +9,7 @@ import pytest
 from unmask.base.errors import ContractError, StorageError, WorkerDied
 from unmask.lab.run.queue import Claims
 from unmask.lab.run.side_by_side import SideBySide
-from unmask.lab.store import Store
-from unmask.lab.store.failures import ATTEMPTS, Failures
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import ATTEMPTS, Shard, Store
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ class Work:
 
     @staticmethod
     def place(piece):
-        return Shard("m", "t", "validation", piece, "k")
+        return Shard(kind="branches", model="m", task="t", split="validation", block=piece, depends="k")
 
     @staticmethod
     def pairs(pieces):
@@ -72,7 +70,7 @@ def test_a_group_that_fails_is_done_one_by_one_and_who_fails_alone_is_set_aside(
     assert sorted(work.done) == [0, 1, 2, 4, 5]
     assert begun.count((2, 3)) == 1
     assert begun.count((3,)) == ATTEMPTS == len(work.lost)
-    (aside,) = Failures(store.folder).set_aside()
+    (aside,) = store.failures.set_aside()
     assert aside.error == "ValueError: three"
 
 
@@ -88,7 +86,7 @@ def test_a_piece_may_fail_by_itself(store):
     assert work.run() == ""
     assert sorted(work.done) == [0, 1]
     assert tries == [[0, 1], [1], [1]]
-    assert not Failures(store.folder).all(), "it was done in the end"
+    assert not store.failures.all(), "it was done in the end"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,7 @@ def test_what_another_process_holds_is_waited_for(store):
     work = Work(store, lambda group: [None] * len(group), pieces=2)
     with store.claim(work.place(1)) as ours:
         assert ours
-        threading.Timer(0.3, lambda: (store.shards / work.place(1).name).mkdir()).start()
+        threading.Timer(0.3, lambda: ((store.folder / "shards") / work.place(1).name).mkdir()).start()
         came = []
         work.side.came = lambda: came.append(1)
         assert work.run() == ""

@@ -25,9 +25,9 @@ def stepped(tokens, row, mask):
 def test_stored_first_steps_lead_to_the_stored_next_states(tiny_run, tiny_model):
     """The reference's branch goes where the reference went; a page needs no model to show that."""
     mask = tiny_model.denoiser.vocabulary.mask_id
-    states = {(row["prompt"], row["state"]): row for row in tiny_run.table("states").to_pylist()}
+    states = {(row["prompt"], row["state"]): row for row in tiny_run.read_arrow("states").to_pylist()}
     followed = 0
-    for row in tiny_run.table("branches").to_pylist():
+    for row in tiny_run.read_arrow("branches").to_pylist():
         state, later = states[row["prompt"], row["state"]], states.get((row["prompt"], row["state"] + 1))
         canvas = stepped(state["tokens"], row, mask)
         assert len(row["revealed"]) == row["masked"] - canvas.count(mask)
@@ -41,12 +41,12 @@ def test_stored_first_steps_lead_to_the_stored_next_states(tiny_run, tiny_model)
 
 def test_readings_carry_their_proposals(tiny_run, tiny_model):
     mask = tiny_model.denoiser.vocabulary.mask_id
-    states = {(row["prompt"], row["state"]): row for row in tiny_run.table("states").to_pylist()}
+    states = {(row["prompt"], row["state"]): row for row in tiny_run.read_arrow("states").to_pylist()}
     branches = {}
-    for row in tiny_run.table("branches").to_pylist():
+    for row in tiny_run.read_arrow("branches").to_pylist():
         branches[row["prompt"], row["state"], row["axis"], row["candidate"], row["rollout"]] = row
     spoken = same = 0
-    for row in tiny_run.table("readings").to_pylist():
+    for row in tiny_run.read_arrow("readings").to_pylist():
         assert row["diagnostic"] == row["axis"]
         rollouts = 0 if row["abstained"] else 2
         assert {len(row[name]) for name in ("utility", "reason", "answer", *FIRST_STEP)} == {rollouts}
@@ -72,7 +72,7 @@ def test_models_of_any_name_are_measured(names, tiny_folder, tiny_load, tmp_path
     store = Store.create(tmp_path / "out", study.config)
     assert run_study(study, store, tiny_load).complete
     assert len(store.names()) == 4
-    assert set(store.table("branches")["model"].to_pylist()) == set(names)
+    assert set(store.read_arrow("branches")["model"].to_pylist()) == set(names)
     assert run_study(study, Store.create(tmp_path / "out", study.config), tiny_load).complete
 
 
@@ -82,10 +82,10 @@ def test_how_sure_predictions_were_is_stored_where_it_is_asked_for(tiny_folder, 
     place = Store.create(tmp_path / "out", study.config)
     assert run_study(study, place, tiny_load).complete
     names = [name for name, _ in SUMMARY]
-    plain, asked = tiny_run.table("readings"), place.table("readings")
+    plain, asked = tiny_run.read_arrow("readings"), place.read_arrow("readings")
     assert asked.column_names == [*plain.column_names, *names]
     assert asked.drop_columns(names).equals(plain)
-    assert place.table("branches").equals(tiny_run.table("branches"))
+    assert place.read_arrow("branches").equals(tiny_run.read_arrow("branches"))
     sure = asked.select(["prompt", "state", "diagnostic", *names]).to_pylist()
     assert all(0 <= row["entropy_least"] <= row["entropy_mean"] <= row["entropy_most"] for row in sure)
     assert all(0 <= row["margin_least"] <= row["margin_mean"] <= row["margin_most"] <= 1 for row in sure)

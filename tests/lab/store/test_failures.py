@@ -5,11 +5,16 @@ import json
 import pytest
 
 from unmask.base.errors import SchemaError
-from unmask.lab.store.failures import ATTEMPTS, LONGEST_ERROR, LONGEST_TRACEBACK, Failures
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import ATTEMPTS, Shard, Store
+from unmask.lab.store.failures import LONGEST_ERROR, LONGEST_TRACEBACK
 
-SHARD = Shard("tiny", "mine", "validation", 0, "f00d")
-UNIT = Unit("tiny", "mine", "cafe")
+SHARD = Shard(kind="branches", model="tiny", task="mine", split="validation", depends="f00d")
+DECODES = Shard(kind="decodes", model="tiny", task="mine", depends="cafe")
+
+
+@pytest.fixture
+def failures(tmp_path):
+    return Store(tmp_path).failures
 
 
 def raised(error):
@@ -20,27 +25,20 @@ def raised(error):
         return caught
 
 
-def test_counts_until_it_is_set_aside(tmp_path):
+def test_counts_until_it_is_set_aside(failures):
     for attempt in range(1, ATTEMPTS + 1):
-        failure = Failures(tmp_path).add(SHARD, raised(ValueError(f"no {attempt}")))
-        assert (failure.attempts, failure.set_aside) == (attempt, attempt == ATTEMPTS)
-    again = Failures(tmp_path).of(SHARD)
+        failure = failures.add(SHARD, raised(ValueError(f"no {attempt}")))
+        assert (failure.attempts, failure.is_set_aside) == (attempt, attempt == ATTEMPTS)
+    again = failures.of(SHARD)
     assert again == failure
     assert (again.error, again.model, again.task) == ("ValueError: no 3", "tiny", "mine")
     assert "raise error" in again.traceback
-    assert again.versions["unmask"]
-    assert Failures(tmp_path).set_aside() == [again]
-
-
-def test_shards_and_units_are_counted_apart_and_forgotten_apart(tmp_path):
-    failures = Failures(tmp_path)
-    assert failures.all() == []
-    failures.add(SHARD, raised(ValueError("a")))
-    failures.add(UNIT, raised(KeyError("b")))
-    assert [failure.name for failure in failures.all()] == sorted([SHARD.name, UNIT.name])
+    assert failures.set_aside() == [again]
+    failures.add(DECODES, raised(KeyError("b")))
+    assert [failure.name for failure in failures.all()] == sorted([SHARD.name, DECODES.name])
     failures.forget(SHARD)
     failures.forget(SHARD)
-    assert [failure.name for failure in failures.all()] == [UNIT.name]
+    assert [failure.name for failure in failures.all()] == [DECODES.name]
     failures.forget_all()
     assert failures.all() == failures.set_aside() == []
 
@@ -55,9 +53,9 @@ class Rude(Exception):
     [ValueError("\ud800"), ValueError("x" * 10**6), ValueError("a\nb\0c"), Rude(), SystemExit("\udfff"), OSError()],
     ids=["half", "long", "lines", "rude", "exit", "empty"],
 )
-def test_any_error_can_be_kept_and_printed(error, tmp_path):
-    failure = Failures(tmp_path).add(SHARD, raised(error))
-    assert Failures(tmp_path).of(SHARD) == failure
+def test_any_error_can_be_kept_and_printed(error, failures):
+    failure = failures.add(SHARD, raised(error))
+    assert failures.of(SHARD) == failure
     assert failure.error.encode().decode() == failure.error
     assert failure.traceback.encode().decode() == failure.traceback
     assert "\n" not in failure.error
@@ -66,10 +64,9 @@ def test_any_error_can_be_kept_and_printed(error, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["flip", "cut", "empty", "count", "bytes"])
-def test_a_damaged_file_is_refused_with_what_to_do(change, tmp_path):
-    failures = Failures(tmp_path)
+def test_a_damaged_file_is_refused_with_what_to_do(change, failures, tmp_path):
     failures.add(SHARD, raised(ValueError("a")))
-    (path,) = failures.home.iterdir()
+    (path,) = (tmp_path / "failed").iterdir()
     content = bytearray(path.read_bytes())
     if change == "flip":
         content[content.index(b"ValueError")] ^= 1

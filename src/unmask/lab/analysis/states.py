@@ -4,7 +4,7 @@ No model is run: the tables hold the canvas of each state, the first step of eac
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -54,7 +54,7 @@ def state_evidence(
 ) -> StateEvidence:
     """Find the states with the largest gains and losses, and those that `keys` name; `codecs` by name of the model."""
     manifest, codecs = check_manifest(store), codecs or {}
-    branches = _read(store, "branches", ["step", "masked", "is_reference", *OUTCOME])
+    branches = store.read("branches", ["step", "masked", "is_reference", *OUTCOME])
     if branches.empty:
         raise SchemaError(
             f"study {manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: 1 or more; "
@@ -64,8 +64,8 @@ def state_evidence(
     gains, losses = (list_largest(changes, sign, count) for sign in (1, -1))
     rows = [x[STATE].itertuples(index=False, name=None) for x in (_find_states(branches, keys), gains, losses)]
     shown = list(dict.fromkeys(key for some in rows for key in some))
-    readings = _read(store, "readings", ["axis", "diagnostic", "signal", "abstained", *OUTCOME])
-    states = _read(store, "states", ["horizon", "tokens", "fixed", "trajectory"])
+    readings = store.read("readings", ["axis", "diagnostic", "signal", "abstained", *OUTCOME])
+    states = store.read("states", ["horizon", "tokens", "fixed", "trajectory"])
     # The few rows of a large study that states are looked up in.
     prompts = {prompt for _, _, _, prompt, _ in shown}
     by_state = [dict(list(x[x["prompt"].isin(prompts)].groupby(STATE))) for x in (branches, readings, states)]
@@ -250,19 +250,9 @@ def _spelling(codec: Codec | None) -> Callable[[int], str]:
     return cache(lambda token: storable(codec.decode([token])))
 
 
-def _read(store: Store, name: str, columns: Iterable[str]) -> pd.DataFrame:
-    return store.table(name, [*columns]).to_pandas(strings_to_categorical=False).pipe(_plain_texts)
-
-
-def _plain_texts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Categories as plain texts, whose groups are only those that are there."""
-    texts = {name: object for name in frame if isinstance(frame[name].dtype, pd.CategoricalDtype)}
-    return frame.astype(texts)
-
-
 def _missing(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
     """Say which tasks and shards the lists could not see."""
-    extents = read_extents(manifest, store.infos())
+    extents = read_extents(manifest, list(store.infos().values()))
     for task, about in manifest["tasks"].items():
         if about.get("unavailable"):
             yield f"{task} is left out: {about['unavailable']}"

@@ -10,7 +10,7 @@ from unmask.lab.cluster.pool import WorkerPool
 from unmask.lab.cluster.study_work import decode_part
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow
 from unmask.lab.run.judging import AnswerTexts
-from unmask.lab.store.failures import ATTEMPTS
+from unmask.lab.store import ATTEMPTS
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
 

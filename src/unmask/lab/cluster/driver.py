@@ -30,8 +30,7 @@ from unmask.lab.run.judging import Judge
 from unmask.lab.run.queue import Claims, Piece
 from unmask.lab.run.side_by_side import Errors, SideBySide
 from unmask.lab.run.site import PlannedWork, StudyOrder
-from unmask.lab.store.failures import ATTEMPTS
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import ATTEMPTS, Shard
 from unmask.lab.study_models import ModelSpec
 from unmask.tasks import Example
 
@@ -159,9 +158,7 @@ class ClusterSite:
         scored: Sequence[tuple[float, str]] = self.pool.beside(judge_pairs, pairs, jobs, scoring).result()
         return scored
 
-    def each(
-        self, pending: Sequence[Piece], place: Callable[[Piece], Shard | Unit], do: Callable[[Piece], None]
-    ) -> str:
+    def each(self, pending: Sequence[Piece], place: Callable[[Piece], Shard], do: Callable[[Piece], None]) -> str:
         order = self.order
 
         def alone(pieces: Sequence[Piece]) -> Errors:

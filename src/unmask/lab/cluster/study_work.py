@@ -18,7 +18,7 @@ from unmask.lab.run.jobs import Job, Members, provenance
 from unmask.lab.run.judging import AnswerTexts, Judge, scores, texts_of
 from unmask.lab.run.progress import progress_of
 from unmask.lab.run.site import PlannedWork, planned_work
-from unmask.lab.store.hashes import fingerprint
+from unmask.lab.store import fingerprint
 from unmask.lab.study import Study
 from unmask.lab.study_models import REFERENCES, ModelSpec
 from unmask.methods import candidates, reference_of, register_reference

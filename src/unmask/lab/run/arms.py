@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -42,10 +42,7 @@ from unmask.lab.run.progress import DecodeProgress
 from unmask.lab.run.site import Site
 from unmask.lab.run.tables import decodes_table
 from unmask.lab.searches import SEARCH, described
-from unmask.lab.store import Store
-from unmask.lab.store.failures import Failures
-from unmask.lab.store.hashes import fingerprint
-from unmask.lab.store.shards import Unit
+from unmask.lab.store import Shard, Store, fingerprint
 from unmask.lab.study import ROLES, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.methods import Composed, with_remasking
@@ -57,7 +54,7 @@ from unmask.stats.protocol import choose_fixed
 class DecodeJob:
     """One unit, and what it is made of."""
 
-    unit: Unit
+    unit: Shard
     chosen: Mapping[str, Choice]
     """By diagnostic."""
     missing: Mapping[str, Missing]
@@ -78,7 +75,7 @@ def decode_arms(
     how much is left.
     """
     chosen = choices(store, study.gates)
-    incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
+    incomplete = {(failure.model, failure.task) for failure in store.failures.set_aside()}
     works = {
         spec.name: [
             work
@@ -89,12 +86,12 @@ def decode_arms(
     }
     ahead = _Ahead(study, store, works, tell)
     for spec in study.models:
-        pending = [work for work in works[spec.name] if not store.finished(work.unit)]
+        pending = [work for work in works[spec.name] if not store.is_finished(work.unit)]
         if not pending:
             continue
         planned = site.planned(spec)
         # Says no if this is not the model that the branches came from.
-        store.note("models", spec.name, planned.provenance)
+        store.set_metadata("models", spec.name, planned.provenance)
         do = partial(_decode_unit, study, spec, site, planned.jobs, store, ahead)
         if reason := site.each(pending, lambda work: work.unit, do):
             return reason
@@ -122,16 +119,16 @@ class _Ahead:
             for work in works[spec.name]
         }
         """At most: some of its policies may turn out to be equal."""
-        self.done: Counter[Unit] = Counter()
+        self.done: Counter[Shard] = Counter()
         """Row-forwards of this process."""
         self.lock = threading.Lock()
         """Several units may be under way."""
 
-    def heard(self, unit: Unit, done: int) -> None:
+    def heard(self, unit: Shard, done: int) -> None:
         """So many row-forwards of a unit are done."""
         with self.lock:
             self.done[unit] = done
-            open_units = [one for one in self.units if not self.store.finished(one)]
+            open_units = [one for one in self.units if not self.store.is_finished(one)]
             left = sum(max(0, self.expected[one] - self.done[one]) for one in open_units)
             total = sum(self.expected.values())
             self.tell(DecodeProgress(f"{unit.model}/{unit.task}", self.done.total(), left, total))
@@ -140,10 +137,9 @@ class _Ahead:
 def _prompts_by_role(store: Store) -> dict[tuple[str, str], Counter[str]]:
     """How many prompts of a model and task have branches."""
     prompts: dict[tuple[str, str], Counter[str]] = {}
-    for info in store.infos():
-        shard = info["shard"]
-        of_task = prompts.setdefault((shard["model"], shard["task"]), Counter())
-        of_task[shard["split"]] += len(info["prompts"])
+    for shard, info in store.infos().items():
+        of_task = prompts.setdefault((shard.model, shard.task), Counter())
+        of_task[shard.split] += len(info["prompts"])
     return prompts
 
 
@@ -174,7 +170,7 @@ def works_of(
 ) -> Iterator[DecodeJob]:
     """The units of a model, known without loading it; refused where something else was decoded in their place."""
     shards = store.manifest["models"][spec.name]["shards"]
-    there = {(unit.model, unit.task): unit for unit in (Unit(**info["unit"]) for info in store.decode_infos())}
+    there = {(shard.model, shard.task): shard for shard in store.infos("decodes")}
     for task in dict.fromkeys(task for model, task, _ in chosen if model == spec.name):
         of_task = {name: one for (model, other, name), one in chosen.items() if (model, other) == (spec.name, task)}
         usable = {name: one for name, one in of_task.items() if isinstance(one, Choice)}
@@ -185,12 +181,12 @@ def works_of(
         further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
         made_of = [names, calibrations, reasons, DRAWS, *([further, FURTHER_DRAWS] if further else [])]
         made_of += [described(searches)] if searches else []
-        unit = Unit(spec.name, task, fingerprint(made_of))
+        unit = Shard(kind="decodes", model=spec.name, task=task, depends=fingerprint(made_of))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
                 f"{spec.name}, {task} was decoded end to end with other calibrations or searches than the study gives "
-                f"now; allowed: the same ones; remove {there[spec.name, task].name!r} from {str(store.decodes)!r} to "
-                "decode it again"
+                f"now; allowed: the same ones; remove {there[spec.name, task].name!r} from "
+                f"{f'{store.folder}/decodes'!r} to decode it again"
             )
         yield DecodeJob(unit, usable, missing)
 
@@ -212,7 +208,6 @@ def _decode_unit(
     decoder = _ArmDecoder(study, spec, work, cache, judge)
     lines = list(decoder.lines())
     info = {
-        "unit": asdict(work.unit),
         "reference": spec.reference,
         "axes": decoder.about_axes(),
         "missing": {name: lost.reason for name, lost in work.missing.items()} | decoder.missing,
@@ -225,7 +220,7 @@ def _decode_unit(
         "versions": versions(),
     }
     table = decodes_table(work.unit, lines, decoder.judged(lines), named=study.renamed)
-    store.write_decodes(work.unit, table, info)
+    store.write(work.unit, {"decodes": table}, info)
     with ahead.lock:
         ahead.done[work.unit] = cache.forwards
 

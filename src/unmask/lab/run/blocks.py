@@ -6,7 +6,7 @@ finished_shard   wherever answers are judged: its tables, and what it says of it
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +16,7 @@ from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, SAVINGS, B
 from unmask.lab.run.jobs import Job
 from unmask.lab.run.judging import JudgedAnswer
 from unmask.lab.run.tables import shard_tables
-from unmask.lab.store import Store
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Shard, Store
 from unmask.lab.study import Study
 
 
@@ -49,8 +48,7 @@ class FinishedShard:
 
     def store(self, store: Store) -> None:
         """There whole or not at all."""
-        tables = self.tables
-        store.write(self.shard, tables["states"], tables["branches"], self.info, tables["readings"])
+        store.write(self.shard, self.tables, self.info)
 
 
 def shares(seconds: float, shards: Sequence[BranchFrames]) -> list[float]:
@@ -75,7 +73,6 @@ def finished_shard(
     tables = shard_tables(job.shard, frames._replace(branches=branches), computed.references)
     counted = branches.loc[branches["candidate"] != PROPOSAL, "utility"]
     info = {
-        "shard": asdict(job.shard),
         "prompts": [request.id for request in job.requests],
         "states": len(frames.states),
         "branches": len(counted),

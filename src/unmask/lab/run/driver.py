@@ -23,9 +23,7 @@ from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import ProgressTracker, StudyProgress, progress_of
 from unmask.lab.run.queue import Finish, Piece, work_in_groups, work_through
 from unmask.lab.run.site import PlannedWork, Site, StudyOrder, planned_work
-from unmask.lab.store import Store
-from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import ATTEMPTS, Failure, Failures, Shard, Store
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
 from unmask.tasks import DataDir, Example
@@ -60,26 +58,28 @@ def run_study(
     cluster: Ray | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     on_failure: Callable[[Failure], None] = lambda failure: None,
+    on_wait: Callable[[str], None] = lambda text: None,
 ) -> RunOutcome:
     """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
 
     `study` may be the path of a study file. `store` is one that the caller closes, or a folder or address; by default
     `out/` and the study's name. `where` is a cluster whose workers do it; this process then plans, books and stores.
-    `retry_failed` forgets what failed before. `on_failure` hears of every attempt that fails.
+    `retry_failed` forgets what failed before. `on_failure` hears of every attempt that fails,
+    `on_wait` for whose shards this process waits.
     """
     began = time.monotonic()
     study = study if isinstance(study, Study) else Study.read(Path(study))
     with ExitStack() as stack:
         if not isinstance(store, Store):
             store = stack.enter_context(Store.create(f"out/{study.name}" if store is None else store, study.config))
-        failures = Failures(store.folder)
+        failures = store.failures
         if retry_failed:
             failures.forget_all()
         tasks, unavailable = prompts_of(study, data_dir)
         for task, roles in tasks.items():
-            store.note("tasks", task, about_task(study, task, roles))
+            store.set_metadata("tasks", task, about_task(study, task, roles))
         for task, reason in unavailable.items():
-            store.note("tasks", task, {"unavailable": reason})
+            store.set_metadata("tasks", task, {"unavailable": reason})
         tracker = ProgressTracker(study, tasks, store, began, on_progress)
 
         def lost(failure: Failure) -> None:
@@ -87,7 +87,7 @@ def run_study(
             on_failure(failure)
 
         engine = replace(study.engine, merge=not naive)
-        order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost)
+        order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost, on_wait)
         with _site(cluster, order, load) as site:
             stopped = _branches(order, site, failures)
             if not stopped:
@@ -97,7 +97,7 @@ def run_study(
         tracker.refresh()
         failed = tuple(failures.set_aside())
         stopped = stopped or in_words(failed)
-        return RunOutcome(not stopped, stopped, {} if stopped else store.content_hash(), unavailable, failed)
+        return RunOutcome(not stopped, stopped, {} if stopped else store.finish(), unavailable, failed)
 
 
 def _site(cluster: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:
@@ -150,10 +150,10 @@ def _branches(order: StudyOrder, site: Site, failures: Failures) -> str:
         if _nothing_to_do(store, spec, failures):
             continue
         work = site.planned(spec)
-        store.note("models", spec.name, work.provenance)
+        store.set_metadata("models", spec.name, work.provenance)
         tracker.planned[spec.name] = len(work.jobs)
         tracker.start()
-        if reason := site.branch(spec, [job for job in work.jobs if not store.finished(job.shard)]):
+        if reason := site.branch(spec, [job for job in work.jobs if not store.is_finished(job.shard)]):
             return reason
     return ""
 
@@ -189,7 +189,7 @@ class ThisProcess:
 
         return work_in_groups(
             *(order.store, pending, lambda job: job.shard, partial(in_groups, order.engine), do),
-            *(order.stop, tracker.refresh, order.lost, lambda job: tracker.finished(job.shard.name)),
+            *(order.stop, tracker.refresh, order.lost, lambda job: tracker.finished(job.shard.name), order.on_wait),
         )
 
     def _finish(self, model: LoadedModel, reference: str, job: Job, frames: BranchFrames, seconds: float) -> None:
@@ -210,18 +210,16 @@ class ThisProcess:
         judge = Judge(model, members, self.order.jobs, study.scoring, requests=chain(*requests.values()))
         return DecodeCache(model, study, requests, heard), judge
 
-    def each(
-        self, pending: Sequence[Piece], place: Callable[[Piece], Shard | Unit], do: Callable[[Piece], None]
-    ) -> str:
+    def each(self, pending: Sequence[Piece], place: Callable[[Piece], Shard], do: Callable[[Piece], None]) -> str:
         return work_through(self.order.store, pending, place, do, self.order.stop, lost=self.order.lost)
 
 
 def _check_scorers(study: Study, store: Store) -> None:
     """Stop where a scoring function of the user's has raised for every answer: that is no measurement."""
     for task in study.own:
-        infos = [info for info in store.infos() if info["shard"]["task"] == task]
+        infos = [info for shard, info in store.infos().items() if shard.task == task]
         if infos and not any(info["judged"] for info in infos):
-            table = store.table("branches", ("task", "reason"))
+            table = store.read_arrow("branches", ("task", "reason"))
             reason = table.filter(pc.equal(table["task"], task))["reason"][0].as_py()
             raise ContractError(
                 f"no answer to {task} could be scored ({reason}); allowed: a function that raises for some answers at "

@@ -11,8 +11,7 @@ from unmask.api import LoadedModel, Request, infill_request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.lab.branching import BatchSettings
 from unmask.lab.prompts import prompts_from
-from unmask.lab.store.hashes import fingerprint
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Shard, fingerprint
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.tasks import DataDir, Example, Task
@@ -92,7 +91,14 @@ def _jobs(
         for at in range(0, len(same), study.shard):
             part = same[at : at + study.shard]
             made_of = [study.config, spec.name, spec.reference, _identity(spec, model), task, about.version, role]
-            shard = Shard(spec.name, task, role, len(jobs), fingerprint([*made_of, _hash_of(part)]))
+            shard = Shard(
+                kind="branches",
+                model=spec.name,
+                task=task,
+                split=role,
+                block=len(jobs),
+                depends=fingerprint([*made_of, _hash_of(part)]),
+            )
             jobs.append(Job(shard, tuple(s for s, _ in part), tuple(e for _, e in part)))
     return jobs
 

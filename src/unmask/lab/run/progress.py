@@ -10,9 +10,7 @@ from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, BranchFram
 from unmask.lab.cluster.progress import ClusterNow
 from unmask.lab.run.estimate import decodes_of
 from unmask.lab.run.jobs import Members
-from unmask.lab.store import Store
-from unmask.lab.store.failures import Failure
-from unmask.lab.store.shards import Shard
+from unmask.lab.store import Failure, Store
 from unmask.lab.study import Study
 
 ENOUGH = 8
@@ -132,11 +130,9 @@ class ProgressTracker:
         self.before = self.tally.done
 
     def refresh(self) -> None:
-        # Others write meanwhile: what a shard is called follows from what it says, not from a second look.
-        for info in self.store.infos():
-            name = Shard(**info["shard"]).name
-            if name not in self.counted:
-                self.counted.add(name)
+        for shard, info in self.store.infos().items():
+            if shard.name not in self.counted:
+                self.counted.add(shard.name)
                 self.tally.add(info)
 
     def start(self) -> None:

@@ -17,9 +17,7 @@ from typing import Generic, TypeVar
 
 from unmask.base.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError, WorkerDied
 from unmask.lab.cluster.faults import out_of_memory
-from unmask.lab.store import Store
-from unmask.lab.store.failures import Failure, Failures
-from unmask.lab.store.shards import Shard, Unit, cannot_write
+from unmask.lab.store import Failure, Shard, Store, storage_error
 
 Piece = TypeVar("Piece")
 
@@ -39,7 +37,7 @@ HOPELESS = 3
 def work_through(
     store: Store,
     pending: Sequence[Piece],
-    place: Callable[[Piece], Shard | Unit],
+    place: Callable[[Piece], Shard],
     do: Callable[[Piece], None],
     stop: Callable[[], str],
     came: Callable[[], None] = lambda: None,
@@ -62,20 +60,24 @@ def work_through(
 def work_in_groups(
     store: Store,
     pending: Sequence[Piece],
-    place: Callable[[Piece], Shard | Unit],
+    place: Callable[[Piece], Shard],
     groups: Callable[[Sequence[Piece]], Sequence[Sequence[Piece]]],
     do: Callable[[Sequence[Piece]], Sequence["Finish"]],
     stop: Callable[[], str],
     came: Callable[[], None] = lambda: None,
     lost: Callable[[Failure], None] = lambda failure: None,
     done: Callable[[Piece], None] = lambda piece: None,
+    on_wait: Callable[[str], None] = lambda text: None,
 ) -> str:
     """The same for pieces that are done together: `groups` says which, and `do` what is left to do for each of them.
+
+    `on_wait` is told whom this process waits for.
 
     What is left is done by another thread while the next group is under way; `done` hears when it is. Where a group
     fails, its pieces are done one by one, so that only those count that fail by themselves.
     """
     with _Attempts(Claims(store, place, lost, done, len(pending)), do) as attempts:
+        told = ""
         while pending:
             waiting: list[Piece] = []
             for group in groups(pending):
@@ -84,7 +86,7 @@ def work_in_groups(
                     return reason
                 ours, others = attempts.claims.claim(group)
                 for piece in others:
-                    if store.finished(place(piece)):
+                    if store.is_finished(place(piece)):
                         came()
                     else:
                         waiting.append(piece)
@@ -92,6 +94,10 @@ def work_in_groups(
             again = attempts.finish()
             if waiting and not again:
                 # Another process has them; should it die, they are ours.
+                holders = sorted({store.holder(place(piece)) for piece in waiting} - {""})
+                text = f"waiting for {len(waiting)} shards of {' and '.join(holders)}"
+                if holders and text != told:
+                    on_wait(told := text)
                 time.sleep(POLL)
             pending = [*again, *waiting]
     return ""
@@ -110,7 +116,7 @@ class Claims(Generic[Piece]):
     """Pieces that are ours while they are done, and how they ended."""
 
     store: Store
-    place: Callable[[Piece], Shard | Unit]
+    place: Callable[[Piece], Shard]
     lost: Callable[[Failure], None]
     done: Callable[[Piece], None]
     pieces: int
@@ -137,15 +143,15 @@ class Claims(Generic[Piece]):
         """Of pieces that are ours those that are not set aside; the others are let go."""
         todo: list[Piece] = []
         for piece in pieces:
-            before = Failures(self.store.folder).of(self.place(piece))
-            if before is not None and before.set_aside:
+            before = self.store.failures.of(self.place(piece))
+            if before is not None and before.is_set_aside:
                 self.release(piece)
             else:
                 todo.append(piece)
         return todo
 
     def succeeded(self, piece: Piece) -> None:
-        failures, work = Failures(self.store.folder), self.place(piece)
+        failures, work = self.store.failures, self.place(piece)
         if failures.of(work) is not None:
             failures.forget(work)
         self.release(piece)
@@ -153,7 +159,7 @@ class Claims(Generic[Piece]):
 
     def failed(self, piece: Piece, error: BaseException) -> None:
         work = self.place(piece)
-        failure = Failures(self.store.folder).add(work, error)
+        failure = self.store.failures.add(work, error)
         self.broken.add(work.name)
         self.release(piece)
         self.lost(failure)
@@ -161,7 +167,7 @@ class Claims(Generic[Piece]):
         # Who kills workers breaks no promise of the study's.
         if isinstance(error, UnmaskError) and not isinstance(error, WorkerDied) and hopeless:
             raise error
-        self.again += [] if failure.set_aside else [piece]
+        self.again += [] if failure.is_set_aside else [piece]
 
     def take_again(self) -> list[Piece]:
         """What is to be tried again."""
@@ -279,7 +285,7 @@ def raise_if_general(store: Store, error: BaseException) -> None:
     if isinstance(error, OF_THE_STUDY):
         raise error
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
-        raise cannot_write(store.folder, error) from error
+        raise storage_error(store.folder, error) from error
     if out_of_memory(error):
         raise NotEnoughMemory(
             f"memory ran out ({type(error).__name__}); what is finished stays; make room, or lower live, waiting or "

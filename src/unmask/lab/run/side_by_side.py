@@ -83,7 +83,7 @@ class SideBySide(Generic[Piece]):
         else:
             ours, others = self.claims.claim(groups.popleft())
             for piece in others:
-                if self.claims.store.finished(self.claims.place(piece)):
+                if self.claims.store.is_finished(self.claims.place(piece)):
                     self.came()
                 else:
                     waiting.append(piece)

@@ -11,9 +11,7 @@ from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
 from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import ProgressTracker
 from unmask.lab.run.queue import Piece
-from unmask.lab.store import Store
-from unmask.lab.store.failures import Failure
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import Failure, Shard, Store
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
 from unmask.tasks import Example
@@ -47,6 +45,8 @@ class StudyOrder:
     """Says why to stop, empty for no reason."""
     lost: Callable[[Failure], None]
     """Hears of every attempt that fails."""
+    on_wait: Callable[[str], None] = lambda text: None
+    """Is told for whose shards this process waits."""
 
 
 class Site(Protocol):
@@ -70,8 +70,6 @@ class Site(Protocol):
         """Decodes the prompts of a unit from beginning to end, and judges the answers."""
         ...
 
-    def each(
-        self, pending: Sequence[Piece], place: Callable[[Piece], Shard | Unit], do: Callable[[Piece], None]
-    ) -> str:
+    def each(self, pending: Sequence[Piece], place: Callable[[Piece], Shard], do: Callable[[Piece], None]) -> str:
         """Do every piece. Returns why it stopped early, empty if it did not."""
         ...

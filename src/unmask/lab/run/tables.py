@@ -10,8 +10,8 @@ from unmask.axes import POLICY
 from unmask.lab.branching import PROPOSAL, BranchFrames
 from unmask.lab.run.decode_cache import DecodeLine
 from unmask.lab.run.judging import JudgedAnswer
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, OWN_COST, SUMMARY, loose
-from unmask.lab.store.shards import Shard, Unit
+from unmask.lab.store import Shard, plain_schema
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, OWN_COST, SUMMARY
 
 
 def shard_tables(shard: Shard, frames: BranchFrames, references: Mapping[str, str]) -> dict[str, pa.Table]:
@@ -30,7 +30,7 @@ def shard_tables(shard: Shard, frames: BranchFrames, references: Mapping[str, st
     # learned detector is to read it.
     optional = {"branches": [name for name, _ in OWN_COST] if POLICY in references else [], "readings": [*readings]}
     return {
-        name: _to_arrow(frame.assign(**of_shard), loose(name, optional.get(name, ())))
+        name: _to_arrow(frame.assign(**of_shard), plain_schema(name, optional.get(name, ())))
         for name, frame in (("states", frames.states), ("branches", branches), ("readings", readings))
     }
 
@@ -64,7 +64,7 @@ def _to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def decodes_table(
-    unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer], *, named: bool = False
+    unit: Shard, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer], *, named: bool = False
 ) -> pa.Table:
     """What every arm answered; `named` with the diagnostics, where they are not called as their axes."""
     n = len(lines)
@@ -86,5 +86,5 @@ def decodes_table(
             "forwards": [line.row.forwards for line in lines],
             **whose,
         },
-        schema=loose("decodes", whose),
+        schema=plain_schema("decodes", whose),
     )

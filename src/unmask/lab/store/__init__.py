@@ -1,25 +1,33 @@
-"""Where a study's tables live: schemas, shards, hashes."""
+"""Where a study's tables live: schemas, shards, hashes, damage and failures, in a folder or an object store."""
 
-from unmask.lab.store.hashes import fingerprint, table_hash
-from unmask.lab.store.manifest import DamagedManifest, OldFormat
-from unmask.lab.store.pieces import DamagedPiece
-from unmask.lab.store.schemas import FORMAT, SCHEMAS
-from unmask.lab.store.shards import Shard, Unit
-from unmask.lab.store.store import Store
+from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
+from unmask.lab.store.local import storage_error
+from unmask.lab.store.manifest import DamagedManifest
+from unmask.lab.store.remote import scheme_of
+from unmask.lab.store.schemas import FORMAT, SCHEMAS, fingerprint, plain_schema, table_hash
+from unmask.lab.store.shard import DamagedShard, Info, OtherFormat, Shard
+from unmask.lab.store.store import Damage, Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 
 __all__ = [
+    "ATTEMPTS",
     "FORMAT",
     "SCHEMAS",
+    "Damage",
     "DamagedManifest",
-    "DamagedPiece",
-    "OldFormat",
+    "DamagedShard",
+    "Failure",
+    "Failures",
+    "Info",
+    "OtherFormat",
     "Shard",
     "Store",
-    "Unit",
     "Utilities",
     "fingerprint",
     "parts",
+    "plain_schema",
+    "scheme_of",
+    "storage_error",
     "table_hash",
     "utilities_of",
 ]

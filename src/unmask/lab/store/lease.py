@@ -1,34 +1,32 @@
-"""One driver at a time writes to a store that is not on this machine: who holds its lease.
+"""One driver at a time writes to an object store: the one that holds the lease.
 
-    ADDRESS/lease/TOKEN.json     who, since when, the count of heartbeats; gone when the driver has ended
+    ADDRESS/lease/000007.json     who, since when, heartbeats; "released" when the driver has ended
 
-`pyarrow.fs` puts no object on a condition, so nobody overwrites anybody: each driver puts an object of its own and then
-lists them all. Who sees another one that is alive withdraws. Of two drivers the one whose object came later must see
-the earlier one, so at most one stays, on any store whose lists show what was put before (S3, Google Cloud Storage and
-MinIO promise it). How old an object is goes by the server's own clock: the newcomer compares it with its own object.
+The lease with the largest number counts. A driver takes it by creating the next number with a conditional put, which
+the server lets exactly one driver do, and only if the last one was released or is silent for too long. The last one is
+never removed, only overwritten, so that numbers grow and a slow newcomer cannot create one that was taken before.
+How long a lease was silent goes by the server's clock: the newcomer puts an object of its own and compares the times.
 """
 
 import atexit
 import getpass
 import json
 import os
-import random
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from unmask.base.errors import StorageError
-from unmask.lab.store.places import RemotePath
+from unmask.lab.store.objects import Objects
 
 EVERY, MISSED = 10.0, 6
 """Seconds between heartbeats, and how many may be missed: then the holder is dead, for itself and for others."""
-HOME = "lease"
-_TRIES = 4
+ROUNDS = 5
+"""Attempts to take a lease while other newcomers take theirs."""
 
 
 class StoreHeld(StorageError):
@@ -39,173 +37,144 @@ class LeaseLost(StorageError):
     """This driver had the store, and may not write any more."""
 
 
-class Holder(NamedTuple):
-    """What a lease says."""
-
-    who: str
-    since: str
-    every: float
-    missed: int
-    holds: bool
-    """It has been let in; otherwise it has just come."""
-    silent: float
-    """Seconds since it was last heard of, by the server's clock."""
-
-    @property
-    def lasts(self) -> float:
-        return self.every * self.missed
-
-    def __str__(self) -> str:
-        return f"{self.who}, since {self.since}, last heard of {self.silent:.0f} s ago"
-
-
 class Lease:
-    """Held from `take` to `release`; a thread sends heartbeats meanwhile."""
+    """The right to write to an address, from `take` to `release`; a thread sends heartbeats meanwhile."""
 
-    def __init__(self, home: RemotePath, *, every: float = EVERY, missed: int = MISSED):
-        self.home, self.every, self.missed = home, every, missed
-        self.token = secrets.token_hex(8)
-        self.lost = ""
-        """Why it is not ours any more."""
-        self._path = home / HOME / f"{self.token}.json"
-        self._about = {"who": _who(), "since": _now(), "every": every, "missed": missed}
-        self._beats, self._heard = 0, _clock()
+    def __init__(self, objects: Objects, *, every: float = EVERY, missed: int = MISSED):
+        self.objects, self.lasts, self.every = objects, every * missed, every
+        self.about = {"token": secrets.token_hex(8), "who": driver_name(), "since": _utc_now(), "lasts": self.lasts}
+        self.name = ""
+        self.lost_reason = ""
+        self._beats, self._last_beat = 0, _clock()
         self._stop, self._pid = threading.Event(), os.getpid()
-        self._thread = threading.Thread(target=self._beat_on, name="unmask-lease", daemon=True)
+        self._thread = threading.Thread(target=self._keep_alive, name="unmask-lease", daemon=True)
 
     def take(self) -> "Lease":
-        """Refused while another driver is alive, with who it is."""
-        with ExitStack() as undo:
-            undo.callback(self._withdraw)
-            for more in reversed(range(_TRIES)):
-                other = self._rival()
-                if other is None:
-                    break
-                self._withdraw()
-                if other.holds or not more:
-                    raise self._refusal(other)
-                # A newcomer, too, that has seen this one: both withdraw, and come again at different moments.
-                time.sleep(random.uniform(0.1, 0.5))
-            self._put(holds=True)
-            undo.pop_all()
-        atexit.register(self.release)
-        self._thread.start()
-        return self
+        """Take the lease; refused with its holder's name while another driver is alive."""
+        for _ in range(ROUNDS):
+            older = _numbers(self.objects)
+            if older and (silent := self._silent_seconds(older[-1])) is not None:
+                self._refuse(older[-1], silent)
+            self.name = _file_name(older[-1] + 1 if older else 1)
+            self._last_beat = _clock()
+            # A put that the server accepted and whose answer was lost is refused when it is sent again.
+            if not (self.objects.create(self.name, self._content()) or self._is_ours()):
+                continue
+            try:
+                if _numbers(self.objects)[-1] != _number(self.name):
+                    # Others took and gave back leases since the first look, and removed the one of this number.
+                    self.objects.remove(self.name)
+                    continue
+                self._check_conditional()
+            except BaseException:
+                self._give_back()
+                raise
+            atexit.register(self.release)
+            self._thread.start()
+            for number in older:
+                self.objects.remove(_file_name(number))
+            return self
+        raise StoreHeld(
+            f"{self.objects.address!r} is being taken by other drivers; allowed: one at a time; run the command again"
+        )
+
+    def _check_conditional(self) -> None:
+        if self.objects.create(self.name, self._content()):
+            raise StorageError(
+                f"{self.objects.address!r} replaces an object that a conditional put must not replace; allowed: a "
+                "store that honours If-None-Match, as S3, Google Cloud Storage and MinIO do; choose another"
+            )
 
     def release(self) -> None:
-        """Let another driver in; twice does nothing."""
+        """Let another driver in; twice does nothing, nor does it in a forked process."""
         atexit.unregister(self.release)
         if self._stop.is_set() or os.getpid() != self._pid:
             return
         self._stop.set()
         self._thread.join()
-        self._withdraw()
+        if not self.lost_reason and not self._is_silent():
+            self._give_back()
 
-    def _withdraw(self) -> None:
-        # Where nobody answers, it expires.
+    def _give_back(self) -> None:
+        # Overwritten, not removed: the next driver must find a number to go on from. Where nobody answers, it expires.
         with suppress(StorageError):
-            self._path.unlink()
+            self.objects.upload(self.name, self._content(released=True))
 
     def check(self) -> None:
-        """Raise unless the lease is ours now. Asks nobody: whoever was not heard of for too long knows it by itself."""
-        if not self.lost and self._silent():
-            self.lost = f"no heartbeat came through for {self.every * self.missed:g} s"
-        if self.lost:
-            raise lost(self.home, self.lost)
-
-    def _put(self, *, holds: bool) -> None:
-        sent = _clock()
-        self._beats += 1
-        self._path.write_bytes(json.dumps({**self._about, "holds": holds, "beats": self._beats}).encode())
-        # Answered too late: another driver may have come meanwhile.
-        if not holds or not self._silent():
-            self._heard = sent
-
-    def _silent(self) -> bool:
-        return _clock() - self._heard > self.every * self.missed
-
-    def _beat_on(self) -> None:
-        while not self._stop.wait(self.every) and not self.lost:
-            try:
-                if not self._path.is_file():
-                    self.lost = "it was removed: another driver has come, or somebody has let one"
-                    return
-                self._put(holds=True)
-            except StorageError:
-                continue  # One heartbeat is missed.
-            if self._silent():
-                # Put too late: it must not stand in the way of who came meanwhile.
-                self._withdraw()
-                return
-
-    def _rival(self) -> Holder | None:
-        """Come, and look: another driver that is alive; what dead ones left is removed."""
-        self._put(holds=False)
-        put = self.home.objects.list((self.home / HOME).key)
-        if self._path.key not in put:
-            raise StorageError(
-                f"{str(self._path)!r} was put and is not listed; allowed: a store whose lists show what was put "
-                "before; choose another"
+        """Raise unless the lease is ours now. Asks nobody: a driver that was silent for too long knows it by itself."""
+        if not self.lost_reason and self._is_silent():
+            self.lost_reason = f"no heartbeat came through for {self.lasts:g} s"
+        if self.lost_reason:
+            raise LeaseLost(
+                f"the lease of {self.objects.address!r} is lost ({self.lost_reason}); what is finished stays and "
+                "nothing more is written; run the same command to go on, when no other driver does"
             )
-        for key in sorted(put.keys() - {self._path.key}):
-            path = RemotePath(self.home.objects, key)
-            try:
-                other = _holder(path.read_bytes(), silent=put[self._path.key] - put[key])
-            except FileNotFoundError:
-                continue
-            if other.silent <= other.lasts:
-                return other
-            path.unlink()
-        return None
 
-    def _refusal(self, other: Holder) -> StoreHeld:
-        left = max(1, round(other.lasts - other.silent))
-        return StoreHeld(
-            f"{str(self.home)!r} is held by {other}; allowed: one driver at a time; wait until it has ended, or if it "
-            f"is dead, {left} s from now, and run the same command"
+    def _content(self, *, released: bool = False) -> bytes:
+        return json.dumps({**self.about, "beats": self._beats, "released": released}).encode()
+
+    def _is_ours(self) -> bool:
+        with suppress(FileNotFoundError):
+            return bool(_read_lease(self.objects, self.name)["token"] == self.about["token"])
+        return False
+
+    def _is_silent(self) -> bool:
+        return _clock() - self._last_beat > self.lasts
+
+    def _keep_alive(self) -> None:
+        while not self._stop.wait(self.every) and not self.lost_reason:
+            with suppress(StorageError):  # One heartbeat is missed.
+                sent = _clock()
+                if _numbers(self.objects)[-1:] != [_number(self.name)]:
+                    self.lost_reason = "it was removed: another driver has come, or somebody has let one in"
+                    return
+                self._beats += 1
+                self.objects.upload(self.name, self._content())
+                # Answered too late: another driver may have come meanwhile, and must be left alone.
+                if not self._is_silent():
+                    self._last_beat = sent
+
+    def _silent_seconds(self, number: int) -> float | None:
+        """Return for how long a lease was silent by the server's clock; None if it may be taken over."""
+        name, clock = _file_name(number), f"lease/clock-{self.about['token']}"
+        try:
+            lease = _read_lease(self.objects, name)
+            put = self.objects.modification_time(name)
+        except FileNotFoundError:
+            return None
+        if lease["released"]:
+            return None
+        self.objects.upload(clock, b"")
+        try:
+            silent = self.objects.modification_time(clock) - put
+        finally:
+            self.objects.remove(clock)
+        return silent if silent <= lease["lasts"] else None
+
+    def _refuse(self, number: int, silent: float) -> None:
+        lease = _read_lease(self.objects, _file_name(number))
+        raise StoreHeld(
+            f"{self.objects.address!r} is held by {_describe(lease, silent)}; allowed: one driver at a time; wait "
+            f"until it has ended, or if it is dead, {max(1, round(lease['lasts'] - silent))} s from now, and run the "
+            "same command"
         )
 
 
-def holder_of(home: RemotePath) -> Holder | None:
-    """Who was last heard of, by this machine's clock: for readers, which put nothing to compare with."""
-    put = home.objects.list((home / HOME).key)
-    for key in sorted(put, key=lambda key: -put[key]):
-        with suppress(FileNotFoundError):
-            content = RemotePath(home.objects, key).read_bytes()
-            return _holder(content, silent=max(0.0, time.time() - put[key]))
-    return None
-
-
-def guard_of(home: RemotePath, token: str) -> Callable[[], None]:
-    """For those that write on behalf of the driver: raises when its lease is gone. Asks the server each time."""
-    path = home / HOME / f"{token}.json"
-
-    def check() -> None:
-        if not path.is_file():
-            raise lost(home, "the driver's lease is not there any more")
-
-    return check
-
-
-def lost(home: RemotePath, why: str) -> LeaseLost:
-    """The error to raise."""
-    return LeaseLost(
-        f"the lease of {str(home)!r} is lost ({why}); what is finished stays and nothing more is written; run the same "
-        "command to go on, when no other driver does"
-    )
-
-
-def _holder(content: bytes, silent: float) -> Holder:
-    """What a lease says; one that says nothing lasts as long as ours."""
+def describe_holder(objects: Objects) -> str:
+    """Name the driver that was last heard of, by this machine's clock, for readers; empty if none has the lease."""
+    numbers = _numbers(objects)
     try:
-        told: dict[str, Any] = json.loads(content)
-        every, missed, holds = float(told["every"]), int(told["missed"]), bool(told["holds"])
-        return Holder(str(told["who"]), str(told["since"]), every, missed, holds, silent)
-    except (ValueError, KeyError, TypeError):
-        return Holder("an unknown driver", "an unknown time", EVERY, MISSED, True, silent)
+        lease = _read_lease(objects, _file_name(numbers[-1]))
+        silent = max(0.0, time.time() - objects.modification_time(_file_name(numbers[-1])))
+    except (IndexError, FileNotFoundError):
+        return ""
+    if lease["released"]:
+        return ""
+    return f"{'held' if silent <= lease['lasts'] else 'left behind'} by {_describe(lease, silent)}"
 
 
-def _who() -> str:
+def driver_name() -> str:
+    """Name this process as the holder of a lease."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -213,7 +182,35 @@ def _who() -> str:
     return f"{user}, process {os.getpid()} on {socket.gethostname()}"
 
 
-def _now() -> str:
+def _describe(lease: dict[str, Any], silent: float) -> str:
+    return f"{lease['who']}, since {lease['since']}, last heard of {silent:.0f} s ago"
+
+
+def _read_lease(objects: Objects, name: str) -> dict[str, Any]:
+    """Return what a lease holds; one that cannot be read lasts as long as ours."""
+    try:
+        lease = json.loads(objects.get(name))
+        who, since, lasts = str(lease["who"]), str(lease["since"]), float(lease["lasts"])
+        return {"token": lease["token"], "who": who, "since": since, "lasts": lasts, "released": lease["released"]}
+    except (ValueError, KeyError, TypeError):
+        who, since = "an unknown driver", "an unknown time"
+        return {"token": "", "who": who, "since": since, "lasts": EVERY * MISSED, "released": False}
+
+
+def _file_name(number: int) -> str:
+    return f"lease/{number:06d}.json"
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("lease/").removesuffix(".json"))
+
+
+def _numbers(objects: Objects) -> list[int]:
+    """List the numbers of all leases that are there, the one that counts last."""
+    return sorted(_number(name) for name in objects.below("lease") if name[6:-5].isdigit() and name.endswith(".json"))
+
+
+def _utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

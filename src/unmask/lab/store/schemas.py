@@ -1,18 +1,24 @@
-"""The tables of a study: columns, types, order and what of them is hashed. docs/schema.md describes them."""
+"""The tables of a study: columns, types, order, and the hashes of values. docs/schema.md describes every column.
 
+Nothing here may change without a new `FORMAT`: the types and the order of rows are part of every content hash.
+"""
+
+import hashlib
+import json
 from collections.abc import Collection
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 FORMAT = "unmask-study-3"
-"""Of the manifest and the tables; another one is refused."""
-OLD_FORMATS = ("unmask-study-1", "unmask-study-2")
-"""Refused with the command that measures again: they lack first steps, diagnostics and hashes of their bytes."""
+"""Format of manifests and shards; any other is refused by name."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
 FIRST_STEP = ("revealed", "revealed_tokens", "remasked", "newly_committed")
-"""What a branch's own action did at its state: canvas positions, and the tokens put on the revealed ones."""
+"""Effect of a branch's own action at its state: canvas positions, and the tokens put on the revealed ones."""
 _KEYS = [("model", _NAME), ("task", _NAME), ("split", _NAME), ("prompt", _NAME), ("state", pa.int32())]
 STATES = pa.schema(
     [
@@ -85,8 +91,8 @@ SORT = {
     "decodes": ["model", "task", "axis", "arm", "draw", "split", "prompt"],
 }
 DIAGNOSTIC = ("diagnostic", _NAME)
-"""Column of `decodes` in studies with a diagnostic that is not called as its axis, and in no other: whose arms they
-are; empty for candidates on validation prompts, which are the axis' own. There it is part of the key."""
+"""Column of `decodes` in studies with a diagnostic that is not named after its axis, and in no other: whose arms they
+are; empty for candidates on validation prompts, which belong to the axis. There it is part of the key."""
 SUMMARY = tuple(
     (f"{what}_{how}", pa.float64()) for what in ("entropy", "margin") for how in ("mean", "spread", "least", "most")
 )
@@ -97,22 +103,62 @@ UNHASHED = ("trajectory",)
 
 
 def schema_of(name: str, columns: Collection[str] = ()) -> pa.Schema:
-    """The schema of a table, with those of its optional columns that are among these."""
+    """Return the schema of a table, with those of its optional columns that are among `columns`."""
     optional = [column for column in OPTIONAL.get(name, ()) if column[0] in columns]
     return pa.schema([*SCHEMAS[name], *(pa.field(*column) for column in optional)])
 
 
+def plain_schema(name: str, columns: Collection[str] = ()) -> pa.Schema:
+    """Return the schema with plain strings in place of dictionaries: for rows that are put together, and for hashes."""
+    fields = schema_of(name, columns)
+    kinds = (field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in fields)
+    return pa.schema(list(zip(fields.names, kinds, strict=True)))
+
+
 def sort_keys(name: str, columns: Collection[str]) -> list[str]:
-    """What a table with these columns is sorted by."""
+    """Return the columns that a table is sorted by, given the columns that it has."""
     own = [DIAGNOSTIC[0]] if name == "decodes" and DIAGNOSTIC[0] in columns else []
     return [*SORT[name], *own]
 
 
-def loose(name: str, columns: Collection[str] = ()) -> pa.Schema:
-    """The schema with plain strings, for rows that are put together; the store turns them into dictionaries."""
-    return pa.schema([(f.name, plain_type(f.type)) for f in schema_of(name, columns)])
+def sort_table(name: str, table: pa.Table) -> pa.Table:
+    """Sort a table by its key, which makes its hash independent of the order of work."""
+    keys = sort_keys(name, table.column_names)
+    return table.take(pc.sort_indices(table, sort_keys=[(key, "ascending") for key in keys]))
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """What a column holds, whether or not it is kept as a dictionary."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+def fingerprint(value: Any, digits: int = 16) -> str:
+    """Hash a plain value; anything that JSON has no type for counts by its text."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:digits]
+
+
+def table_hash(table: pa.Table) -> str:
+    """Hash a sorted table's names, types and values, column by column: equal tables have equal hashes."""
+    digest = hashlib.sha256(str(len(table)).encode())
+    for name in sorted(set(table.column_names) - set(UNHASHED)):
+        column = table[name].combine_chunks()
+        digest.update(f"{name}:{column.type}".encode())
+        _hash_column(digest, column)
+    return digest.hexdigest()
+
+
+def _hash_column(digest: Any, column: Any) -> None:
+    # Validity, lengths and values go in apart: otherwise a missing value and a zero, or [[1, 2], []] and [[1], [2]],
+    # would have the same bytes.
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    digest.update(np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False)).tobytes())
+    if pa.types.is_list(column.type):
+        digest.update(np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)).tobytes())
+        _hash_column(digest, pc.list_flatten(column))
+    elif pa.types.is_string(column.type):
+        # All texts behind each other, as Arrow holds them; the buffer may begin before the first and end after the
+        # last where the column is a slice.
+        whole = pa.concat_arrays([pc.fill_null(column, "").cast(pa.large_binary())])
+        offsets = np.frombuffer(whole.buffers()[1], "<i8", len(whole) + 1, 8 * whole.offset)
+        digest.update(np.diff(offsets).tobytes())
+        if len(whole) and offsets[-1] > offsets[0]:
+            digest.update(memoryview(whole.buffers()[2])[offsets[0] : offsets[-1]])
+    else:
+        zero: Any = False if pa.types.is_boolean(column.type) else 0
+        digest.update(np.asarray(column.fill_null(zero).to_numpy(zero_copy_only=False)).tobytes())

@@ -1,152 +1,116 @@
-"""Results on disk: shards that are there whole or not at all, and a manifest that says what they belong to.
+"""Results of a study: shards that are there whole or not at all, and a manifest that says what they belong to.
 
-    DIR/manifest.json            the study, its versions and code, data and checkpoints
-    DIR/shards/NAME.KEY/         states, branches and readings (.parquet) and shard.json; KEY is a hash of what they
-                                 depend on
-    DIR/decodes/NAME.KEY/        decodes.parquet and unit.json: one model and task decoded end to end
-    DIR/locks/                   who works on what; released by the system when a process dies
-    DIR/damaged/                 what was found damaged when a run went on, and was measured again
+    DIR/manifest.json      the study, its versions and code, data and checkpoints (`manifest.py`)
+    DIR/shards/NAME.KEY/   branches of a group of prompts (`shard.py`)
+    DIR/decodes/NAME.KEY/  one model and task decoded end to end
+    DIR/failed/            counts of failures (`failures.py`)
+    DIR/damaged/           what was found damaged when a run went on, and was measured again
+    DIR/locks/, lease/     who works on what: file locks in a folder (`local.py`), one lease at an address (`remote.py`)
 
-A shard is written beside its place, synced and renamed: a process that is killed leaves at most a folder that the next
-one removes. At an address the file that vouches for a shard is put last, and `lease` stands for `locks`
-(`remote_writer.py`). Every file carries hashes, which are compared whenever it is read. docs/schema.md describes the
-tables.
+Every file carries hashes, which are compared whenever it is read. docs/schema.md describes the tables.
 """
 
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.base.environment import code_fingerprint
 from unmask.base.errors import OtherStudy, SchemaError, UnknownName
-from unmask.base.files import rename_folder, sync_folder
 from unmask.base.json_files import to_plain
-from unmask.core import Trajectory
-from unmask.lab.store.hashes import table_hash
-from unmask.lab.store.lease import holder_of
+from unmask.lab.store.failures import Failures
 from unmask.lab.store.manifest import (
-    NAME,
+    MANIFEST,
     DamagedManifest,
     Manifest,
-    begun,
-    check_same,
+    check_same_study,
     check_versions,
-    planned,
+    new_manifest,
+    planned_shards,
     read_manifest,
+    with_code_of_now,
     write_manifest,
 )
-from unmask.lab.store.pieces import (
-    ABOUT,
-    TABLES,
-    DamagedPiece,
+from unmask.lab.store.remote import StoreFiles, open_files
+from unmask.lab.store.schemas import SCHEMAS, fingerprint, plain_schema, sort_keys, sort_table, table_hash
+from unmask.lab.store.shard import (
+    KIND_OF_TABLE,
+    LAYOUTS,
+    DamagedShard,
     Info,
-    check_piece,
-    check_utilities,
-    free_place,
-    in_order,
+    Shard,
+    ShardKind,
+    encode_shard,
     read_info,
     read_table,
-    write_piece,
+    verify_shard,
 )
-from unmask.lab.store.places import Place, RemotePath, each, place_of
-from unmask.lab.store.remote_writer import RemoteWriter, read_only
-from unmask.lab.store.schemas import READINGS, SCHEMAS, loose, sort_keys
-from unmask.lab.store.shards import Shard, Unit, cannot_write, finished_names, locked
 from unmask.lab.store.utilities import Utilities, utilities_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OWN_NAMES = {MANIFEST, "shards", "decodes", "locks", "lease", "damaged", "failed"}
+"""Names that a store may have in its folder."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something in a store that is not what was written."""
+
+    name: str
+    reason: str
+    redo: str
+    """What a run does about it."""
 
 
 class Store:
     """A folder of results, to which any number of processes may write; or an address, to which one driver does."""
 
-    def __init__(self, folder: str | Place):
-        self.folder = place_of(folder)
-        self.set_aside: list[str] = []
-        """Names of what was damaged when the store was created anew, and is to be measured again."""
-        self._writer: RemoteWriter | None = None
-        """Of an address, for its driver and workers."""
-
-    @property
-    def shards(self) -> Place:
-        return self.folder / "shards"
-
-    @property
-    def decodes(self) -> Place:
-        return self.folder / "decodes"
-
-    @property
-    def damaged(self) -> Place:
-        return self.folder / "damaged"
-
-    # The manifest
+    def __init__(self, folder: str | Path | StoreFiles):
+        self.files = open_files(folder)
+        self.folder = self.files.address
+        self.failures = Failures(self.files)
+        self.damaged_names: list[str] = []
+        """Names of what `create` found damaged and set aside; it is to be measured again."""
+        self._infos: dict[str, tuple[Shard, Info]] = {}
 
     @classmethod
-    def create(cls, folder: str | Place, study: Mapping[str, Any], *, accept_code: bool = False) -> "Store":
-        """A new folder for the study, or the one that already has its results; any other is left as it is.
+    def create(cls, folder: str | Path, config: Mapping[str, Any], *, accept_code: bool = False) -> "Store":
+        """Begin a study in a new folder, or go on in the one that has its results; any other is left as it is.
 
         What is damaged there is set aside, to be measured again. `accept_code` goes on with results that other code of
         this version made, and lists it in the manifest. At an address the lease is taken, until `close`.
         """
-        store, ours = cls(folder), begun(study)
-        check_same(store.folder, store._found(ours), ours, accept_code=accept_code)
-        with ExitStack() as undo:
-            undo.callback(store.close)
-            try:
-                store._own()
-                with store._manifest_lock():
-                    store._begin(ours, accept_code)
-                store._set_damaged_aside()
-            except OSError as error:
-                raise cannot_write(store.folder, error) from error
-            undo.pop_all()
+        store = cls(folder)
+        # Looked at before anything is made or taken: a folder that is refused must stay as it was.
+        store._manifest_for(config, accept_code)
+        store.files.begin()
+        try:
+            with store.files.manifest_lock():
+                store._begin(config, accept_code)
+            store._set_damaged_aside()
+        except BaseException:
+            store.close()
+            raise
         return store
-
-    def _own(self) -> None:
-        """Make the folder ours, or the address."""
-        if isinstance(self.folder, RemotePath):
-            self._writes_by(RemoteWriter.driver(self.folder))
-            return
-        # Locks first: they tell another process, which may look at any moment, that the folder is a store's.
-        (self.folder / "locks").mkdir(parents=True, exist_ok=True)
-        self.shards.mkdir(exist_ok=True)
 
     @classmethod
-    def join(cls, folder: str | Place, token: str | None) -> "Store":
-        """The store of a driver elsewhere, to write shards to. `token` is its `Store.token`: None for a folder."""
+    def open(cls, folder: str | Path) -> "Store":
+        """Open a folder or an address that has results, to read them."""
         store = cls(folder)
-        if isinstance(store.folder, RemotePath):
-            if token is None:
-                raise read_only(store.folder)
-            store._writes_by(RemoteWriter.worker(store.folder, token))
+        store._check_has_study()
+        read_manifest(store.files)
         return store
-
-    def _writes_by(self, writer: RemoteWriter) -> None:
-        self._writer, self.folder = writer, writer.home
-
-    @property
-    def token(self) -> str | None:
-        """What workers need to write for this driver; None for a folder, which anybody may write to."""
-        return None if self._writer is None else self._writer.token
-
-    @property
-    def held(self) -> str | None:
-        """Who writes to an address, in words; None where nobody does, and for a folder, whose locks say nothing."""
-        holder = holder_of(self.folder) if isinstance(self.folder, RemotePath) else None
-        if holder is None:
-            return None
-        return f"held by {holder}" if holder.silent <= holder.lasts else f"left behind by {holder}"
 
     def close(self) -> None:
         """Let another driver have the address. It can be read on."""
-        if self._writer is not None:
-            self._writer.release()
-            self.folder, self._writer = self._writer.plain, None
+        self.files.close()
 
     def __enter__(self) -> Self:
         return self
@@ -154,282 +118,230 @@ class Store:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _begin(self, ours: Manifest, accept_code: bool) -> None:
-        """Write the manifest if there is none, anew if it is damaged, and with the code of now if that is accepted."""
-        for litter in self.folder.glob(f".{NAME}.*"):
-            # Of a process that died: whoever writes now holds the lock.
-            litter.unlink(missing_ok=True)
-        manifest = self._found(ours)
-        accepted = check_same(self.folder, manifest, ours, accept_code=accept_code)
-        if self._manifest_is_sound() and not accepted:
-            return
-        if not self._manifest_is_sound() and (self.folder / NAME).exists():
-            self._set_aside(self.folder / NAME)
-        write_manifest(self.folder, {**manifest, "code": manifest["code"] + (ours["code"] if accepted else [])})
-
-    def _manifest_is_sound(self) -> bool:
-        try:
-            read_manifest(self.folder)
-        except DamagedManifest:
-            return False
-        return True
-
-    def _found(self, ours: Manifest) -> Manifest:
-        """The manifest that is there; without a readable one ours, if the folder is empty or has shards of this study.
-
-        Then it lists the code that the shards were made with.
-        """
-        try:
-            return read_manifest(self.folder)
-        except DamagedManifest as error:
-            infos = self._sound_infos()
-            for info in infos:
-                if info["study"] != ours["fingerprint"]:
-                    raise OtherStudy(f"{error}; its shards are of another study than this one") from error
-                check_versions(self.folder, info["versions"])
-            if not infos and self.folder.exists() and (not self.folder.is_dir() or _foreign(self.folder)):
-                raise OtherStudy(
-                    f"{str(self.folder)!r} is in use and has no study in it; allowed: a new or empty folder, or one of "
-                    "this study; choose another"
-                ) from error
-        now = ours["code"][0]
-        made_by = dict.fromkeys(info["code"] for info in infos) or {now["fingerprint"]: None}
-        known = {now["fingerprint"]: now}
-        return {**ours, "code": [known.get(code, {"fingerprint": code, "parts": {}}) for code in made_by]}
-
-    def _sound_infos(self) -> list[Info]:
-        """Of the shards and units that can be read, whatever the manifest says."""
-        infos = []
-        for home, kind in ((self.shards, Shard), (self.decodes, Unit)):
-            for name in finished_names(home):
-                with suppress(DamagedPiece):
-                    infos.append(read_info(home / name, kind))
-        return infos
-
-    @classmethod
-    def open(cls, folder: str | Place) -> "Store":
-        """A folder or an address that has results."""
-        store = cls(folder)
-        if not (store.folder / NAME).is_file() and not finished_names(store.shards):
-            raise SchemaError(
-                f"no study in {str(store.folder)!r}; allowed: a folder of `unmask study run`; check the path"
-            )
-        read_manifest(store.folder)
-        return store
+    # The manifest
 
     @property
     def manifest(self) -> Manifest:
-        return read_manifest(self.folder)
+        """The manifest as it is now: other processes add models and tasks to it."""
+        return read_manifest(self.files)
 
-    def note(self, part: str, name: str, value: Mapping[str, Any]) -> None:
-        """Say what a model or a task is; the same name must never stand for two things."""
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the study's configuration, which every shard carries."""
+        return str(self.manifest["fingerprint"])
+
+    def set_metadata(self, part: str, name: str, value: Mapping[str, Any]) -> None:
+        """Note what a model or a task is; refuse another value of the same name, because numbers would mix."""
         given = to_plain(value)
-        with self._manifest_lock():
+        with self.files.manifest_lock():
             manifest = self.manifest
             noted = manifest[part].get(name)
             if noted == given:
                 return
             if noted is not None and not noted.get("unavailable"):
-                changed = sorted(k for k in {**noted, **given} if noted.get(k) != given.get(k))
+                changed = sorted(key for key in {**noted, **given} if noted.get(key) != given.get(key))
                 raise OtherStudy(
                     f"{part[:-1]} {name!r} is not what it was when {str(self.folder)!r} was begun: "
                     f"{', '.join(changed)} differ; allowed: the same model, device and data; choose another folder"
                 )
             manifest[part][name] = given
-            write_manifest(self.folder, manifest)
+            write_manifest(self.files, manifest)
 
-    @contextmanager
-    def _manifest_lock(self) -> Iterator[None]:
-        if isinstance(self.folder, RemotePath):
-            with self._driver().manifest_lock:
-                yield
-            return
-        with locked(self.folder / "locks" / "manifest.lock", wait=True):
-            yield
+    def finish(self) -> dict[str, str]:
+        """Note in the manifest which shards a complete study has, and return the tables' content hashes.
 
-    def _driver(self) -> RemoteWriter:
-        if self._writer is None:
-            raise read_only(self.folder)
-        return self._writer
+        Without the note `check` could not tell a shard that was deleted from one that was never measured.
+        """
+        with self.files.manifest_lock():
+            manifest = self.manifest
+            finished = {kind: self.names(kind) for kind in LAYOUTS}
+            if manifest.get("finished") != finished:
+                write_manifest(self.files, {**manifest, "finished": finished})
+        return self.content_hash()
+
+    def _check_has_study(self) -> None:
+        if MANIFEST not in self.files.names() and not any(self._finished_names(kind) for kind in LAYOUTS):
+            raise SchemaError(
+                f"no study in {str(self.folder)!r}; allowed: a folder of `unmask study run`; check the path"
+            )
+
+    def _begin(self, config: Mapping[str, Any], accept_code: bool) -> None:
+        """Write the manifest if there is none, anew if it is damaged, and with the code of now if that is accepted."""
+        manifest = self._manifest_for(config, accept_code)
+        try:
+            if read_manifest(self.files) == manifest:
+                return
+        except DamagedManifest:
+            if self.files.set_aside(MANIFEST):
+                self.damaged_names.append(MANIFEST)
+        write_manifest(self.files, manifest)
+
+    def _manifest_for(self, config: Mapping[str, Any], accept_code: bool) -> Manifest:
+        """Return the manifest to go on with; refuse a folder with another study, version, code or format.
+
+        Where there is no readable one it is made anew, if the folder is empty or its shards are of this study.
+        """
+        try:
+            manifest = read_manifest(self.files)
+            check_same_study(self.files, manifest, config)
+        except DamagedManifest as damage:
+            infos = []
+            for kind in LAYOUTS:
+                for name in self._finished_names(kind):
+                    with suppress(DamagedShard):
+                        infos.append(read_info(self.files, kind, name)[1])
+            for info in infos:
+                if info["study"] != fingerprint(to_plain(config)):
+                    raise OtherStudy(f"{damage}; its shards are of another study than this one") from damage
+                check_versions(self.files, info["versions"])
+            if not infos and self._is_foreign():
+                raise OtherStudy(
+                    f"{str(self.folder)!r} is in use and has no study in it; allowed: a new or empty folder, or one of "
+                    "this study; choose another"
+                ) from damage
+            manifest = new_manifest(config, infos)
+        return with_code_of_now(self.files, manifest, accept_code=accept_code)
+
+    def _is_foreign(self) -> bool:
+        """Tell whether a folder without a readable manifest holds more than a start that was cut short leaves."""
+        # Names before the locks: whatever another process makes in between comes after its locks.
+        names = self.files.names()
+        ours = OWN_NAMES if {"locks", "lease"} & set(self.files.names()) else set()
+        return any(name not in ours and not name.startswith(f".{MANIFEST}") for name in names)
 
     # Shards
 
-    def _home(self, work: Shard | Unit) -> Place:
-        return self.decodes if isinstance(work, Unit) else self.shards
-
-    def finished(self, work: Shard | Unit) -> bool:
-        folder = self._home(work) / work.name
-        return (folder / ABOUT[type(work)]).is_file() if isinstance(folder, RemotePath) else folder.is_dir()
-
-    def learn(self, work: Shard | Unit) -> None:
-        """A worker of this driver has written it (`join`)."""
-        folder = self._home(work) / work.name
-        if isinstance(folder, RemotePath):
-            self._driver().learn(folder, type(work))
-
     @contextmanager
-    def claim(self, work: Shard | Unit) -> Iterator[bool]:
-        """Whether this process may do the work: nobody else does, and it is not there yet."""
-        with self._claimed(work.name) as free:
-            if free:
-                for litter in self._home(work).glob(f".{work.name}.*"):
-                    shutil.rmtree(str(litter), ignore_errors=True)
-            yield free and not self.finished(work)
+    def claim(self, shard: Shard) -> Iterator[bool]:
+        """Claim a shard while the block lasts: True if nobody else has it and it is not there yet. Never waits."""
+        with self.files.claim(shard.path) as is_free:
+            yield is_free and not self.is_finished(shard)
 
-    @contextmanager
-    def _claimed(self, name: str) -> Iterator[bool]:
-        if isinstance(self.folder, RemotePath):
-            with self._driver().claimed(name) as free:
-                yield free
-            return
-        with locked(self.folder / "locks" / f"{name}.lock", wait=False) as free:
-            yield free
+    def holder(self, shard: Shard) -> str:
+        """Name who has claimed a shard now; empty if nobody has. For the words of a writer that waits."""
+        return self.files.holder(shard.path)
 
-    def write(
-        self,
-        shard: Shard,
-        states: pa.Table,
-        branches: pa.Table,
-        info: Mapping[str, Any],
-        readings: pa.Table | None = None,
-    ) -> None:
-        """Put a finished shard in its place; without diagnostics there are no readings."""
-        readings = READINGS.empty_table() if readings is None else readings
-        check_utilities(branches)
-        self._put(shard, {"states": states, "branches": branches, "readings": readings}, info)
+    def is_finished(self, shard: Shard) -> bool:
+        """Tell whether a shard is there."""
+        return self.files.is_finished(f"{shard.path}/{shard.layout.info_file}")
 
-    def write_decodes(self, unit: Unit, decodes: pa.Table, info: Mapping[str, Any]) -> None:
-        """Put the decodes of one model and task in their place."""
-        check_utilities(decodes)
-        self._put(unit, {"decodes": decodes}, info)
+    def write(self, shard: Shard, tables: Mapping[str, pa.Table], info: Mapping[str, Any]) -> None:
+        """Put a shard in its place, whole or not at all; a table that is left out is stored without rows."""
+        made_by = {"study": self.fingerprint, "code": code_fingerprint()}
+        self.files.add_shard(shard.path, encode_shard(shard, tables, {**to_plain(info), **made_by}))
 
-    def _put(self, work: Shard | Unit, tables: Mapping[str, pa.Table], info: Mapping[str, Any]) -> None:
-        """Write beside the place, sync, rename: there whole or not at all."""
-        home = self._home(work)
-        made_by = {"study": self.manifest["fingerprint"], "code": code_fingerprint()}
-        if isinstance(home, RemotePath):
-            self._driver().put(home / work.name, type(work), tables, {**to_plain(info), **made_by})
-            return
-        beside = home / f".{work.name}.{os.getpid()}"
-        try:
-            home.mkdir(exist_ok=True)
-            beside.mkdir()
-            write_piece(beside, type(work), tables, {**to_plain(info), **made_by})
-            sync_folder(beside)
-            with suppress(FileExistsError):
-                # Where another process was faster, its work is the same.
-                rename_folder(beside, home / work.name)
-            sync_folder(home)
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-
-    def names(self) -> list[str]:
-        """Finished shards of the plan; none before a model was first loaded."""
-        there = finished_names(self.shards)
-        if not there and not (self.folder / NAME).exists():
-            return []
+    def names(self, kind: ShardKind = "branches") -> list[str]:
+        """List the finished shards that the manifest plans. No shard is opened, so it may be called at any time."""
+        there = self._finished_names(kind)
+        if kind == "decodes" or not there:
+            return there
         # Read after the folder: shards are planned before they are written.
-        wanted = planned(self.manifest)
-        return [name for name in there if name in wanted]
+        planned = planned_shards(self.manifest)
+        return [name for name in there if name in planned]
 
-    def decoded(self) -> list[str]:
-        """Finished units: models and tasks that were decoded end to end."""
-        return finished_names(self.decodes)
+    def infos(self, kind: ShardKind = "branches") -> dict[Shard, Info]:
+        """Return what each finished shard says of itself. Every file is read once: a finished shard does not change."""
+        names = self.names(kind)
+        new = [name for name in names if name not in self._infos]
+        self._infos.update(zip(new, self._read_infos(kind, new), strict=True))
+        return dict(self._infos[name] for name in names)
 
-    def infos(self) -> list[Info]:
-        """What each finished shard says of itself."""
-        return [info for _, info in self._pieces(Shard)]
+    def _read_infos(self, kind: ShardKind, names: Collection[str]) -> list[tuple[Shard, Info]]:
+        study = self.fingerprint if names else None
+        return self.files.map(lambda name: read_info(self.files, kind, name, study), names)
 
-    def decode_infos(self) -> list[Info]:
-        """What each finished unit says of itself."""
-        return [info for _, info in self._pieces(Unit)]
+    def _finished_names(self, kind: ShardKind) -> list[str]:
+        return self.files.list_finished(LAYOUTS[kind].folder, LAYOUTS[kind].info_file)
 
-    def _pieces(self, kind: type[Shard | Unit]) -> list[tuple[Place, Info]]:
-        """The folder of each finished shard or unit, and what it says of itself."""
-        if kind is Shard:
-            folders = [self.shards / name for name in self.names()]
-        else:
-            folders = [self.decodes / name for name in self.decoded()]
-        study = self.manifest["fingerprint"] if folders else None
-        # A driver reads each once: only it writes.
-        known = {} if self._writer is None else self._writer.infos
-        new = [folder for folder in folders if folder.name not in known]
-        known.update(
-            zip((f.name for f in new), each(self.folder, lambda f: read_info(f, kind, study), new), strict=True)
-        )
-        return [(folder, known[folder.name]) for folder in folders]
+    # Damage
 
-    # What is damaged
+    def check(self) -> list[Damage]:
+        """Read every byte, value and name and list what is not as it was written, or is gone from a finished study.
+
+        Works on `Store(folder)` too where `open` refuses the manifest. Nothing is changed.
+        """
+        self._check_has_study()
+        damage: list[Damage] = []
+        planned: dict[str, dict[str, Any]] | None = None
+        finished: dict[str, list[str]] = {}
+        try:
+            manifest = self.manifest
+            planned, finished = planned_shards(manifest), manifest.get("finished", {})
+        except DamagedManifest as error:
+            redo = f"`unmask study run FILE --out {self.folder}` writes it anew and keeps sound shards"
+            damage.append(Damage(MANIFEST, error.reason, redo))
+        for kind in LAYOUTS:
+            names = [n for n in self._finished_names(kind) if kind == "decodes" or planned is None or n in planned]
+            for name, reason in zip(names, self._damage_reasons(kind, names), strict=True):
+                if reason:
+                    damage.append(Damage(name, reason, _redo(kind, (planned or {}).get(name))))
+            for name in sorted(set(finished.get(kind, [])) - set(names)):
+                reason = "it is not there any more, though the study was complete"
+                damage.append(Damage(name, reason, _redo(kind, (planned or {}).get(name))))
+        return damage
+
+    def _damage_reasons(self, kind: ShardKind, names: Collection[str]) -> list[str]:
+        """Return for each shard how it is damaged; empty where it is sound."""
+        study: str | None = None
+        with suppress(DamagedManifest):
+            study = self.fingerprint
+
+        def reason(name: str) -> str:
+            try:
+                verify_shard(self.files, kind, name, study)
+            except DamagedShard as error:
+                return error.reason
+            return ""
+
+        return self.files.map(reason, names)
 
     def _set_damaged_aside(self) -> None:
-        """Move every damaged shard and unit out of the way; a run then measures it again."""
-        for home, kind in ((self.shards, Shard), (self.decodes, Unit)):
-            names = finished_names(home)
-            looked_at = each(self.folder, partial(self._is_damaged, kind), [home / name for name in names])
-            for name, is_damaged in zip(names, looked_at, strict=True):
-                if is_damaged:
-                    with self._claimed(name) as free:
+        """Move every damaged shard out of the way; a run then measures it again."""
+        for kind, layout in LAYOUTS.items():
+            names = self._finished_names(kind)
+            for name, damage in zip(names, self._damage_reasons(kind, names), strict=True):
+                if damage:
+                    path = f"{layout.folder}/{name}"
+                    with self.files.claim(path) as is_free:
                         # Looked at again: another process may have measured it anew in between.
-                        if free and self._is_damaged(kind, home / name):
-                            self._set_aside(home / name)
-
-    def _is_damaged(self, kind: type[Shard | Unit], folder: Place) -> bool:
-        try:
-            check_piece(folder, kind, self.manifest["fingerprint"])
-        except DamagedPiece:
-            return folder.exists()
-        return False
-
-    def _set_aside(self, path: Place) -> None:
-        if isinstance(path, RemotePath):
-            self._driver().set_aside(path, self.damaged)
-            self.set_aside.append(path.name)
-            return
-        self.damaged.mkdir(exist_ok=True)
-        # Where another process was faster, it is gone already.
-        with suppress(FileNotFoundError):
-            rename_folder(path, Path(str(free_place(self.damaged, path.name))))
-            self.set_aside.append(path.name)
-        sync_folder(path.parent)
+                        if is_free and self._damage_reasons(kind, [name])[0] and self.files.set_aside(path):
+                            self.damaged_names.append(name)
 
     # Tables
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """`branches`, `states` or `readings` of all finished shards, or `decodes` of all finished units, sorted."""
-        if name not in SCHEMAS:
-            raise UnknownName("table", name, SCHEMAS)
-        pieces = self._pieces(Unit if name in TABLES[Unit] else Shard)
-        read = each(self.folder, lambda piece: read_table(piece[0], name, piece[1]), pieces)
-        parts = read or [loose(name).empty_table()]
+    def read(
+        self, table: str, columns: Sequence[str] | None = None, *, shards: Collection[Shard] | None = None
+    ) -> "pd.DataFrame":
+        """Read a table of all finished shards, or of some, as a frame sorted by its key, which `columns` include."""
+        return self.read_arrow(table, columns, shards=shards).to_pandas()
+
+    def read_arrow(
+        self, table: str, columns: Sequence[str] | None = None, *, shards: Collection[Shard] | None = None
+    ) -> pa.Table:
+        """Read a table as `read` does, with Arrow's types: lists, and integers that may be missing."""
+        if table not in SCHEMAS:
+            raise UnknownName("table", table, SCHEMAS)
+        kind = KIND_OF_TABLE[table]
+        names = self.names(kind) if shards is None else [shard.name for shard in shards]
+        # Info files are read anew: one kept from before would not fit bytes that another process has measured again.
+        pairs = self._read_infos(kind, names)
+        parts = self.files.map(lambda pair: read_table(self.files, pair[0], table, pair[1]), pairs)
+        parts = parts or [plain_schema(table).empty_table()]
         there = parts[0].column_names
-        wanted = [key for key in there if columns is None or key in {*columns, *sort_keys(name, there)}]
-        return in_order(name, pa.concat_tables([part.select(wanted) for part in parts]))
+        wanted = [name for name in there if columns is None or name in {*columns, *sort_keys(table, there)}]
+        return sort_table(table, pa.concat_tables([part.select(wanted) for part in parts]))
 
     def content_hash(self) -> dict[str, str]:
-        """Hashes of the tables' sorted values: equal tables have equal hashes, however they came about.
+        """Hash the tables' sorted values: equal tables have equal hashes, however they came about.
 
-        `decodes` are among them where there are any.
+        `decodes` is among them where anything was decoded end to end.
         """
-        there = [name for name in SCHEMAS if name != "decodes" or self.decoded()]
-        return {name: table_hash(self.table(name)) for name in there}
-
-    def state(self, model: str, task: str, prompt: str, state: int) -> Trajectory:
-        """One stored state: where the row stood and what the past says."""
-        table = self.table("states")
-        wanted = {"model": model, "task": task, "prompt": prompt, "state": state}
-        for column, value in wanted.items():
-            rows = table.filter(pc.equal(table[column], value))
-            if not len(rows):
-                values = {str(v) for v in pc.unique(table[column]).to_pylist()}
-                raise UnknownName(column, str(value), values)
-            table = rows
-        return Trajectory.from_bytes(table["trajectory"][0].as_py())
+        names = [name for name in SCHEMAS if name != "decodes" or self.names("decodes")]
+        return {name: table_hash(self.read_arrow(name)) for name in names}
 
     def utilities(self, model: str, task: str, split: str, axis: str) -> Utilities:
-        """U of one axis as an array, states by candidates by rollouts."""
-        table = self.table("branches")
+        """Return the utilities of one axis as an array, states by candidates by rollouts."""
+        table = self.read_arrow("branches")
         for column, value in (("model", model), ("task", task), ("split", split), ("axis", axis)):
             values = {str(v) for v in pc.unique(table[column]).to_pylist()}
             table = table.filter(pc.equal(table[column], value))
@@ -438,12 +350,11 @@ class Store:
         return utilities_of(table)
 
 
-def _foreign(folder: Place) -> bool:
-    """Whether a folder without a readable manifest has other files in it than a start leaves that was cut short."""
-    # The names before the locks: what another process makes in between comes after its locks.
-    names = [p.name for p in folder.iterdir()]
-    ours = _FOLDERS if (folder / ("lease" if isinstance(folder, RemotePath) else "locks")).is_dir() else ()
-    return any(name not in (*ours, *([NAME] if ours else [])) and not name.startswith(".manifest") for name in names)
-
-
-_FOLDERS = ("shards", "decodes", "locks", "lease", "damaged", "failed")
+def _redo(kind: ShardKind, planned: Mapping[str, Any] | None) -> str:
+    """Say what a run measures again."""
+    if kind == "decodes":
+        return "one model and task is decoded end to end again"
+    if planned is None:
+        return "its prompts are measured again"
+    where = f"{planned['model']}, {planned['task']}, {planned['split']}, block {planned['block']}"
+    return f"{planned['prompts']} prompts are measured again ({where})"

@@ -1,4 +1,4 @@
-"""What the statistics read of a study: utilities as an array, states by candidates by rollouts."""
+"""Arrays that the statistics read of a study: utilities as an array, states by candidates by rollouts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True)
 class Utilities:
-    """What the statistics read."""
+    """Utilities of one model, task, split and axis."""
 
     prompt_S: tuple[str, ...]
     state_S: np.ndarray
@@ -23,7 +23,7 @@ class Utilities:
 
 
 def utilities_of(table: pa.Table) -> Utilities:
-    """Of branches of one model, task, split and axis."""
+    """Collect the branches of one model, task, split and axis."""
     columns = {name: table[name].to_pylist() for name in ("prompt", "state", "candidate", "rollout", "is_reference")}
     names = sorted(set(zip((not r for r in columns["is_reference"]), columns["candidate"], strict=True)))
     order = {name: at for at, (_, name) in enumerate(names)}
