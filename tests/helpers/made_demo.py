@@ -51,7 +51,7 @@ COMPARISON = DemoComparison(tuple(ROWS), "dense/0, prompt 'a'", REVEALS, CONFIG)
 def shown_runs():
     """Two runs of the exact model, with what its evaluator might have said; and the records that a page draws."""
     from unmask.api.load import load
-    from unmask.lab.demo_runs import DemoRun, ShownMethod
+    from unmask.lab.demo import DemoRun, ShownMethod
     from unmask.lab.run.judging import JudgedAnswer
     from unmask.look.run import run_record
     from unmask.tasks import Example

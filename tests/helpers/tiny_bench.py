@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from unmask.core import Vocabulary
-from unmask.lab.bench import CanvasShape, Stopwatch, Subject
-from unmask.lab.bench.subject import Shape, random_network
+from unmask.lab.bench import CanvasShape, Shape, Stopwatch, Subject, random_network
 from unmask.models import TransformerSpec
 
 SPEC = TransformerSpec(64, 32, 2, 2, 2, 48, 1e4, 1e-5, False, True)

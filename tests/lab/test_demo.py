@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.lab.demo import AT_ONCE, CONTENDERS, FAMILIES, MODE, Contender, DemoProblem, problems, run_demo
+from unmask.lab.demo import AT_ONCE, CONTENDERS, FAMILIES, MODE, Contender, DemoProblem, demo_problems, run_demo
 
 SMALL = [
     DemoProblem("dense", seed=1, n=5, vocab=2, dependence=2.5, prompt_length=1),
@@ -207,9 +207,9 @@ class TestComparison:
 
 class TestRefusals:
     def test_problems(self):
-        assert [p.name for p in problems(2)][:3] == ["dense/0", "dense/1", "chain/0"]
+        assert [p.name for p in demo_problems(2)][:3] == ["dense/0", "dense/1", "chain/0"]
         with pytest.raises(ConfigError, match="1 or more"):
-            problems(0)
+            demo_problems(0)
         for length in (0, 10):
             with pytest.raises(ConfigError, match="prompt_length"):
                 DemoProblem("dense", seed=0, prompt_length=length)

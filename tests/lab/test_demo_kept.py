@@ -2,9 +2,8 @@
 
 import pytest
 
-from unmask.lab import demo_kept
-from unmask.lab.demo import Contender, DemoProblem
-from unmask.lab.demo_kept import kept_demo
+from unmask.lab import demo
+from unmask.lab.demo import Contender, DemoProblem, load_or_run_demo
 
 PROBLEM = DemoProblem("dense", seed=1, n=4, vocab=2, prompt_length=1)
 LLADA, RANDOM = Contender("one", "llada", 2), Contender("dice", "llada", 2, {"remasking": "random"})
@@ -16,7 +15,7 @@ def asked(tmp_path):
 
     def ask(contenders=(LLADA, RANDOM), seeds=3):
         computed = []
-        came = kept_demo(
+        came = load_or_run_demo(
             tmp_path / "kept.json",
             [PROBLEM],
             contenders,
@@ -42,7 +41,7 @@ def test_other_settings_are_another_comparison(asked):
 
 def test_what_other_code_made_is_made_again(asked, monkeypatch):
     made, _ = asked()
-    monkeypatch.setattr(demo_kept, "code_fingerprint", lambda: "another")
+    monkeypatch.setattr(demo, "code_fingerprint", lambda: "another")
     assert asked() == (made, ["one", "dice"])
 
 

@@ -7,7 +7,7 @@ from tests.helpers import tiny_demo
 from unmask.api.load import load
 from unmask.api.request import start_trajectory
 from unmask.engine import decode
-from unmask.lab.demo_runs import SHOWN, ShownMethod, demo_runs
+from unmask.lab.demo import SHOWN, ShownMethod, make_demo_runs
 from unmask.lab.run.jobs import prompts_of, request_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.study import Study
@@ -40,7 +40,7 @@ def test_the_prompt_is_the_first_of_those_that_differ_most(made):
     assert len(set(spread_P)) > 1
     wanted = members[int(spread_P.argmax())]
     heard = []
-    runs = demo_runs(model, study, tasks, METHODS, on_done=heard.append)
+    runs = make_demo_runs(model, study, tasks, METHODS, on_done=heard.append)
     assert [run.shown.label for run in runs] == ["a", "b", "WINO"]
     assert tuple(heard) == runs
     assert all(run.example == wanted for run in runs)
@@ -53,5 +53,5 @@ def test_the_prompt_is_the_first_of_those_that_differ_most(made):
 
 def test_only_so_many_prompts_are_tried(made):
     model, study, tasks = made
-    (run,) = demo_runs(model, study, tasks, METHODS[:1], tried=1)
+    (run,) = make_demo_runs(model, study, tasks, METHODS[:1], tried=1)
     assert run.example == tasks["mine"]["evaluation"][0]

@@ -33,9 +33,9 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 DOES_NOT_COMPUTE = {
     *("__init__.py", "__main__.py", "py.typed", "look", "report", "view", "cli", "train"),
     # Of the laboratory, whose parts are hashed one by one, what analyses, shows, times or schedules.
-    *("lab", "lab/__init__.py", "lab/analysis", "lab/bench", "lab/cluster", "lab/asked.py", "lab/published.py"),
+    *("lab", "lab/__init__.py", "lab/analysis", "lab/bench.py", "lab/bench_outside.py", "lab/cluster"),
     *("lab/compare", "lab/compare/__init__.py", "lab/compare/store.py", "lab/compare/summary.py"),
-    *("lab/demo.py", "lab/demo.toml", "lab/demo_kept.py", "lab/demo_runs.py", "lab/verify.py"),
+    *("lab/demo.py", "lab/demo.toml", "lab/published.py", "lab/verify.py"),
 }
 """Packages and modules that no stored number comes from. `code_fingerprint` hashes all others, with their data."""
 

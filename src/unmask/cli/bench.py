@@ -2,25 +2,36 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import torch
 import typer
 
-from unmask.base.errors import ConfigError
+from unmask.base.errors import ConfigError, require
 from unmask.base.files import format_path
 from unmask.cli.options import LoadOptions, options_as_flags
 from unmask.cli.progress import note
+from unmask.lab.bench import (
+    ALL_PARTS,
+    PARTS,
+    BenchPlan,
+    Subject,
+    bench_text,
+    loaded_subject,
+    random_subject,
+    run_bench,
+    save_bench,
+)
+from unmask.lab.bench_outside import read_checkouts
+from unmask.models.execution import resolve_device
 from unmask.report.console import say
-
-if TYPE_CHECKING:
-    from unmask.lab.bench import BenchPlan, Subject
 
 FAILED = 1
 """The exit code where a part could not be measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchOptions:
+class BenchFlags:
     """What is measured."""
 
     model: Annotated[
@@ -44,22 +55,29 @@ class BenchOptions:
     ] = None
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Where all numbers go.")] = None
 
-    def subject(self, plan: "BenchPlan") -> "Subject":
-        """The network, loaded or made up."""
-        from unmask.lab.bench import asked, subject_of
-        from unmask.models.execution import resolve_device
+    def plan(self, part: str) -> BenchPlan:
+        """Read the plan; what is wrong with it is refused before a model is read."""
+        sizes = [size.strip() for size in self.batch.split(",")]
+        ok = all(size.isdecimal() and len(size) < 10 for size in sizes)
+        require(ok, "--batch", self.batch, "numbers of 1 or more with commas between them", "e.g. 1,8,32")
+        parts = PARTS if part == ALL_PARTS else (part,)
+        batches = tuple(dict.fromkeys(int(size) for size in sizes))
+        return BenchPlan(parts, batches, self.quick, read_checkouts(self.against or []))
 
+    def subject(self, plan: BenchPlan) -> Subject:
+        """Load the network, or make it up: a published shape in bfloat16, as published weights are."""
+        device = resolve_device(self.device)
         if self.shape is not None:
-            return asked.shape_subject(self.shape, self.device, plan)
-        name, device = self.model or "mini", str(resolve_device(self.device))
-        loaded = LoadOptions(device=None if self.device == "auto" else device).load(name)
-        return subject_of(name, loaded.denoiser, quick=self.quick)
+            return random_subject(self.shape, device, torch.bfloat16, rows=max(plan.batches), quick=self.quick)
+        name = self.model or "mini"
+        loaded = LoadOptions(device=None if self.device == "auto" else str(device)).load(name)
+        return loaded_subject(name, loaded.denoiser, quick=self.quick)
 
 
 @options_as_flags
 def bench(
-    options: BenchOptions,
-    part: Annotated[str, typer.Argument(help="forward, step, decode, caches, study, or all.")] = "all",
+    options: BenchFlags,
+    part: Annotated[str, typer.Argument(help="forward, step, decode, caches, study, or all.")] = ALL_PARTS,
 ) -> None:
     """Measure what decoding costs here.
 
@@ -74,8 +92,6 @@ def bench(
       unmask bench all --shape llada-8b --json bench.json   needs a GPU of 40 GB or more
       unmask bench decode --against authors=path/to/LLaDA
     """
-    from unmask.lab.bench import asked, run_bench
-
     if options.model is not None and options.shape is not None:
         raise ConfigError("--model and --shape are both given; allowed: one of them; drop one")
     if options.json is not None and options.json.is_dir():
@@ -83,10 +99,10 @@ def bench(
     if options.json is not None and not options.json.absolute().parent.is_dir():
         where = format_path(options.json.parent)
         raise ConfigError(f"--json {format_path(options.json)} is in no folder; allowed: one that exists; make {where}")
-    plan = asked.plan_of(part, options.batch, options.against or [], options.quick)
+    plan = options.plan(part)
     result = run_bench(options.subject(plan), plan, lambda name, batch: note(f"{name}, B {batch}"))
     if options.json is not None:
-        asked.save(result, options.json)
-    say(asked.text(result))
+        save_bench(result, options.json)
+    say(bench_text(result))
     if result.failures:
         raise typer.Exit(FAILED)

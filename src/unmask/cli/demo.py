@@ -16,8 +16,7 @@ from unmask.report.console import Console, progress, say
 
 if TYPE_CHECKING:
     from unmask.api import Model
-    from unmask.lab.demo import DemoComparison
-    from unmask.lab.demo_runs import DemoRun
+    from unmask.lab.demo import DemoComparison, DemoRun
     from unmask.lab.run.driver import RunOutcome
     from unmask.lab.store import Store
     from unmask.lab.study import Study
@@ -80,13 +79,13 @@ def _store(out: Path, study: "Study") -> "Store":
 
 
 def _compared(path: Path, problems: int, seeds: int, quiet: bool) -> "DemoComparison":
-    from unmask.lab.demo import CONTENDERS
-    from unmask.lab.demo import problems as make_problems
-    from unmask.lab.demo_kept import kept_demo
+    from unmask.lab.demo import CONTENDERS, demo_problems, load_or_run_demo
 
-    chosen = make_problems(problems)
+    chosen = demo_problems(problems)
     with progress("methods on problems with known answers", len(chosen) * len(CONTENDERS), quiet) as advance:
-        return kept_demo(path, chosen, CONTENDERS, seeds=seeds, on_done=lambda problem, label: advance(problem.name))
+        return load_or_run_demo(
+            path, chosen, CONTENDERS, seeds=seeds, on_done=lambda problem, label: advance(problem.name)
+        )
 
 
 def _loaded_once() -> "Callable[[ModelSpec], Model]":
@@ -106,7 +105,7 @@ def _decoded(
     study: "Study", load: "Callable[[ModelSpec], Model]", data_dir: Path | None, quiet: bool
 ) -> "tuple[Sequence[DemoRun], list[dict[str, Any]]]":
     """A few runs of the study's first model, as values and as records to draw."""
-    from unmask.lab.demo_runs import SHOWN, demo_runs
+    from unmask.lab.demo import SHOWN, make_demo_runs
     from unmask.lab.run.jobs import prompts_of
     from unmask.look.run import run_record
 
@@ -114,7 +113,7 @@ def _decoded(
     tasks, _ = prompts_of(study, data_dir)
     with progress("a few runs to look at", len(tasks) * len(SHOWN), quiet) as advance:
         model = load(spec)
-        runs = demo_runs(model, study, tasks, on_done=lambda run: advance(f"{run.shown.label} on {run.task}"))
+        runs = make_demo_runs(model, study, tasks, on_done=lambda run: advance(f"{run.shown.label} on {run.task}"))
     records = [
         run_record(
             run.trajectory,

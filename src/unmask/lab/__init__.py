@@ -1,28 +1,31 @@
 """The laboratory: experiments on top of the decoder, never the reverse.
 
-What runs studies is looked up on first use: decoding on a cluster, and benches on hosts with little but torch, have no
-use for tables.
+All but `Ray` is looked up on first use: decoding on a cluster has no use for tables and statistics.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from unmask.lab.cluster import Ray
-from unmask.lab.demo import (
-    CONTENDERS,
-    FAMILIES,
-    Contender,
-    DemoComparison,
-    DemoProblem,
-    DemoRow,
-    Reveal,
-    problems,
-    run_demo,
-)
 
 if TYPE_CHECKING:
+    from unmask.lab.demo import CONTENDERS as CONTENDERS
+    from unmask.lab.demo import FAMILIES as FAMILIES
+    from unmask.lab.demo import Contender as Contender
+    from unmask.lab.demo import DemoComparison as DemoComparison
+    from unmask.lab.demo import DemoProblem as DemoProblem
+    from unmask.lab.demo import DemoRow as DemoRow
+    from unmask.lab.demo import Reveal as Reveal
+    from unmask.lab.demo import demo_problems as demo_problems
+    from unmask.lab.demo import run_demo as run_demo
     from unmask.lab.run.driver import RunOutcome as RunOutcome
     from unmask.lab.run.driver import run_study as run_study
+
+_MODULES = {
+    **dict.fromkeys(("CONTENDERS", "FAMILIES", "Contender", "DemoComparison", "DemoProblem", "DemoRow"), "demo"),
+    **dict.fromkeys(("Reveal", "demo_problems", "run_demo"), "demo"),
+    **dict.fromkeys(("RunOutcome", "run_study"), "run.driver"),
+}
 
 __all__ = [
     "CONTENDERS",
@@ -34,13 +37,13 @@ __all__ = [
     "Ray",
     "Reveal",
     "RunOutcome",
-    "problems",
+    "demo_problems",
     "run_demo",
     "run_study",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("RunOutcome", "run_study"):
-        return getattr(import_module("unmask.lab.run.driver"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"unmask.lab.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'unmask.lab' has no attribute {name!r}")

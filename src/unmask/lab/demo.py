@@ -1,14 +1,16 @@
-"""Several policies on problems small enough to know the right answer: exact expected utility against forwards.
+"""What the demonstration shows beside a study: methods on problems with known answers, and a few runs to look at.
 
-The utility of an answer x to a prompt is P(x | prompt) / max P(x' | prompt): 1 for the most probable answer. All
-prompts of a problem are decoded and weighted by their probability, so that for a policy that draws no random
-numbers the expectation is exact; for the others it is a mean over seeds, with the standard error of that mean.
+Problems are small enough to know the right answer. The utility of an answer x to a prompt is P(x | prompt) / max P(x' |
+prompt): 1 for the most probable answer. All prompts of a problem are decoded and weighted by their probability, so that
+for a policy that draws no random numbers the expectation is exact; for the others it is a mean over seeds, with the
+standard error of that mean.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
+from math import isnan
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,13 +19,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.base.environment import versions
+from unmask.api import LoadedModel, Request, start_trajectory
+from unmask.base.environment import code_fingerprint, hash_source, versions
 from unmask.base.errors import require
-from unmask.base.json_files import to_plain
+from unmask.base.files import atomic_write
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json, to_plain
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
 from unmask.engine import decode
+from unmask.lab.run.jobs import Members, request_of
+from unmask.lab.run.judging import Judge, JudgedAnswer
+from unmask.lab.study import Study, decode_prompts
 from unmask.methods import describe_policy, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, LetterCodec
+from unmask.tasks import Example
+
+FORMAT = "unmask-demo-1"
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -33,7 +43,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "far": "each position of the first half depends on its partner in the second half",
     }
 )
-"""Structures of dependence, with what they mean."""
+"""Structures of dependence between positions, with what each means."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class DemoProblem:
 
     family: str
     seed: int
-    """Which distribution of the family."""
+    """Number of the distribution in its family."""
     n: int = 10
     vocab: int = 3
     dependence: float = 2.0
@@ -54,24 +64,27 @@ class DemoProblem:
 
     @property
     def name(self) -> str:
+        """Family and seed."""
         return f"{self.family}/{self.seed}"
 
     @property
     def identity(self) -> str:
-        """What random numbers know of it: its settings, whatever the class is called."""
+        """Settings as a text, part of every row key: random numbers follow from it, whatever the class is called."""
         settings = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
         return f"Problem({settings})"
 
     @property
     def new_tokens(self) -> int:
+        """Positions to fill."""
         return self.n - self.prompt_length
 
     @property
     def prompts(self) -> list[tuple[int, ...]]:
-        """All of them, in the order of `JointDistribution.prefix(...).p.ravel()`."""
+        """All prompts, in the order of `JointDistribution.prefix(...).p.ravel()`."""
         return list(product(range(self.vocab), repeat=self.prompt_length))
 
     def joint(self) -> JointDistribution:
+        """Make the distribution."""
         return JointDistribution.random(
             self.n, self.vocab, dependence=self.dependence, seed=self.seed, structure=self.family
         )
@@ -87,12 +100,13 @@ class Contender:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def policy(self) -> Policy | Search:
+        """Make the policy."""
         return make_policy(self.method, **self.settings)
 
 
 @dataclass(frozen=True)
 class DemoRow:
-    """How one contender did on one problem."""
+    """Utility and cost of one contender on one problem."""
 
     problem: str
     family: str
@@ -100,7 +114,7 @@ class DemoRow:
     method: str
     """Name in `METHODS`; empty for a baseline: not a policy, but a point to compare with."""
     utility: float
-    """Expected over the prompts."""
+    """Expectation over the prompts."""
     stderr: float
     """Standard error of `utility` over the seeds; 0 where it is exact."""
     seeds: int
@@ -131,18 +145,18 @@ class Reveal:
 
 @dataclass(frozen=True)
 class DemoComparison:
-    """All that a report needs."""
+    """The contenders on all problems, and the orders in which they fill one example."""
 
     rows: tuple[DemoRow, ...]
     example: str
-    """Which problem and prompt the reveals belong to."""
+    """Problem and prompt of the reveals."""
     reveals: tuple[Reveal, ...]
     config: dict[str, Any]
     """The resolved configuration, in JSON's types."""
 
 
 DEMO_STUDY = Path(__file__).parent / "demo.toml"
-"""The study that goes with them, of the small model of the package."""
+"""Study file of the demonstration, of the small model of the package."""
 
 MODE = "most probable answer"
 AT_ONCE = "everything at once"
@@ -170,8 +184,8 @@ CONTENDERS: tuple[Contender, ...] = (
 """Published methods on 8 new tokens, at their authors' settings wherever those mean something at that size."""
 
 
-def problems(per_family: int) -> tuple[DemoProblem, ...]:
-    """The demonstration's problems: so many distributions of every family."""
+def demo_problems(per_family: int) -> tuple[DemoProblem, ...]:
+    """Make the demonstration's problems: so many distributions of every family."""
     require(per_family >= 1, "problems per family", per_family, "1 or more", "ask for at least one")
     return tuple(DemoProblem(family, seed) for family in FAMILIES for seed in range(per_family))
 
@@ -181,12 +195,12 @@ def run_demo(
     contenders: Sequence[Contender],
     *,
     seeds: int,
-    on_done: Callable[[DemoProblem, str], None] | None = None,
+    on_done: Callable[[DemoProblem, str], None] = lambda problem, label: None,
 ) -> DemoComparison:
     """Run every contender on every prompt of every problem; `seeds` times where it draws random numbers.
 
     The reveals are those of one prompt, the most probable one of the problem on which the policies differ most.
-    `on_done` hears of each finished contender.
+    `on_done` is called after each contender.
     """
     require(bool(problems) and bool(contenders), "problems, contenders", (problems, contenders), "one or more", "add")
     for kind, names in (("problems", [p.name for p in problems]), ("contenders", [c.label for c in contenders])):
@@ -199,8 +213,7 @@ def run_demo(
             rows += trial.baselines()
             for contender in contenders:
                 rows.append(trial.run(contender, seeds))
-                if on_done is not None:
-                    on_done(problem, contender.label)
+                on_done(problem, contender.label)
         example = _ProblemTrial.of(_widest_spread(problems, rows))
         reveals = tuple(example.reveal(contender) for contender in contenders)
     title = f"{example.problem.name}, prompt {example.spell(example.likeliest)!r}"
@@ -208,7 +221,7 @@ def run_demo(
 
 
 def _widest_spread(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> DemoProblem:
-    """The problem on which the policies differ most."""
+    """Return the problem on which the policies differ most."""
 
     def spread(problem: DemoProblem) -> float:
         return float(np.std([row.utility for row in rows if row.problem == problem.name and row.method]))
@@ -218,7 +231,7 @@ def _widest_spread(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> 
 
 @dataclass(frozen=True)
 class _ProblemTrial:
-    """One problem with what is needed to judge answers to it."""
+    """A problem with its denoiser and the best answer to each prompt."""
 
     problem: DemoProblem
     denoiser: ExactDenoiser
@@ -229,19 +242,22 @@ class _ProblemTrial:
 
     @classmethod
     def of(cls, problem: DemoProblem) -> "_ProblemTrial":
+        """Make the trial of a problem."""
         joint = problem.joint()
         weight_P = joint.prefix(problem.prompt_length).p.ravel()
         return cls(problem, ExactDenoiser(joint), weight_P, joint.p.reshape(len(weight_P), -1).max(1))
 
     @property
     def likeliest(self) -> tuple[int, ...]:
+        """The most probable prompt."""
         return self.problem.prompts[int(self.weight_P.argmax())]
 
     def spell(self, tokens: Sequence[int]) -> str:
+        """Write tokens as letters."""
         return LetterCodec(self.problem.vocab).decode(tokens)
 
     def baselines(self) -> list[DemoRow]:
-        """Bounds from either side: the best answer there is, and the best that one forward can guess."""
+        """Return bounds from either side: the best answer there is, and the best that one forward can guess."""
         joint, size = self.denoiser.joint, self.problem.prompt_length
         guesses = [
             (*prompt, *joint.marginals(dict(enumerate(prompt)))[size:].argmax(1).tolist())
@@ -251,7 +267,7 @@ class _ProblemTrial:
         return [self._row(MODE, "", 1.0, None), self._row(AT_ONCE, "", guessed, 1.0)]
 
     def run(self, contender: Contender, seeds: int) -> DemoRow:
-        """One seed first: if the policy drew nothing, the others would repeat it."""
+        """Run a contender with one seed, and with the others only if it drew numbers: else they would repeat it."""
         policy, noise = contender.policy(), _RecordingNoise(self._keys(self.problem.prompts, range(1)))
         runs = [self._decode(policy, contender.steps, self.problem.prompts, noise)]
         deterministic = not noise.drawn
@@ -270,6 +286,7 @@ class _ProblemTrial:
         return replace(row, stderr=stderr, seeds=seeds, deterministic=False)
 
     def reveal(self, contender: Contender) -> Reveal:
+        """Decode the most probable prompt, and see in which order it is filled."""
         noise = Noise(self._keys([self.likeliest], range(1)))
         end = self._decode(contender.policy(), contender.steps, [self.likeliest], noise, record=True)
         step_L = torch.zeros_like(end.state.tokens_BL[0])
@@ -282,7 +299,7 @@ class _ProblemTrial:
         return Reveal(contender.label, tuple(step_L.tolist()), tuple(remasked_L.tolist()), self.spell(answer), utility)
 
     def utility(self, answers: Sequence[Sequence[int]]) -> np.ndarray:
-        """Of whole canvases, in the order of the prompts (repeated as often as need be)."""
+        """Return the utilities of whole canvases, in the order of the prompts (repeated as often as need be)."""
         probability = np.array([self.denoiser.joint.prob(answer) for answer in answers])
         return np.asarray(probability / np.resize(self.best_P, len(answers)))
 
@@ -300,12 +317,12 @@ class _ProblemTrial:
         return decode(self.denoiser, policy, start, noise=noise, record=record)
 
     def _keys(self, prompts: Sequence[Sequence[int]], seeds: range) -> Tensor:
-        """Row keys, seed by seed; independent from problem to problem."""
+        """Make row keys, seed by seed; independent from problem to problem."""
         keys = [row_key(seed, f"({self.problem.identity}, {prompt!r})") for seed in seeds for prompt in prompts]
         return torch.tensor(keys, dtype=torch.long)
 
     def _row(self, label: str, method: str, utility: float, forwards: float | None) -> DemoRow:
-        """An exact result."""
+        """Make the row of an exact result."""
         return DemoRow(
             problem=self.problem.name,
             family=self.problem.family,
@@ -322,7 +339,7 @@ class _ProblemTrial:
 
 @dataclass(frozen=True)
 class _RecordingNoise(Noise):
-    """Noise that notes what it was asked for: a run that asked for nothing cannot depend on the seed."""
+    """Noise that notes the purposes it is drawn for: a run without any cannot depend on the seed."""
 
     drawn: set[str] = field(default_factory=set)
 
@@ -344,7 +361,7 @@ class _RecordingNoise(Noise):
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Tensors of a few hundred numbers: sharing them out among threads takes longer than the work."""
+    """Use one thread: for tensors of a few hundred numbers, sharing them out takes longer than the work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -354,7 +371,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def demo_config(problems: Sequence[DemoProblem], contenders: Sequence[Contender], seeds: int) -> dict[str, Any]:
-    """What the numbers depend on, beside the code."""
+    """Return what the numbers depend on, beside the code."""
     chosen = {
         "problems": [{"name": problem.name, **asdict(problem)} for problem in problems],
         "contenders": [{"label": c.label, "steps": c.steps, "policy": describe_policy(c.policy())} for c in contenders],
@@ -364,3 +381,129 @@ def demo_config(problems: Sequence[DemoProblem], contenders: Sequence[Contender]
     }
     plain: dict[str, Any] = to_plain(chosen)
     return plain
+
+
+# The file that keeps the comparison
+
+
+def load_or_run_demo(
+    path: Path,
+    problems: Sequence[DemoProblem],
+    contenders: Sequence[Contender],
+    *,
+    seeds: int,
+    on_done: Callable[[DemoProblem, str], None] = lambda problem, label: None,
+) -> DemoComparison:
+    """Read the comparison from a file that this code wrote with these settings; otherwise run it, and write it."""
+    config = demo_config(problems, contenders, seeds)
+    try:
+        text = path.read_bytes().decode()
+        kept = from_hashed_json(FORMAT, text, _from_body, kind="comparison", to_body=_to_body)
+        if kept.config == config:
+            return kept
+    except (FileNotFoundError, HashMismatch, UnicodeDecodeError):
+        # Nothing is there, nothing whole, or something that other code made.
+        pass
+    comparison = run_demo(problems, contenders, seeds=seeds, on_done=on_done)
+    with atomic_write(path) as partial:
+        partial.write_text(to_hashed_json(FORMAT, _to_body(comparison)), encoding="utf-8")
+    return comparison
+
+
+def _to_body(comparison: DemoComparison) -> dict[str, Any]:
+    body = to_plain(asdict(comparison))
+    # The body of other code differs, so that its file is not taken for one of this code.
+    code = [code_fingerprint(), hash_source(Path(__file__))]
+    return {"code": code, **{name: body[name] for name in ("example", "rows", "reveals", "config")}}
+
+
+def _from_body(body: dict[str, Any]) -> DemoComparison:
+    reveals = ({**one, "step": tuple(one["step"]), "remasked": tuple(one["remasked"])} for one in body["reveals"])
+    return DemoComparison(
+        rows=tuple(DemoRow(**row) for row in body["rows"]),
+        example=body["example"],
+        reveals=tuple(Reveal(**reveal) for reveal in reveals),
+        config=body["config"],
+    )
+
+
+# Runs to look at
+
+TRIED = 8
+"""Evaluation prompts of a task that are decoded; the one on which the methods differ most is shown."""
+
+
+@dataclass(frozen=True)
+class ShownMethod:
+    """A method whose runs are shown, with a line on what to look for."""
+
+    label: str
+    method: str
+    look_for: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+SHOWN: tuple[ShownMethod, ...] = (
+    ShownMethod("LLaDA", "llada", "as many tokens at every step, the surest first"),
+    ShownMethod("Fast-dLLM", "fast-dllm", "every token that it is sure of: few or many in a step"),
+    ShownMethod("WINO", "wino", "reveals many and takes back those that look wrong later", {"block_length": 16}),
+)
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """One prompt decoded by one method."""
+
+    task: str
+    example: Example
+    shown: ShownMethod
+    trajectory: Trajectory
+    """One row with its steps."""
+    judged: JudgedAnswer
+
+    @property
+    def forwards(self) -> int:
+        """Forwards of the run."""
+        return int(self.trajectory.forwards_B[0])
+
+    @property
+    def utility(self) -> float | None:
+        """Utility of the answer; None where it could not be judged."""
+        return None if isnan(self.judged.utility) else self.judged.utility
+
+
+def make_demo_runs(
+    model: LoadedModel,
+    study: Study,
+    tasks: Members,
+    methods: Sequence[ShownMethod] = SHOWN,
+    tried: int = TRIED,
+    on_done: Callable[[DemoRun], None] = lambda run: None,
+) -> tuple[DemoRun, ...]:
+    """Decode one prompt of each task by all methods: the first of those on which the first two differ most."""
+    runs = []
+    for task, roles in tasks.items():
+        examples = roles["evaluation"][:tried]
+        requests = [request_of(model, study.task(task), study.steps[task], example) for example in examples]
+        judge = Judge(model, examples, scoring=study.scoring, requests=requests)
+        policies = [make_policy(method.method, **method.settings) for method in methods]
+        utility_MP = np.array([_utilities(model, judge, requests, policy, study.seed) for policy in policies[:2]])
+        at = int(np.nan_to_num(utility_MP.max(0) - utility_MP.min(0)).argmax())
+        request = requests[at]
+        # As wide a canvas as beside the other prompts: the width moves last bits.
+        slots = max(len(one.canvas) for one in requests)
+        for method, policy in zip(methods, policies, strict=True):
+            start = start_trajectory(model.denoiser, [request], study.seed, slots, extra_steps=policy.extra_steps)
+            trajectory = decode(model.denoiser, policy, start)
+            answer = trajectory.state.tokens_BL[0].tolist()[slice(*request.answer)]
+            run = DemoRun(task, examples[at], method, trajectory, judge.judge([(request.id, answer)])[0])
+            on_done(run)
+            runs.append(run)
+    return tuple(runs)
+
+
+def _utilities(
+    model: LoadedModel, judge: Judge, requests: Sequence[Request], policy: Policy | Search, seed: int
+) -> list[float]:
+    rows = decode_prompts(model, requests, policy, seed=seed)
+    return [one.utility for one in judge.judge(list(zip(rows["prompt"], rows["answer"], strict=True)))]

@@ -127,7 +127,8 @@ def _at_both_ends(policy: Policy) -> Iterator[tuple[Policy, str]]:
     """Yield the policy with one setting at an end of its range, for every setting that has a range."""
     hints = get_type_hints(type(policy), include_extras=True)
     for setting, field in policy.setting_fields.items():
-        annotations = [hints[field], *get_args(hints[field])]
+        hint = hints.get(field)  # None where what is recorded is a property
+        annotations = [hint, *get_args(hint)]
         parts = [part for annotation in annotations for part in getattr(annotation, "__metadata__", ())]
         limits = [limit for part in parts if isinstance(part, FieldInfo) for limit in part.metadata]
         for end in [getattr(limit, kind) for limit in limits for kind in ("ge", "le") if hasattr(limit, kind)]:

@@ -146,6 +146,13 @@ class TestWhatIsWrong:
             assert f"there is no bucket 'nobody-made-it' at {bucket.server.endpoint}" in told
             assert "create it, or correct the address" in told
 
+    def test_a_bucket_that_is_gone_when_something_is_put(self, bucket):
+        objects = open_files(bucket.address).objects
+        objects.root = "nobody-made-it/study"
+        for put in (objects.upload, objects.create):
+            with pytest.raises(StorageError, match="there is no bucket"):
+                put("manifest.json", b"{}")
+
     def test_no_credentials(self, bucket, monkeypatch):
         made.whole(bucket.address).close()
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

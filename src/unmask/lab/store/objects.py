@@ -32,12 +32,12 @@ class Objects:
 
     def upload(self, name: str, content: bytes) -> None:
         """Put an object. fsspec sends it from a thread of its own, so Ctrl-C ends the wait and not the request."""
-        with self._sentences():
+        with self._sentences(writing=True):
             self.filesystem.pipe_file(self._path(name), content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Put an object unless there is one of that name: of many who try, the server lets one succeed."""
-        with self._sentences():
+        with self._sentences(writing=True):
             try:
                 self.filesystem.pipe_file(self._path(name), content, mode="create")
             except FileExistsError:
@@ -77,7 +77,7 @@ class Objects:
             self.filesystem.ls(self.root)
 
     @contextmanager
-    def _sentences(self) -> Iterator[None]:
+    def _sentences(self, *, writing: bool = False) -> Iterator[None]:
         """Turn every failure but a missing object into a `StorageError`, since readers take `OSError` for damage."""
         try:
             yield
@@ -90,12 +90,13 @@ class Objects:
         except Exception as error:
             short = " ".join(str(error).split())[:300] or type(error).__name__
             kinds = " ".join(type(one).__name__ for one in (error, error.__cause__) if one is not None)
-            if "NoSuchBucket" in kinds or "bucket does not exist" in short:
+            missing = isinstance(error, FileNotFoundError)
+            if "NoSuchBucket" in kinds or "bucket does not exist" in short or (writing and missing):
                 raise StorageError(
                     f"there is no bucket {self.bucket!r} at {self._server} (in {self.address!r}); allowed: one that "
                     f"exists; create it, or correct the address or {self._settings}"
                 ) from error
-            if isinstance(error, FileNotFoundError):
+            if missing:
                 raise
             if re.search("Permission|Credential", kinds) or re.match("Forbidden|.*Unauthenticated", short):
                 raise StorageError(

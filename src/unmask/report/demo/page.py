@@ -13,8 +13,7 @@ from markupsafe import Markup
 
 from unmask.lab.analysis import Findings
 from unmask.lab.analysis.states import StateEvidence
-from unmask.lab.demo import FAMILIES, DemoComparison
-from unmask.lab.demo_runs import DemoRun
+from unmask.lab.demo import FAMILIES, DemoComparison, DemoRun
 from unmask.look.page import asset
 from unmask.report.demo.figure import trade_off_svg, trade_off_words
 from unmask.report.demo.opportunity import opportunity_svg, opportunity_words

@@ -7,13 +7,13 @@ import torch
 
 from tests.helpers.tiny_bench import subject
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.lab.bench.outside import (
+from unmask.lab.bench_outside import (
     PlainModelling,
     authors_loops,
-    checkouts,
     fast_dllm_loops,
     published_settings,
     published_weights,
+    read_checkouts,
 )
 
 LOOP = """
@@ -84,21 +84,21 @@ def checkout(tmp_path):
 
 
 def test_what_is_typed_is_checked_before_anything_is_run(checkout):
-    assert checkouts([f"authors={checkout}"]) == {"authors": checkout}
+    assert read_checkouts([f"authors={checkout}"]) == {"authors": checkout}
     with pytest.raises(ConfigError, match="NAME=PATH"):
-        checkouts(["authors"])
+        read_checkouts(["authors"])
     with pytest.raises(UnknownName, match="known: authors, fast-dllm"):
-        checkouts([f"author={checkout}"])
+        read_checkouts([f"author={checkout}"])
     with pytest.raises(ConfigError, match=r"has no file llada/generate.py; allowed: a checkout"):
-        checkouts([f"fast-dllm={checkout}"])
+        read_checkouts([f"fast-dllm={checkout}"])
     with pytest.raises(ConfigError, match="authors once"):
-        checkouts([f"authors={checkout}"] * 2)
+        read_checkouts([f"authors={checkout}"] * 2)
 
 
 def test_a_loop_alone_runs_on_our_modelling(checkout):
     one = subject()
     before = set(sys.modules)
-    ((label, loop),) = authors_loops(one, checkout).items()
+    ((label, loop),) = authors_loops("tiny", one.network, checkout, answer=8, block=4).items()
     assert label == "authors' loop on our plain modelling"
     prompt = torch.tensor(one.prompts(2, 8))
     tokens = loop(prompt, 4)
@@ -113,7 +113,7 @@ def test_modelling_beside_the_loop_runs_on_the_same_weights(checkout):
     (checkout / "modeling_llada.py").write_text(MODELLING)
     (checkout / "configuration_llada.py").write_text(CONFIGURATION)
     one = subject()
-    ((label, loop),) = authors_loops(one, checkout).items()
+    ((label, loop),) = authors_loops("tiny", one.network, checkout, answer=8, block=4).items()
     assert label == "authors' loop on their modelling"
     theirs = loop.model.model.transformer
     own = one.network.model
@@ -130,7 +130,8 @@ def test_fast_dllm_has_three_loops_on_its_own_modelling(tmp_path):
     (tmp_path / "llada" / "model" / "__init__.py").write_text("")
     (tmp_path / "llada" / "model" / "modeling_llada.py").write_text(MODELLING)
     (tmp_path / "llada" / "model" / "configuration_llada.py").write_text(CONFIGURATION)
-    loops = fast_dllm_loops(subject(), checkouts([f"fast-dllm={tmp_path}"])["fast-dllm"])
+    folder = read_checkouts([f"fast-dllm={tmp_path}"])["fast-dllm"]
+    loops = fast_dllm_loops("tiny", subject().network, folder, answer=8, block=4)
     assert list(loops) == ["prefix", "dual", "dual, threshold"]
     assert "threshold" not in loops["dual"].settings
     assert loops["dual, threshold"].settings["threshold"] == 0.9
@@ -140,7 +141,7 @@ def test_fast_dllm_has_three_loops_on_its_own_modelling(tmp_path):
 def test_code_that_cannot_be_imported_is_one_message(checkout):
     (checkout / "generate.py").write_text("raise RuntimeError('no such thing')")
     with pytest.raises(ConfigError, match="cannot be used: RuntimeError: no such thing"):
-        authors_loops(subject(), checkout)
+        authors_loops("tiny", subject().network, checkout, answer=8, block=4)
 
 
 def test_published_names_and_settings_are_those_of_the_checkpoints():

@@ -21,15 +21,14 @@ from torch import Tensor, nn
 
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import format_path
-from unmask.lab.bench.subject import Subject, twin
-from unmask.models import Transformer, TransformerSpec
+from unmask.models import Network, Transformer, TransformerSpec
 
 AUTHORS, FAST_DLLM = "authors", "fast-dllm"
 FILES = {AUTHORS: ("generate.py",), FAST_DLLM: ("llada/generate.py", "llada/model/modeling_llada.py")}
-"""What a checkout must hold."""
+"""Files that a checkout must hold."""
 MODELLING = "modeling_llada"
 THRESHOLD = 0.9
-"""Fast-dLLM's published one."""
+"""Threshold that Fast-dLLM publishes."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,14 @@ class OutsideLoop:
     settings: Mapping[str, Any]
 
     def __call__(self, prompt_BL: Tensor, steps: int) -> Tensor:
-        """The canvases at the end."""
+        """Return the canvases at the end."""
         answer = self.generate(self.model, prompt_BL, steps=steps, **self.settings)
         tokens_BL: Tensor = answer[0] if isinstance(answer, tuple) else answer
         return tokens_BL
 
 
-def checkouts(texts: Sequence[str]) -> dict[str, Path]:
-    """`NAME=PATH` of each, with the files that it must hold; refused before anything is measured."""
+def read_checkouts(texts: Sequence[str]) -> dict[str, Path]:
+    """Read NAME=PATH of each checkout and look for its files; refused before anything is measured."""
     found: dict[str, Path] = {}
     for text in texts:
         name, equals, place = text.partition("=")
@@ -67,25 +66,25 @@ def checkouts(texts: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def authors_loops(subject: Subject, folder: Path) -> dict[str, OutsideLoop]:
-    """LLaDA's loop, on the modelling beside it where there is some, else on our plain one."""
-    check_family(subject, AUTHORS)
+def authors_loops(name: str, network: Network, folder: Path, *, answer: int, block: int) -> dict[str, OutsideLoop]:
+    """Import LLaDA's loop, on the modelling beside it where there is some, else on our plain one."""
+    check_family(name, network, AUTHORS)
     with _importing(folder):
         generate = _module(folder / "generate.py").generate
-        theirs = _published(folder, "", subject) if (folder / f"{MODELLING}.py").is_file() else None
+        theirs = _published(folder, "", network) if (folder / f"{MODELLING}.py").is_file() else None
     label = f"authors' loop on {'our plain' if theirs is None else 'their'} modelling"
-    settings = _settings(subject)
-    return {label: OutsideLoop(label, generate, theirs or PlainModelling(subject.network.model), settings)}
+    settings = _settings(network, answer, block)
+    return {label: OutsideLoop(label, generate, theirs or PlainModelling(network.model), settings)}
 
 
-def fast_dllm_loops(subject: Subject, folder: Path) -> dict[str, OutsideLoop]:
-    """Fast-dLLM's loops on its own modelling, by the name of the cache that does the same here."""
-    check_family(subject, FAST_DLLM)
+def fast_dllm_loops(name: str, network: Network, folder: Path, *, answer: int, block: int) -> dict[str, OutsideLoop]:
+    """Import Fast-dLLM's loops on its own modelling, by the name of the cache that does the same here."""
+    check_family(name, network, FAST_DLLM)
     home = folder / "llada"
     with _importing(home):
         module = _module(home / "generate.py")
-        model = _published(home, "model.", subject)
-    settings, label = _settings(subject), "Fast-dLLM on their modelling"
+        model = _published(home, "model.", network)
+    settings, label = _settings(network, answer, block), "Fast-dLLM on their modelling"
     dual = module.generate_with_dual_cache
     return {
         "prefix": OutsideLoop(label, module.generate_with_prefix_cache, model, settings),
@@ -94,23 +93,31 @@ def fast_dllm_loops(subject: Subject, folder: Path) -> dict[str, OutsideLoop]:
     }
 
 
-def check_family(subject: Subject, name: str) -> None:
-    """Their networks are LLaDA's."""
-    ok = subject.network.shift == 0 and not subject.spec.qkv_bias
+def check_family(name: str, network: Network, outside: str) -> None:
+    """Refuse a network of another family than LLaDA's, which these loops are made for."""
+    ok = network.shift == 0 and not network.model.spec.qkv_bias
     allowed = "a network of LLaDA's family, such as mini or llada-8b"
-    require(ok, f"--against {name} with", subject.name, allowed, "choose one, or leave --against out")
+    require(ok, f"--against {outside} with", name, allowed, "choose one, or leave --against out")
 
 
-def _settings(subject: Subject) -> dict[str, Any]:
-    canvas, mask_id = subject.canvas, subject.network.vocabulary.mask_id
-    return {"gen_length": canvas.answer, "block_length": canvas.block, "temperature": 0.0, "mask_id": mask_id}
+def _settings(network: Network, answer: int, block: int) -> dict[str, Any]:
+    mask_id = network.vocabulary.mask_id
+    return {"gen_length": answer, "block_length": block, "temperature": 0.0, "mask_id": mask_id}
+
+
+def share_weights(model: Transformer) -> Transformer:
+    """Make other modules of the same weights: another engine on them does not change how the first run."""
+    with torch.device("meta"):
+        other = Transformer(model.spec)
+    other.load_state_dict(model.state_dict(), assign=True)
+    return other.requires_grad_(False)
 
 
 class PlainModelling:
     """Our network as a loop made for Hugging Face calls it: the published arithmetic, logits of every position."""
 
     def __init__(self, model: Transformer):
-        self.model = twin(model).fuse(False)
+        self.model = share_weights(model).fuse(False)
         self.device = model.device
 
     def __call__(self, tokens_BN: Tensor, attention_mask: Tensor | None = None) -> SimpleNamespace:
@@ -119,8 +126,8 @@ class PlainModelling:
         return SimpleNamespace(logits=self.model.head(self.model.norm(hidden.x_BNH)))
 
 
-def _published(folder: Path, package: str, subject: Subject) -> Any:
-    """The authors' network around our weights, which both then share."""
+def _published(folder: Path, package: str, network: Network) -> Any:
+    """Make the authors' network around our weights, which both then share."""
     if not package:
         # The published file looks for its configuration beside itself, as part of a package.
         holder = ModuleType("checkout")
@@ -128,15 +135,15 @@ def _published(folder: Path, package: str, subject: Subject) -> Any:
         sys.modules["checkout"], package = holder, "checkout."
     modelling = importlib.import_module(f"{package}{MODELLING}")
     settings = importlib.import_module(f"{package}configuration_llada")
-    chosen = published_settings(subject.spec)
+    chosen = published_settings(network.model.spec)
     inner = modelling.LLaDAModel(settings.ModelConfig(**chosen, init_device="meta"), init_params=False)
     model = modelling.LLaDAModelLM(settings.LLaDAConfig(**chosen), model=inner)
-    model.load_state_dict(published_weights(subject.network.model), assign=True)
+    model.load_state_dict(published_weights(network.model), assign=True)
     return model.eval().requires_grad_(False)
 
 
 def published_settings(spec: TransformerSpec) -> dict[str, Any]:
-    """What LLaDA's configuration calls the parts of this network."""
+    """Return the configuration of this network in the words of LLaDA's configuration class."""
     switched_off = ["alibi", "flash_attention", "attention_layer_norm", "input_emb_norm", "scale_logits"]
     switched_off += ["include_bias", "include_qkv_bias", "bias_for_layer_norm", "weight_tying"]
     return {
@@ -151,7 +158,7 @@ def published_settings(spec: TransformerSpec) -> dict[str, Any]:
 
 
 def published_weights(model: Transformer) -> dict[str, Tensor]:
-    """Our tensors under the published names; parts of a fused one are views of it."""
+    """Return our tensors under the published names; parts of a fused one are views of it."""
     # Not at the top: a host without tokenizers and safetensors can run every other part of the bench.
     names = importlib.import_module("unmask.models.checkpoints").LLADA.names
     own = model.state_dict()
@@ -163,7 +170,7 @@ def published_weights(model: Transformer) -> dict[str, Tensor]:
 
 
 def _module(path: Path) -> Any:
-    """A file as a module that nobody else can import."""
+    """Import a file as a module that nobody else can import."""
     spec = importlib.util.spec_from_file_location("checkout_loop", path)
     assert spec is not None
     assert spec.loader is not None
@@ -174,7 +181,7 @@ def _module(path: Path) -> Any:
 
 @contextmanager
 def _importing(folder: Path) -> Iterator[None]:
-    """Imports from this folder, and stand-ins for `transformers`; afterwards all is as it was before."""
+    """Import from this folder, with stand-ins for `transformers`; afterwards all is as it was before."""
     before, path, bytecode = dict(sys.modules), list(sys.path), sys.dont_write_bytecode
     finder = _StandIns()
     for name in [name for name in sys.modules if name.partition(".")[0] in (*finder.roots, "model")]:

@@ -1,0 +1,835 @@
+"""What decoding costs on the machine at hand: ratios of one run, and the times that they are made of.
+
+Works that are compared are measured in turns, so that whatever drifts while they run hits all of them alike. Only
+ratios of one run are worth comparing.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from inspect import signature
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.adapt import PAPER_DIAGNOSTICS, Adaptive, DetectorRule
+from unmask.api import Request, start_trajectory
+from unmask.axes import ReMDM
+from unmask.base.environment import code_fingerprint, machine_name, versions
+from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName, require
+from unmask.base.files import write_text
+from unmask.core import (
+    Denoiser,
+    DenoiserWrapper,
+    ModelInput,
+    ModelOutput,
+    Needs,
+    Noise,
+    Policy,
+    SamplingParams,
+    State,
+    Trajectory,
+    Vocabulary,
+    row_key,
+)
+from unmask.engine import decode
+from unmask.lab.bench_outside import AUTHORS, FAST_DLLM, authors_loops, fast_dllm_loops, share_weights
+from unmask.lab.branching import BatchSettings, BranchFrames, BranchPlan, branch
+from unmask.methods import FastDLLM, LLaDA, candidates, fixed_action, reference_of
+from unmask.models import BlockCache, Network, Transformer, TransformerSpec, default_layers
+from unmask.models.execution import ENGINES, choose_execution, dtype_name, free_memory, use_engine
+
+FORMAT = "unmask-bench/1"
+PARTS = ("forward", "step", "decode", "caches", "study")
+ALL_PARTS = "all"
+
+# What is measured
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A published network without its weights."""
+
+    spec: TransformerSpec
+    vocabulary: Vocabulary
+    shift: int
+
+
+SHAPES: Mapping[str, Shape] = {
+    "llada-8b": Shape(
+        TransformerSpec(
+            vocab=126_464,
+            width=4096,
+            layers=32,
+            heads=32,
+            kv_heads=32,
+            mlp=12_288,
+            theta=5e5,
+            eps=1e-5,
+            qkv_bias=False,
+            rope_float32=True,
+        ),
+        Vocabulary(126_464, 126_336, (126_081, 126_348)),
+        shift=0,
+    ),
+    "dream-7b": Shape(
+        TransformerSpec(
+            vocab=152_064,
+            width=3584,
+            layers=28,
+            heads=28,
+            kv_heads=4,
+            mlp=18_944,
+            theta=1e6,
+            eps=1e-6,
+            qkv_bias=True,
+            rope_float32=False,
+        ),
+        Vocabulary(152_064, 151_666, (151_643, 151_645)),
+        shift=1,
+    ),
+}
+"""Published networks by the name that `--shape` takes."""
+
+
+@dataclass(frozen=True)
+class CanvasShape:
+    """The positions of a row and how they are decoded."""
+
+    prompt: int
+    answer: int
+    steps: int
+    block: int
+
+    @property
+    def slots(self) -> int:
+        """All positions of a row."""
+        return self.prompt + self.answer
+
+
+LONG, SHORT = CanvasShape(128, 128, 64, 32), CanvasShape(32, 32, 16, 16)
+LARGE = 10**9
+"""Parameters from which a network gets the long canvas."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The network as it runs by default, and its canvases."""
+
+    name: str
+    network: Network
+    canvas: CanvasShape
+    random: bool
+    """Whether its weights are random."""
+
+    @property
+    def device(self) -> torch.device:
+        """The network's device."""
+        return self.network.device
+
+    @property
+    def spec(self) -> TransformerSpec:
+        """The network's sizes."""
+        return self.network.model.spec
+
+    def state(self, batch: int, *, steps: int | None = None, wanted: int | None = None) -> State:
+        """Make rows with an empty answer; with fewer wanted positions the rest of it belongs to the prompt."""
+        blanks = self.canvas.answer if wanted is None else wanted
+        return State.from_prompts(
+            self.prompts(batch, self.canvas.slots - blanks),
+            new_tokens=blanks,
+            steps=min(self.canvas.steps if steps is None else steps, blanks),
+            mask_id=self.network.vocabulary.mask_id,
+            device=self.device,
+        )
+
+    def prompts(self, batch: int, length: int) -> list[list[int]]:
+        """Draw prompts of random tokens; the first rows are the same for every batch."""
+        draw = torch.Generator().manual_seed(0)
+        most = min(200, self.network.vocabulary.mask_id)
+        return [torch.randint(0, most, (length,), generator=draw).tolist() for _ in range(batch)]
+
+    def decoding(
+        self,
+        denoiser: Denoiser,
+        policy: Policy,
+        batch: int,
+        *,
+        steps: int | None = None,
+        sampling: SamplingParams | None = None,
+        on_step: Callable[[Trajectory], None] | None = None,
+    ) -> Callable[[], Trajectory]:
+        """Return the work of decoding every row to its end, without a record; where it starts is made beforehand."""
+        start = self.state(batch, steps=steps)
+        noise = Noise.of([row_key(0, row) for row in range(batch)], self.device)
+        return partial(decode, denoiser, policy, start, noise=noise, sampling=sampling, record=False, on_step=on_step)
+
+    def describe(self) -> dict[str, Any]:
+        """Return name, sizes and canvas as the JSON has them."""
+        spec = self.spec
+        return {
+            "name": self.name,
+            "weights": "random" if self.random else "loaded",
+            "parameters": spec.parameters,
+            "layers": spec.layers,
+            "width": spec.width,
+            "vocabulary": spec.vocab,
+            "dtype": dtype_name(self.network.model.dtype),
+            **asdict(self.canvas),
+        }
+
+
+def loaded_subject(name: str, denoiser: Denoiser, *, quick: bool = False) -> Subject:
+    """Measure a loaded model; only a plain network has layers whose running can be compared."""
+    if not isinstance(denoiser, Network):
+        raise ConfigError(
+            f"the model {name} has no layers to be timed ({type(denoiser).__name__}); allowed: one network, such as "
+            "mini, llada or dream; choose another model"
+        )
+    return _subject(name, denoiser, quick, random=False)
+
+
+def random_subject(
+    name: str, device: torch.device, dtype: torch.dtype, *, rows: int = 1, quick: bool = False
+) -> Subject:
+    """Make a published shape with random weights; refused where they and so many rows do not fit."""
+    if name not in SHAPES:
+        raise UnknownName("shape", name, SHAPES)
+    shape = SHAPES[name]
+    needed, free = needed_memory(shape.spec, rows, dtype), free_memory(device)
+    if free is not None and needed > free:
+        raise NotEnoughMemory(
+            f"{name} needs {needed / 2**30:.1f} GiB in {dtype_name(dtype)} for its weights and {rows} rows; allowed: "
+            f"{free / 2**30:.1f} GiB, what {device} has free; free some, use another device, or measure --model mini"
+        )
+    return _subject(name, random_network(shape, device, dtype), quick, random=True)
+
+
+def _subject(name: str, network: Network, quick: bool, *, random: bool) -> Subject:
+    long = network.model.spec.parameters >= LARGE
+    canvas = LONG if long else SHORT
+    # A quick run takes fewer, larger steps: a step's cost does not depend on how many there are.
+    canvas = replace(canvas, steps=8 if long else 4) if quick else canvas
+    return Subject(name, network, canvas, random)
+
+
+def needed_memory(spec: TransformerSpec, rows: int, dtype: torch.dtype) -> int:
+    """Bytes of the weights, and of the widest moment of a forward: two of the MLP's inputs, and logits in float32."""
+    slots = rows * LONG.slots
+    logits = 4 * rows * LONG.answer * spec.vocab * torch.float32.itemsize
+    return (spec.parameters + slots * (2 * spec.mlp + 8 * spec.width)) * dtype.itemsize + logits
+
+
+def random_network(shape: Shape, device: torch.device, dtype: torch.dtype) -> Network:
+    """Make a network with normal weights and norms of ones, run by the default engine."""
+    torch.manual_seed(0)
+    model = Transformer.empty(shape.spec, device, dtype)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            torch.nn.init.ones_(values) if "norm" in name else torch.nn.init.normal_(values, std=0.02)
+    network = Network(model.requires_grad_(False), shape.vocabulary, shape.shift, default_layers(shape.spec.layers))
+    return use_engine(network, choose_execution("auto", device).engine)
+
+
+# The clock
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one piece of work, over its repeats."""
+
+    median: float
+    low: float
+    high: float
+    repeats: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Times":
+        """Median, shortest and longest of some seconds."""
+        return cls(statistics.median(seconds), min(seconds), max(seconds), len(seconds))
+
+    def per(self, count: float) -> "Times":
+        """Return the times of one out of so many that the work consists of."""
+        return Times(self.median / count, self.low / count, self.high / count, self.repeats)
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Reads the time once the device has done what was asked of it."""
+
+    now: Callable[[], float] = time.perf_counter
+    wait: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(cls, device: torch.device) -> "Stopwatch":
+        """Make the stopwatch of a device."""
+        return cls(wait=lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else cls()
+
+    def seconds(self, work: Work) -> float:
+        """Measure one piece of work."""
+        self.wait()
+        began = self.now()
+        work()
+        self.wait()
+        return self.now() - began
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How often a work is repeated: untimed first, then timed."""
+
+    warm_up: int = 3
+    repeats: int = 15
+
+
+def interleaved(works: Mapping[str, Work], clock: Stopwatch, effort: Effort) -> dict[str, Times]:
+    """Time every work once a round, in turns forwards and backwards, so that none always follows the same one."""
+    for _ in range(effort.warm_up):
+        for work in works.values():
+            work()
+    spent: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(effort.repeats):
+        for name in list(works)[:: 1 if turn % 2 == 0 else -1]:
+            spent[name].append(clock.seconds(works[name]))
+    return {name: Times.of(seconds) for name, seconds in spent.items()}
+
+
+# Results
+
+
+@dataclass(frozen=True)
+class Line:
+    """One work that was timed."""
+
+    part: str
+    name: str
+    batch: int
+    per: str
+    """What took the time: a forward, a step, an answer of every row."""
+    times: Times
+    more: Mapping[str, float] = field(default_factory=dict)
+    """Numbers beside it, by what they are: tokens/s, peak GB, a share."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One median over another of the same run."""
+
+    part: str
+    name: str
+    batch: int
+    value: float
+    target: float | None = None
+    """What is aimed at on the machine and shape of the targets; None elsewhere."""
+    at_most: bool = True
+    """Whether the target is a limit from above."""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is reached; None without one."""
+        if self.target is None:
+            return None
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
+
+@dataclass(frozen=True)
+class BenchFailure:
+    """A part that gave no numbers, and why."""
+
+    part: str
+    batch: int
+    why: str
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """What is measured, and how thoroughly."""
+
+    parts: tuple[str, ...] = PARTS
+    batches: tuple[int, ...] = (1, 8, 32)
+    quick: bool = False
+    against: Mapping[str, Path] = field(default_factory=dict)
+    """Checkouts of others' code, by name; `bench_outside.read_checkouts` has looked at them."""
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in PARTS:
+                raise UnknownName("part of the bench", part, (*PARTS, ALL_PARTS))
+        require(bool(self.batches), "--batch", self.batches, "one size or more", "e.g. 1,8,32")
+        for batch in self.batches:
+            require(1 <= batch <= 4096, "--batch", batch, "1 to 4096 rows", "e.g. 1,8,32")
+
+    @property
+    def forward_effort(self) -> Effort:
+        """Repeats of single forwards."""
+        return Effort(3, 5) if self.quick else Effort(3, 15)
+
+    @property
+    def answer_effort(self) -> Effort:
+        """Repeats of whole answers. The first of a shape is plain, the second may be recorded, smaller ones later."""
+        return Effort(4, 3) if self.quick else Effort(4, 5)
+
+
+LARGEST = (64, 512)
+"""Rows and slots whose memory is looked at on a GPU."""
+PRODUCTS, PRODUCTS_SHARE = "large products", "share of the large products' rate"
+INVARIANT = "invariant"
+MEMORY = "GB in all, with the weights"
+FORWARDS, FIXED, FOUR = "forwards of llada", "fixed", "selective, four diagnostics"
+UNCACHED, PREFIX, DUAL = "uncached", "prefix", "dual"
+SURE, SURE_DUAL = "uncached, threshold", "dual, threshold"
+NETWORK_ALONE, BRANCH_ENGINE = "network alone", "branch engine"
+BRANCH_SHARE = "branch engine's share of the network's rate"
+TARGETS: Mapping[tuple[str, int], tuple[float, bool]] = {
+    **{(PRODUCTS_SHARE, batch): (0.85, False) for batch in (8, 32)},
+    (MEMORY, 64): (60.0, True),
+    (f"{FOUR} over fixed", 1): (1.15, True),
+    (f"{FOUR} over fixed", 32): (1.03, True),
+    ("authors' loop on their modelling over ours", 1): (3.3, False),
+    ("authors' loop on their modelling over ours", 8): (1.45, False),
+    ("authors' loop on their modelling over ours", 32): (1.4, False),
+    ("Fast-dLLM on their modelling, dual, threshold over ours", 1): (4.0, False),
+    (BRANCH_SHARE, 32): (0.85, False),
+}
+"""LLaDA-8B's shape on one H200: by a ratio's name and batch the number aimed at, and whether it is an upper limit."""
+
+OutsideLoops = Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]]
+"""Loops of others' code by label: canvases from prompts and a number of steps."""
+
+
+@dataclass
+class Bench:
+    """One run of the bench: parts add their lines, ratios and remarks."""
+
+    subject: Subject
+    plan: BenchPlan
+    clock: Stopwatch
+    authors: OutsideLoops = field(default_factory=dict)
+    fast_dllm: OutsideLoops = field(default_factory=dict)
+    """By the name of our cache that does the same."""
+    lines: list[Line] = field(default_factory=list)
+    ratios: list[Ratio] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    failures: list[BenchFailure] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add_ratio(self, name: str, over: Line, under: Line) -> None:
+        """Add how many times as long the first takes as the second."""
+        self.ratios.append(Ratio(over.part, name, over.batch, over.times.median / under.times.median))
+
+    # One forward by every engine, beside as many operations in large matrix products
+
+    def measure_forward(self, batch: int) -> None:
+        """Time every engine that runs here, and the same number of operations as large products."""
+        subject = self.subject
+        inputs = ModelInput.of(subject.state(batch, wanted=subject.canvas.block), Needs())
+        default = choose_execution("auto", subject.device).engine
+        on_gpu = subject.device.type == "cuda"
+        names = [n for n in ENGINES if choose_execution(n, subject.device).engine == n] if on_gpu else ["eager"]
+
+        def network(engine: str, **options: Any) -> Network:
+            return use_engine(replace(subject.network, model=share_weights(subject.network.model)), engine, **options)
+
+        networks = {name: network(name) for name in names}
+        if INVARIANT in signature(use_engine).parameters:
+            networks[INVARIANT] = network(default, **{INVARIANT: True})
+        works: dict[str, Work] = {name: partial(one, inputs, Needs()) for name, one in networks.items()}
+        peaks = {name: _peak_beyond_held(work, subject.device) for name, work in works.items()}
+        # So many products of one large matrix that both run equally long.
+        size = 8192 if on_gpu else 512
+        square = torch.randn(size, size, device=subject.device).to(subject.network.model.dtype)
+        operations, each = forward_operations(subject, batch), 2.0 * size**3
+        count = ceil(operations / each)
+        works[PRODUCTS] = lambda: [torch.matmul(square, square) for _ in range(count)]
+        times = interleaved(works, self.clock, self.plan.forward_effort)
+        lines = {name: Line("forward", name, batch, "forward", times[name], peaks[name]) for name in networks}
+        rate, reached = count * each / times[PRODUCTS].median, operations / times[default].median
+        lines[default] = replace(lines[default], more={**peaks[default], "TFLOP/s": reached / 1e12})
+        product_times = times[PRODUCTS].per(count)
+        product = Line("forward", PRODUCTS, batch, "product", product_times, {"TFLOP/s": rate / 1e12})
+        self.lines += [*lines.values(), product]
+        for name, line in lines.items():
+            if name not in ("eager", INVARIANT):
+                self.add_ratio(f"eager over {name}", lines["eager"], line)
+        if INVARIANT in lines:
+            self.add_ratio(f"{INVARIANT} over {default}", lines[INVARIANT], lines[default])
+        self.ratios.append(Ratio("forward", PRODUCTS_SHARE, batch, reached / rate))
+
+    def measure_memory(self, rows: int, slots: int) -> None:
+        """Time passes over many long rows, and on a GPU look at what they take together with the weights."""
+        subject = self.subject
+        long = replace(subject, canvas=replace(subject.canvas, prompt=slots - subject.canvas.answer))
+        inputs = ModelInput.of(long.state(rows, wanted=subject.canvas.block), Needs())
+        name = f"{rows} rows of {slots} slots"
+        on_gpu = subject.device.type == "cuda"
+        if on_gpu:
+            torch.cuda.synchronize(subject.device)
+            torch.cuda.reset_peak_memory_stats(subject.device)
+        times = interleaved({name: partial(subject.network, inputs, Needs())}, self.clock, Effort(3, 3))[name]
+        more = {"peak GB": torch.cuda.max_memory_allocated(subject.device) / 1e9} if on_gpu else {}
+        self.lines.append(Line("forward", name, rows, "forward", times, more))
+        self.ratios += [Ratio("forward", MEMORY, rows, used) for used in more.values()]
+
+    # A step of the decode loop beside its own forwards, and what the diagnostics add to it
+
+    def measure_step(self, batch: int) -> None:
+        """Time whole decodes by the step; the forwards are those that the decode by LLaDA asks for."""
+        subject, network = self.subject, self.subject.network
+        llada, fixed, four = step_policies(subject)
+        asked = RememberedCalls(network)
+        # Watched at every step, so that each forward is asked for by itself: that is the plain loop.
+        subject.decoding(asked, llada, batch, on_step=lambda traj: None)()
+        sampled = SamplingParams(temperature=0.7)
+        works: dict[str, Work] = {
+            FORWARDS: asked.repeat,
+            "llada": subject.decoding(network, llada, batch),
+            "llada, watched": subject.decoding(network, llada, batch, on_step=lambda traj: None),
+            "llada, sampled": subject.decoding(network, llada, batch, sampling=sampled),
+            FIXED: subject.decoding(network, fixed, batch),
+            FOUR: subject.decoding(network, four, batch),
+        }
+        if self.plan.quick:
+            del works["llada, sampled"]
+        times = interleaved(works, self.clock, self.plan.answer_effort)
+        steps = len(asked.calls)
+        lines = {
+            name: Line("step", name, batch, "forward" if name == FORWARDS else "step", spent.per(steps))
+            for name, spent in times.items()
+        }
+        self.lines += lines.values()
+        for name in ("llada", "llada, sampled", "llada, watched"):
+            if name in lines:
+                self.add_ratio(f"a step of {name} over its forward", lines[name], lines[FORWARDS])
+        self.add_ratio(f"{FOUR} over fixed", lines[FOUR], lines[FIXED])
+
+    # Whole answers, exact and with block caches, beside others' loops
+
+    def measure_decode(self, batch: int) -> None:
+        """Time LLaDA's decoder; a loop from outside reads the same prompts with the same weights."""
+        subject, canvas = self.subject, self.subject.canvas
+        prompt = torch.tensor(subject.prompts(batch, canvas.prompt), device=subject.device)
+        ours = subject.decoding(subject.network, LLaDA(canvas.block), batch)
+        works: dict[str, Work] = {"llada": ours}
+        works |= {name: partial(loop, prompt, canvas.steps) for name, loop in self.authors.items()}
+        times = interleaved(works, self.clock, self.plan.answer_effort)
+        lines = {name: self._answer_line("decode", name, batch, spent, canvas.steps) for name, spent in times.items()}
+        self.lines += lines.values()
+        tokens_BL = ours().state.tokens_BL
+        for name, loop in self.authors.items():
+            self.add_ratio(f"{name} over ours", lines[name], lines["llada"])
+            share = float((loop(prompt, canvas.steps) == tokens_BL)[:, canvas.prompt :].float().mean())
+            self.remarks.append(f"{name}, B {batch}: {share:.1%} of the tokens are ours, too")
+
+    def measure_caches(self, batch: int) -> None:
+        """Time our caches with LLaDA's rule and a threshold, and others' loops, which read one row."""
+        subject, network = self.subject, self.subject.network
+        block, steps = subject.canvas.block, subject.canvas.answer // 2
+        llada, sure = LLaDA(block), FastDLLM(block_length=block)
+        decoders: dict[str, tuple[Denoiser, Policy]] = {
+            UNCACHED: (network, llada),
+            PREFIX: (BlockCache(network, "prefix", block), llada),
+            DUAL: (BlockCache(network, "dual", block), llada),
+            SURE: (network, sure),
+            SURE_DUAL: (BlockCache(network, "dual", block), sure),
+        }
+        works: dict[str, Work] = {
+            name: subject.decoding(denoiser, policy, batch, steps=steps)
+            for name, (denoiser, policy) in decoders.items()
+        }
+        theirs = {name: f"Fast-dLLM on their modelling, {name}" for name in self.fast_dllm} if batch == 1 else {}
+        prompt = torch.tensor(subject.prompts(1, subject.canvas.prompt), device=subject.device)
+        works |= {label: partial(self.fast_dllm[name], prompt, steps) for name, label in theirs.items()}
+        times = interleaved(works, self.clock, self.plan.answer_effort)
+        lines = {name: self._answer_line("caches", name, batch, spent) for name, spent in times.items()}
+        self.lines += lines.values()
+        for cached, plain in ((PREFIX, UNCACHED), (DUAL, UNCACHED), (SURE_DUAL, SURE)):
+            self.add_ratio(f"{plain} over {cached}", lines[plain], lines[cached])
+        for name, label in theirs.items():
+            self.add_ratio(f"{label} over ours", lines[label], lines[name])
+
+    def _answer_line(self, part: str, name: str, batch: int, spent: Times, steps: int | None = None) -> Line:
+        more = {"tokens/s": batch * self.subject.canvas.answer / spent.median}
+        if steps is not None:
+            more["ms/step"] = 1e3 * spent.median / steps
+        return Line(part, name, batch, "answer", spent, more)
+
+    # The branch engine of studies: rows a second beside the network's bare rate at the same batch
+
+    def measure_study(self, rows: int) -> None:
+        """Time a small study; the network alone is timed before and after it, so that a drift shows in neither."""
+        subject, network = self.subject, self.subject.network
+        # Trajectories come first, one row of a prompt each: fewer prompts than rows would measure dummies.
+        prompts = rows + rows // 2 if subject.device.type == "cuda" else 2
+        requests, settings = study_requests(subject, prompts), BatchSettings(rows)
+        many = [requests[at % len(requests)] for at in range(rows)]
+        slots = requests[0].padded_length(settings.bucket)
+        inputs = ModelInput.of(start_trajectory(network, many, 0, slots).state, Needs())
+        alone: dict[str, Work] = {NETWORK_ALONE: lambda: network(inputs, Needs())}
+        # Untimed, once: what is compiled or recorded on first use.
+        branch(network, study_plan(quick=True), requests[:1], settings)
+        before = interleaved(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
+        results: list[BranchFrames] = []
+        plan = study_plan(self.plan.quick)
+        seconds = self.clock.seconds(lambda: results.append(branch(network, plan, requests, settings)))
+        after = interleaved(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
+        repeats, low, high = before.repeats + after.repeats, min(before.low, after.low), max(before.high, after.high)
+        steady = Times((before.median + after.median) / 2, low, high, repeats)
+        # Rows of work: dummies that fill a forward up are none.
+        done = int(results[0].costs["done"].sum())
+        rate, bare = done / seconds, rows / steady.median
+        more = {"row-forwards/s": rate, "rows filled": done / (results[0].calls * rows)}
+        self.lines.append(Line("study", NETWORK_ALONE, rows, "forward", steady, {"row-forwards/s": bare}))
+        self.lines.append(Line("study", BRANCH_ENGINE, rows, "row-forward", Times.of([seconds]).per(done), more))
+        self.ratios.append(Ratio("study", BRANCH_SHARE, rows, rate / bare))
+
+    def document(self) -> dict[str, Any]:
+        """Return the run as plain values, for JSON."""
+        plan = self.plan
+        return {
+            "format": FORMAT,
+            "machine": describe_machine(self.subject.device),
+            "model": self.subject.describe(),
+            "settings": {"batches": list(plan.batches), "parts": list(plan.parts), "quick": plan.quick},
+            "lines": [asdict(line) for line in self.lines],
+            "ratios": [asdict(ratio) | {"met": ratio.met} for ratio in self.ratios],
+            "remarks": list(dict.fromkeys(self.remarks)),
+            "failures": [asdict(failure) for failure in self.failures],
+            "seconds": self.seconds,
+        }
+
+
+def run_bench(
+    subject: Subject,
+    plan: BenchPlan,
+    on_part: Callable[[str, int], None] = lambda part, batch: None,
+    clock: Stopwatch | None = None,
+) -> Bench:
+    """Measure everything that the plan asks for; a part that fails does not stop the others."""
+    bench = Bench(subject, plan, clock or Stopwatch.of(subject.device))
+    began = bench.clock.now()
+    by_part = {
+        "forward": bench.measure_forward,
+        "step": bench.measure_step,
+        "decode": bench.measure_decode,
+        "caches": bench.measure_caches,
+        "study": bench.measure_study,
+    }
+    # What is slow and needs no second size is measured at one.
+    sizes = dict.fromkeys(PARTS, plan.batches) | {"study": (max(plan.batches),)}
+    sizes |= {"caches": plan.batches[:1]} if plan.quick else {}
+    tasks: list[tuple[str, int, Work]] = [
+        (part, batch, partial(by_part[part], batch)) for part in plan.parts for batch in sizes[part]
+    ]
+    if "forward" in plan.parts and subject.device.type == "cuda" and subject.canvas.slots == LONG.slots:
+        tasks.append(("forward", LARGEST[0], partial(bench.measure_memory, *LARGEST)))
+    with torch.inference_mode():
+        sizes_of_answer = {"answer": subject.canvas.answer, "block": subject.canvas.block}
+        if AUTHORS in plan.against:
+            bench.authors = authors_loops(subject.name, subject.network, plan.against[AUTHORS], **sizes_of_answer)
+        if FAST_DLLM in plan.against:
+            bench.fast_dllm = fast_dllm_loops(subject.name, subject.network, plan.against[FAST_DLLM], **sizes_of_answer)
+        for part, batch, measure in tasks:
+            on_part(part, batch)
+            try:
+                measure()
+            except Exception as error:  # out of memory at one size says nothing about the others
+                first = next(iter(str(error).splitlines()), "")
+                bench.failures.append(BenchFailure(part, batch, f"{type(error).__name__}: {first}"))
+    if subject.name == "llada-8b" and subject.device.type == "cuda":
+        for at, ratio in enumerate(bench.ratios):
+            target, at_most = TARGETS.get((ratio.name, ratio.batch), (None, True))
+            bench.ratios[at] = replace(ratio, target=target, at_most=at_most)
+    bench.seconds = bench.clock.now() - began
+    return bench
+
+
+def save_bench(bench: Bench, path: Path) -> None:
+    """Write all numbers as JSON."""
+    write_text(path, json.dumps(bench.document(), indent=1) + "\n")
+
+
+# What the parts are made of
+
+
+def forward_operations(subject: Subject, batch: int) -> float:
+    """Count the operations of a forward: products and attention over all slots, the head over the wanted ones."""
+    spec, slots = subject.spec, subject.canvas.slots
+    layer = sum(spec.qkv) * spec.width + spec.width**2 + 3 * spec.mlp * spec.width
+    attention = 2 * slots * spec.width
+    return 2.0 * batch * (slots * spec.layers * (layer + attention) + subject.canvas.block * spec.vocab * spec.width)
+
+
+def _peak_beyond_held(work: Work, device: torch.device) -> dict[str, float]:
+    """Memory on a GPU that the first passes take beyond what is held already: what is recorded is recorded there."""
+    if device.type != "cuda":
+        return {}
+    torch.cuda.synchronize(device)
+    held = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    for _ in range(3):
+        work()
+    torch.cuda.synchronize(device)
+    return {"peak GB beyond what is held": (torch.cuda.max_memory_allocated(device) - held) / 1e9}
+
+
+@dataclass
+class RememberedCalls(DenoiserWrapper):
+    """A denoiser that remembers its calls, so that they can be repeated without all that happens between them."""
+
+    denoiser: Denoiser
+    calls: list[tuple[ModelInput, Needs]] = field(default_factory=list)
+
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        self.calls.append((inputs, needs))
+        return self.denoiser(inputs, needs)
+
+    def repeat(self) -> None:
+        """Make the same forwards again."""
+        for inputs, needs in self.calls:
+            self.denoiser(inputs, needs)
+
+
+def step_policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
+    """Return LLaDA's policy, the fixed action, and the four diagnostics around it behind gates that never open."""
+    shut = DetectorRule((), (0.0,), None)
+    fixed = fixed_action()
+    return LLaDA(subject.canvas.block), fixed, Adaptive(fixed, [(one, shut) for one in PAPER_DIAGNOSTICS])
+
+
+def study_plan(quick: bool) -> BranchPlan:
+    """Make a plan of all axes and diagnostics around LLaDA's decoder."""
+    sets = candidates("llada")
+    return BranchPlan(
+        reference=reference_of(sets),
+        candidates=sets,
+        operator=ReMDM("conf"),
+        rollouts=1,
+        states=2 if quick else 4,
+        seed=0,
+        diagnostics={one.name: one for one in PAPER_DIAGNOSTICS},
+    )
+
+
+def study_requests(subject: Subject, prompts: int = 2) -> list[Request]:
+    """Make prompts of random tokens with a short answer."""
+    answer = subject.canvas.block
+    length = subject.canvas.slots - answer
+    mask_id = subject.network.vocabulary.mask_id
+    return [
+        Request(
+            f"p{at}",
+            (*prompt, *(mask_id,) * answer),
+            (*(True,) * length, *(False,) * answer),
+            answer // 2,
+            (length, length + answer),
+        )
+        for at, prompt in enumerate(subject.prompts(prompts, length))
+    ]
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """Return what the numbers depend on besides the network."""
+    choice = choose_execution("auto", device)
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        triton = None
+    return {
+        "device": machine_name(device),
+        "gpu_memory": memory,
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "engine": choice.engine,
+        "why": choice.why,
+        **versions(),
+        "triton": triton,
+        "cuda": torch.version.cuda,
+        "commit": source_commit(Path(__file__)),
+        "code": code_fingerprint(),
+    }
+
+
+def source_commit(file: Path) -> str | None:
+    """Return the commit that a source file stands at, with a plus where others differ; None outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(file.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        # An installed package may lie inside somebody else's repository.
+        if not git("ls-files", "--", file.name):
+            return None
+        changed = git("status", "--porcelain", "--", str(file.parents[2]))
+        return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+# As text
+
+
+def bench_text(bench: Bench) -> str:
+    """Write where and what, the ratios, the times that they are made of, and what went wrong."""
+    model, machine = bench.subject.describe(), describe_machine(bench.subject.device)
+    head = [
+        f"{model['name']}: {model['weights']} weights, {model['parameters'] / 1e6:,.1f} M parameters, {model['dtype']}",
+        f"prompt {model['prompt']}, answer {model['answer']} in {model['steps']} steps, blocks of {model['block']}",
+        f"{machine['device']}; engine {machine['engine']}; {bench.seconds:.0f} s in all",
+        f"unmask {machine['unmask']} at {machine['commit'] or 'no known commit'}, torch {machine['torch']}, "
+        f"triton {machine['triton'] or 'none'}",
+    ]
+    ratios = [(one.part, str(one.batch), one.name, f"{one.value:.2f}", _target_text(one)) for one in bench.ratios]
+    times = [
+        (
+            line.part,
+            str(line.batch),
+            line.name,
+            f"{1e3 * line.times.median:.3f}",
+            f"{1e3 * line.times.low:.3f} to {1e3 * line.times.high:.3f}",
+            line.per,
+            ", ".join(f"{name} {f'{x:,.0f}' if x >= 100 else f'{x:.3g}'}" for name, x in line.more.items()),
+        )
+        for line in bench.lines
+    ]
+    parts = [
+        "\n".join(head),
+        _aligned_table(("part", "B", "ratio of this run", "value", "aim"), ratios),
+        _aligned_table(("part", "B", "what", "median ms", "spread", "of one", "beside it"), times),
+        "\n".join(dict.fromkeys(bench.remarks)),
+        "\n".join(f"failed: {one.part} at B {one.batch}: {one.why}" for one in bench.failures),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _target_text(ratio: Ratio) -> str:
+    if ratio.target is None:
+        return ""
+    return f"{'at most' if ratio.at_most else 'at least'} {ratio.target:g}{'' if ratio.met else ': missed'}"
+
+
+def _aligned_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they must be, numbers to the right; nothing without rows."""
+    if not rows:
+        return ""
+    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
+    right = ("B", "value", "median ms")
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if head in right else cell.ljust(width)
+            for head, cell, width in zip(heads, row, widths, strict=True)
+        ).rstrip()
+        for row in (heads, *rows)
+    )
