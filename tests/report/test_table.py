@@ -70,7 +70,7 @@ def test_people_see_rounded_cells_with_intervals():
 def test_records_are_json():
     apple, plums, _ = fruit().to_records()
     assert apple["taste"] == {"value": 0.5, "low": 0.25, "high": 0.75, "undefined": 0}
-    assert (apple["eaten"], apple["ripe"], apple["why"]) == (12345, True, None)
+    assert (apple["eaten"], apple["ripe"], apple["why"]) == (12345, True, "")
     assert plums["taste"] == {"value": None, "low": None, "high": None, "undefined": 7}
     assert plums["weight"] is None
     assert plain({"a": (1, NAN), "b": [float("inf")]}) == {"a": [1, None], "b": [None]}

@@ -32,6 +32,8 @@ LEGEND = {
 STAGE_NAMES = tuple(f"masked {25 * (STAGES - 1 - k)}–{25 * (STAGES - k)} %" for k in range(STAGES))
 """By the masked share of the answer, beginning with the start."""
 SETTING = ("model", "task", "axis", "diagnostic")
+TEXTS = ("unreliable", "partial", "reason", "theta_reason", "tau_reason", "never", "bins_never", "changed")
+"""Measures that are texts, also where all of them are empty."""
 GAIN, CONTROL = "selective - fixed", "selective - random gate"
 _NOTES = "<marks=note | unreliable | partial"
 _MISSING_TABLES = {
@@ -75,15 +77,17 @@ def spread(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     numbers = {end: np.full(shape, np.nan) for end in ("value", "low", "high", "undefined")}
     for end, grid in numbers.items():
         grid[code_N, name_N] = rows[end]
-    texts = np.full(shape, "", dtype=object)
+    # None where a setting has no such row; an empty text is an answer.
+    texts = np.full(shape, None, dtype=object)
     texts[code_N, name_N] = rows["note"]
     columns: dict[str, Any] = {}
     for at, name in enumerate(names):
-        is_text = np.isnan(numbers["value"][:, at]).all() and (texts[:, at] != "").any()
+        is_text = np.isnan(numbers["value"][:, at]).all() and any(texts[:, at])
         columns[name] = texts[:, at] if is_text else numbers["value"][:, at]
         columns |= {f"{name}_{end}": grid[:, at] for end, grid in numbers.items() if end != "value"}
     # Where no setting has a reason, the column of reasons has neither numbers nor texts.
-    empty = {name: "" for name in ("unreliable", "partial") if name not in names or columns[name].dtype == float}
+    empty = {name: "" for name in TEXTS if name in columns and columns[name].dtype == float}
+    empty |= {name: "" for name in ("unreliable", "partial") if name not in columns}
     return _add_marks(pd.concat([frame, pd.DataFrame(columns, index=frame.index)], axis=1).assign(**empty))
 
 
@@ -288,6 +292,9 @@ def arm_settings(findings: Findings) -> pd.DataFrame:
     frame = spread(_rows_with_numbers(findings, "arms"), SETTING)
     if not len(frame):
         return frame
+    # Cells are never partial, and means have neither an action nor a gate of their own.
+    texts = ["partial", "never", "fixed", "end_to_end"]
+    frame[texts] = frame[texts].fillna("")
     frame = add_conclusions(frame, GAIN, "selective - end-to-end fixed", CONTROL)
     mean, shut = frame["task"] == MEAN, frame["shut"] > 0
     counts = ["better", "worse", "same", "significant_up", "significant_down"]

@@ -179,7 +179,7 @@ def _file_values(frame: pd.DataFrame, source: str, form: str) -> list[Any]:
         int if form in COUNTS else bool if form in FLAGS else str if form in TEXTS else float
     )
     values = frame[source].tolist() if source in frame else [None] * len(frame)
-    return [None if _is_missing(value) or value == "" else convert(value) for value in values]
+    return [None if _is_missing(value) else convert(value) for value in values]
 
 
 def _cells(frame: pd.DataFrame, column: Column) -> list[str]:

@@ -54,7 +54,7 @@ class TestKnownTruth:
         assert fact(known, "opportunity", "bidirectional", **score) == pytest.approx(0.125)
         shares = {c: round(fact(known, "opportunity", "concentration", at=c, **score), 9) for c in COVERAGES}
         assert shares == {0.05: 0.2, 0.1: 0.4, 0.2: 0.8, 0.5: 1.0, 1.0: 1.0}
-        assert fact(known, "opportunity", "pair", task="fill", axis="commitment") == ""
+        assert known.select("opportunity", task="fill", axis="commitment", measure="pair").empty
 
     def test_stages_are_quarters_of_the_masked_share(self, known):
         """Only the last of four states gains."""

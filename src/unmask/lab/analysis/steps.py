@@ -156,7 +156,7 @@ def _opportunity_setting(
     for a, b in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
         yield from result_rows({**where, "at": f"{names[a]} ⇄ {names[b]}"}, {"pairwise": overall["pairwise", (a, b)]})
     for name, pair in (("pair", overall.pair), ("pairwise_pair", overall.largest_pair)):
-        yield from result_rows(where, {name: "" if pair is None else f"{names[pair[0]]} ⇄ {names[pair[1]]}"})
+        yield from result_rows(where, {} if pair is None else {name: f"{names[pair[0]]} ⇄ {names[pair[1]]}"})
     if overall.largest_pair is not None:
         yield from result_rows(where, {"largest_pairwise": overall["pairwise", overall.largest_pair]})
     if overall.noisy:
