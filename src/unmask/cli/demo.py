@@ -17,9 +17,9 @@ from unmask.report.console import Console, progress, say
 if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.lab.demo import DemoComparison, DemoRun
-    from unmask.lab.run.driver import RunOutcome
     from unmask.lab.store import Store
     from unmask.lab.study import Study
+    from unmask.lab.study.protocol import StudyOutcome
     from unmask.lab.study_models import ModelSpec
     from unmask.report.demo.page import DemoResults
 
@@ -61,7 +61,7 @@ def demo(
         written = write(results, out)
     _show(results, written, quiet)
     if not outcome.complete:
-        note(f"not complete: {outcome.stopped}; the page says what is missing; the same command goes on")
+        note(f"not complete: {outcome.reason}; the page says what is missing; the same command goes on")
         raise typer.Exit(INCOMPLETE)
 
 
@@ -106,11 +106,11 @@ def _decode_examples(
 ) -> "tuple[Sequence[DemoRun], list[dict[str, Any]]]":
     """A few runs of the study's first model, as values and as records to draw."""
     from unmask.lab.demo import SHOWN, make_demo_runs
-    from unmask.lab.run.jobs import prompts_of
+    from unmask.lab.study.jobs import load_examples
     from unmask.look.run import run_record
 
     spec = study.models[0]
-    tasks, _ = prompts_of(study, data_dir)
+    tasks, _ = load_examples(study, data_dir)
     with progress("a few runs to look at", len(tasks) * len(SHOWN), quiet) as advance:
         model = load(spec)
         runs = make_demo_runs(model, study, tasks, on_done=lambda run: advance(f"{run.shown.label} on {run.task}"))
@@ -133,8 +133,8 @@ def _decode_examples(
 
 def _run_demo_study(
     study: "Study", store: "Store", load: "Callable[[ModelSpec], Model]", data_dir: Path | None, quiet: bool
-) -> "RunOutcome":
-    from unmask.lab.run.driver import run_study
+) -> "StudyOutcome":
+    from unmask.lab.study.protocol import run_study
 
     with watch(quiet) as on_progress:
         return run_study(

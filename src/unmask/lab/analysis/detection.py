@@ -186,7 +186,7 @@ def _cell(
         validation, held_out = states_by_role(one.axis, reference, utilities, read)
         require_apart(validation, held_out)
         for proposal in PROPOSALS:
-            chosen = fit_calibration(validation, how.settings.changed(proposal=proposal))
+            chosen = fit_calibration(validation, how.settings.with_changes(proposal=proposal))
             frame = held_out_frame(held_out, chosen)
             measures = measure_detection(
                 frame,

@@ -28,7 +28,7 @@ from unmask.lab.store import Store, Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, FixedAction, NotEnough
 from unmask.stats.measures import Opportunity, opportunity_measures, opportunity_states
-from unmask.stats.protocol import choose_fixed, masked_share, mean_over_rollouts
+from unmask.stats.protocol import choose_fixed, masked_share
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OpportunityCell:
     fixed: FixedAction
     """Chosen on validation prompts."""
     base: float
-    """Mean utility of the fixed action on evaluation states: what the opportunity comes on top of."""
+    """Mean utility of the fixed action on the evaluation states that the opportunity is a mean of."""
     overall: Opportunity
     """On evaluation prompts."""
     stages: Mapping[int, Opportunity]
@@ -228,7 +228,7 @@ def _axis(
             axis=axis,
             candidates=held_out.candidates,
             fixed=fixed[task],
-            base=float(np.nanmean(mean_over_rollouts(held_out.utility_SAR)[:, fixed[task].action])),
+            base=states[task].fit.fixed_utility,
             overall=overall,
             stages=stages,
             partial=unfinished(extents, model, task),
