@@ -16,7 +16,7 @@ from tests.helpers.compared import compare
 from tests.helpers.paths import CONFIGS, ROOT, SRC
 from unmask.api.load import SHIPPED, NetworkOptions, load
 from unmask.base.errors import UnknownName
-from unmask.lab.prompts import FRESH
+from unmask.lab.study.prompts import FRESH
 from unmask.methods import make_policy
 from unmask.methods.examples import HOME
 from unmask.tasks import TASKS

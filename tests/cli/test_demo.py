@@ -7,9 +7,9 @@ import pytest
 
 from tests.helpers import tiny_demo
 from unmask.cli.app import main
-from unmask.lab.run import driver
 from unmask.lab.store import Store
 from unmask.lab.store.manifest import write_manifest
+from unmask.lab.study import protocol
 
 QUICK = ("--problems", "1", "--seeds", "2", "--study", "study.toml")
 QUESTIONS = [
@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     tiny_demo.write(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(driver, "decode_arms", _interrupted)
+        patch.setattr(protocol, "decode_tasks", _interrupted)
         assert main(["demo", "--out", "deep/demo", *QUICK]) == 130
     return folder, finished(folder / "deep" / "demo")
 

@@ -52,7 +52,7 @@ def shown_runs():
     """Two runs of the exact model, with what its evaluator might have said; and the records that a page draws."""
     from unmask.api.load import load
     from unmask.lab.demo import DemoRun, ShownMethod
-    from unmask.lab.run.judging import JudgedAnswer
+    from unmask.lab.study.prompts import ScoredAnswer
     from unmask.look.run import run_record
     from unmask.tasks import Example
 
@@ -62,7 +62,7 @@ def shown_runs():
     for label, method, utility in (("LLaDA", "llada", 0.25), ("WINO", "wino", float("nan"))):
         out = model.generate("ab", policy=method)
         shown = ShownMethod(label, method, f"how {label} decides")
-        run = DemoRun("mine", example, shown, out.trajectory, JudgedAnswer(out.text, utility, "made <up>"))
+        run = DemoRun("mine", example, shown, out.trajectory, ScoredAnswer(out.text, utility, "made <up>"))
         runs.append(run)
         records.append(run_record(out.trajectory, 0, model.codec, prompt=example.prompt, score=run.utility))
     return tuple(runs), records

@@ -1,7 +1,7 @@
 """A study of the policy axis on the tiny network, and a judge that tells its answers apart."""
 
 from tests.helpers.tiny_studies import by_hash, table
-from unmask.lab.run.judging import JudgedAnswer
+from unmask.lab.study import prompts
 
 NAMES = ["llada", "klass:window=1,threshold=0.0", "wino:block_length=4", "info-gain:threshold=none,candidates=3", "dus"]
 
@@ -20,8 +20,7 @@ def raw(folder="FOLDER", **changes):
     return table(**{**base, **changes})
 
 
-def judged(self, answers):
-    """In place of `Judge.judge`."""
-    texts = [(str(tokens), prompt) for prompt, tokens in answers]
-    pairs = [(text, type("Example", (), {"id": prompt})) for text, prompt in texts]
-    return [JudgedAnswer(text, u, why) for (text, _), (u, why) in zip(texts, by_hash(pairs), strict=True)]
+def spell_and_score_by_hash(patch) -> None:
+    """Answers are their tokens, and their utility is a hash of those."""
+    patch.setattr(prompts, "answer_text", lambda codec, request, tokens: str(tuple(tokens)))
+    patch.setattr(prompts, "score_texts", lambda pairs, *_: by_hash(pairs))

@@ -11,9 +11,9 @@ from pathlib import Path
 from unmask.api.load import load
 from unmask.api.model import Model
 from unmask.core import DenoiserWrapper
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
+from unmask.lab.study.protocol import run_study
 from unmask.view.explorer import Explorer
 from unmask.view.models import LoadedModels
 from unmask.view.serving import Server

@@ -6,15 +6,14 @@ import sys
 import pytest
 
 from tests.helpers.made_once import made_once
-from tests.helpers.method_studies import judged, raw
+from tests.helpers.method_studies import raw, spell_and_score_by_hash
 from tests.helpers.object_store import served
 from tests.helpers.own_tasks import LINES, SCORER
 from tests.helpers.tiny_studies import SMALL, table
 from unmask.api.load import load
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
 from unmask.lab.study import Study
+from unmask.lab.study.protocol import run_study
 from unmask.tasks import own_task
 
 
@@ -61,7 +60,7 @@ def methods_run(methods_study, tiny_load, tmp_path_factory):
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Judge, "judge", judged)
+            spell_and_score_by_hash(patch)
             assert run_study(methods_study, Store.create(folder, methods_study.config), tiny_load).complete
 
     return Store.open(made_once(tmp_path_factory, "methods-run", make))

@@ -9,10 +9,9 @@ from tests.helpers.own_tasks import parsed
 from unmask import load
 from unmask.api import infill_request
 from unmask.lab.calibrate import calibrate
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.jobs import request_of
-from unmask.lab.run.judging import spell_answer
 from unmask.lab.store import Store
+from unmask.lab.study.prompts import answer_text, example_request
+from unmask.lab.study.protocol import run_study
 from unmask.methods import LLaDA
 from unmask.tasks import own_task, score
 
@@ -47,7 +46,7 @@ def fills_of(text, filled):
 
 def test_the_request_is_that_of_infill(model, letters):
     for example in letters.examples("validation"):
-        request = request_of(model, letters, 2, example)
+        request = example_request(model, letters, 2, example)
         plain = infill_request(model, example.prompt, 2)
         assert (request.canvas, request.given, request.key) == (plain.canvas, plain.given, plain.key)
         assert (request.id, request.steps) == (example.id, 2)
@@ -57,15 +56,15 @@ def test_the_request_is_that_of_infill(model, letters):
         assert all(request.given[:first])
         assert all(request.given[last:])
         # No more steps than blanks, whatever the task's number is.
-        assert request_of(model, letters, 9, example).steps == 3
+        assert example_request(model, letters, 9, example).steps == 3
 
 
 def test_an_answer_is_spelled_run_by_run(model, letters):
     example = next(e for split in ("validation", "evaluation") for e in letters.examples(split) if e.id == "p0")
-    request = request_of(model, letters, 3, example)
+    request = example_request(model, letters, 3, example)
     assert request.canvas[slice(*request.answer)] == (3, 3, 1, 3)
     # A filled letter that stands between the blanks too does not confuse the runs.
-    assert spell_answer(model, request, [1, 1, 1, 1]) == "bb\nb"
+    assert answer_text(model.codec, request, [1, 1, 1, 1]) == "bb\nb"
     assert score("ab\nc", example).utility == 1.0
     assert score("ab\nb", example).utility == 0.5
 

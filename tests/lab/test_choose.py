@@ -43,7 +43,7 @@ def test_further_gates_change_what_they_say_and_nothing_else(tmp_path):
     for gate, changes in GATES.items():
         further = choice.gates[gate]
         usual = choice.calibration.settings
-        assert further.settings == usual.changed(**changes)
+        assert further.settings == usual.with_changes(**changes)
         assert further.fixed.action == choice.calibration.fixed.action
         assert Calibration.from_json(further.to_json()).settings.rule == further.settings.rule
 

@@ -8,9 +8,9 @@ from unmask.api.load import load
 from unmask.api.request import start_trajectory
 from unmask.engine import decode
 from unmask.lab.demo import SHOWN, ShownMethod, make_demo_runs
-from unmask.lab.run.jobs import prompts_of, request_of
-from unmask.lab.run.judging import Judge
 from unmask.lab.study import Study
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.prompts import example_request, score_texts
 from unmask.methods import make_policy
 
 METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN[2])
@@ -20,16 +20,16 @@ METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm"
 def made(tmp_path_factory):
     study = Study.read(tiny_demo.write(tmp_path_factory.mktemp("demo")))
     model = load("exact", n=8)
-    tasks, _ = prompts_of(study)
+    tasks, _ = load_examples(study)
     return model, study, tasks
 
 
 def alone(model, study, example, method):
     """The answer's tokens and utility, decoded and judged by itself."""
-    request = request_of(model, study.task("mine"), study.steps["mine"], example)
+    request = example_request(model, study.task("mine"), study.steps["mine"], example)
     end = decode(model.denoiser, make_policy(method), start_trajectory(model.denoiser, [request], study.seed))
     tokens = end.state.tokens_BL[0].tolist()[slice(*request.answer)]
-    return tokens, Judge(model, [example]).judge([(example.id, tokens)])[0].utility
+    return tokens, score_texts([(model.codec.answer(tokens), example)], 1)[0][0]
 
 
 def test_the_prompt_is_the_first_of_those_that_differ_most(made):

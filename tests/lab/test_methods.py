@@ -7,11 +7,10 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.helpers.cases import each_case
-from tests.helpers.method_studies import NAMES, judged, raw
+from tests.helpers.method_studies import NAMES, raw, spell_and_score_by_hash
 from tests.helpers.own_policies import GOOD
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny_studies import table
-from unmask.api.request import text_side
 from unmask.axes import AXES, POLICY
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.cli.app import main
@@ -20,12 +19,11 @@ from unmask.lab.analysis import analyse
 from unmask.lab.calibrate import find_diagnostic
 from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.methods import methods_of
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.estimate import estimate
-from unmask.lab.run.jobs import prompts_of
-from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import Study, prompts
+from unmask.lab.study.forecast import forecast, uncounted
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.protocol import run_study
 from unmask.methods import DUS, KLASS, METHODS, WINO, InfoGain, fixed_action, make_policy
 
 
@@ -160,18 +158,19 @@ class TestTheRun:
     def test_interrupted_naive_and_cut_otherwise_it_is_the_same(
         self, methods_study, methods_run, tiny_load, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(Judge, "judge", judged)
+        spell_and_score_by_hash(monkeypatch)
+        scored = prompts.score_texts
         wanted = methods_run.content_hash()
         store, answered = Store.create(tmp_path / "again", methods_study.config), 0
 
-        def dies(self, answers):
+        def dies(pairs, *rest):
             nonlocal answered
             answered += 1
             if answered == 3:
                 raise KeyboardInterrupt
-            return judged(self, answers)
+            return scored(pairs, *rest)
 
-        monkeypatch.setattr(Judge, "judge", dies)
+        monkeypatch.setattr(prompts, "score_texts", dies)
         with pytest.raises(KeyboardInterrupt):
             run_study(methods_study, store, tiny_load)
         assert 0 < len(store.names()) < 3
@@ -183,18 +182,18 @@ class TestTheRun:
         assert naive.hashes["branches"] == wanted["branches"]
 
     def test_what_it_will_take(self, methods_study, tiny_model):
-        tasks, _ = prompts_of(methods_study)
-        (row,) = estimate(methods_study, methods_study.models[0], tasks, text=text_side(tiny_model))
-        assert row.on_top == (NAMES[3],)
-        assert row.branches == row.states * len(NAMES) * methods_study.rollouts
+        tasks, _ = load_examples(methods_study)
+        (row,) = forecast(methods_study, tasks).to_dict("records")
+        assert uncounted(methods_study) == [NAMES[3]]
+        assert row["branches"] == row["states"] * len(NAMES) * methods_study.rollouts
         without = replace(
             methods_study,
             candidates={POLICY: tuple(n for n in NAMES if n != NAMES[2])},
             methods={n: policy for n, policy in methods_study.methods.items() if n != NAMES[2]},
         )
-        (less,) = estimate(without, methods_study.models[0], tasks, text=text_side(tiny_model))
+        (less,) = forecast(without, tasks).to_dict("records")
         # A branch of its own, and its longer view, at every state.
-        assert row.expected - less.expected >= row.states
+        assert row["forwards"] - less["forwards"] >= row["states"]
 
     @pytest.mark.parametrize(("reference", "tokens"), [("core", 0), ("wino", 4)])
     def test_a_reference_that_looks_ahead_or_reads_more(
@@ -205,9 +204,8 @@ class TestTheRun:
         model = {"model": str(tiny_folder), "name": "tiny", "reference": reference, "settings": options[reference]}
         candidates = {"policy": ["reference", "llada", "info-gain:threshold=none,candidates=3"]}
         study = Study.parse(raw(models=[model], candidates=candidates))
-        (row,) = estimate(study, study.models[0], prompts_of(study)[0], text=text_side(tiny_model))
-        assert ("reference (the reference, at every step)" in row.on_top) == (reference == "core")
-        monkeypatch.setattr(Judge, "judge", judged)
+        assert ("reference (the reference, at every step)" in uncounted(study)) == (reference == "core")
+        spell_and_score_by_hash(monkeypatch)
         store = Store.create(tmp_path / "out", study.config)
         done = run_study(study, store, tiny_load)
         assert done.complete

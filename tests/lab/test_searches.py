@@ -8,18 +8,15 @@ import pytest
 from tests.helpers.findings import fact
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
-from tests.lab.run.test_arms import RAW
+from tests.lab.study.test_arms import RAW
 from unmask.api.load import load
-from unmask.api.request import text_side
 from unmask.base.errors import ConfigError, OtherStudy
 from unmask.lab.analysis import analyse
-from unmask.lab.run import judging
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.estimate import estimate
-from unmask.lab.run.jobs import prompts_of
 from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import Study, prompts
+from unmask.lab.study.forecast import uncounted
+from unmask.lab.study.protocol import run_study
 from unmask.methods import LookUM
 from unmask.report.study import study_report
 
@@ -67,14 +64,13 @@ def test_branches_do_not_depend_on_them():
 @pytest.fixture(scope="module")
 def done(scaled, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "scores", by_hash)
+        patch.setattr(prompts, "score_texts", by_hash)
         known_gates(patch)
         network = scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **SMALL)
         model = load(str(network), dtype="fp32", device="cpu")
         study = Study.parse(SMALLER)
         store = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
-        (told,) = estimate(study, study.models[0], prompts_of(study)[0], text=text_side(model))
-        assert told.on_top == ("lookum:paths=4,tau=1", "soar")
+        assert uncounted(study) == ["lookum:paths=4,tau=1", "soar"]
         assert run_study(study, store, lambda spec: model).complete
         with pytest.raises(OtherStudy, match="with other calibrations or searches than the study gives now"):
             run_study(Study.parse({**SMALLER, "searches": ["soar"]}), store, lambda spec: model)

@@ -13,9 +13,9 @@ from tests.helpers.tiny_studies import table
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
+from unmask.lab.study.protocol import run_study
 from unmask.methods import Composed, Dream, FastDLLM, fixed_action
 
 WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}

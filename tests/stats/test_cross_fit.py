@@ -51,6 +51,13 @@ class TestByHand:
         assert self.fit.delta == pytest.approx(0.625 / 4)
         assert np.isnan(cross_fit(np.full((2, 2, 4), NAN), 0).delta)
 
+    def test_the_fixed_utility_is_of_the_same_states_and_folds(self):
+        """The second state has no utility in its second fold, so it has no part in the mean either."""
+        fit = cross_fit([[[1, 1, 0, NAN]], [[1, 1, NAN, NAN]]], 0)
+        assert fit.used_S.tolist() == [True, False]
+        assert fit.fixed_utility == 0.5
+        assert np.isnan(cross_fit(np.full((2, 2, 4), NAN), 0).fixed_utility)
+
     def test_a_fixed_action_for_each_state(self):
         fit = cross_fit(BY_HAND, [0, 0, 0, 1, 2])
         assert fit.used_S.all()

@@ -226,7 +226,7 @@ class TestRandomStates:
 
 
 def held_out(world, seed=0, *, proposal="raw", **how):
-    chosen = fit_calibration(world(ValidationSet, seed, **how), SETTINGS.changed(proposal=proposal))
+    chosen = fit_calibration(world(ValidationSet, seed, **how), SETTINGS.with_changes(proposal=proposal))
     return held_out_frame(world(HeldOutSet, seed, **how), chosen), chosen
 
 

@@ -16,6 +16,7 @@ from unmask.stats.fitting import (
     fit_action_threshold,
     fit_gate_threshold,
     gate_gains,
+    predict_out_of_fold,
     prompt_folds,
 )
 from unmask.stats.protocol import ValidationSet, fit_calibration, gains_out_of_fold
@@ -39,6 +40,17 @@ def fit_theta(states, caution=0.0):
 
 def fit_tau(states, bins=4, rule="lift"):
     return fit_gate_threshold(states, bins, 0.0, rule)
+
+
+def test_bins_out_of_fold_are_fitted_on_the_states_of_the_bins_in_the_file():
+    """Those with an opportunity, whether their proposals have a utility or not."""
+    g_S, gain_S = np.arange(12) / 10, np.where(np.arange(12) % 3, 0.1, np.nan)
+    states = gains(np.arange(12.0), g_S, gain_S, folds=3)
+    predicted_S = predict_out_of_fold(states, 4)
+    for fold in states.folds:
+        here_S = states.fold_S == fold
+        detector = fit_detector(states.signal_S[~here_S], g_S[~here_S], 4)
+        np.testing.assert_array_equal(predicted_S[here_S], detector.predict(states.signal_S[here_S]))
 
 
 class TestBins:
@@ -258,7 +270,7 @@ class TestWorlds:
     """Fifty validation prompts with eight states each, one hundred worlds."""
 
     def opened(self, world, **how):
-        settings = SETTINGS.changed(fixed_out_of_fold=False)
+        settings = SETTINGS.with_changes(fixed_out_of_fold=False)
         seen = [gains_out_of_fold(world(ValidationSet, k, prompts=50, **how), 0, settings) for k in range(100)]
         return np.mean([fit_tau(one, 10).value is not None for one in seen])
 
@@ -303,12 +315,12 @@ class TestFile:
             "theta": True, "folds": None, "deterministic": False,
         }  # fmt: skip
         assert list(body["settings"])[6:] == ["apart", "theta", "folds", "deterministic"]
-        later = SETTINGS.changed(rule="mean").to_body()
+        later = SETTINGS.with_changes(rule="mean").to_body()
         assert list(later)[-1] == "rule"
 
     @pytest.mark.parametrize("change", [{"rule": "mean"}, {"fixed_out_of_fold": False}, {"caution": 100.0}])
     def test_settings_survive(self, world, change):
-        settings = SETTINGS.changed(**change)
+        settings = SETTINGS.with_changes(**change)
         found = fit_calibration(world(ValidationSet, 0), settings)
         assert Calibration.from_json(found.to_json()).to_json() == found.to_json()
         assert Calibration.from_json(found.to_json()).settings == settings
@@ -390,4 +402,4 @@ def test_what_was_chosen_in_plain_text(found, states):
 )
 def test_settings_are_checked(change, words):
     with pytest.raises(ConfigError, match=words):
-        SETTINGS.changed(**change)
+        SETTINGS.with_changes(**change)

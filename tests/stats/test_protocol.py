@@ -152,7 +152,7 @@ class TestOutOfFold:
             chosen = [fit_calibration(self.luck(states, seed), settings) for seed in range(120)]
             return np.mean([c.tau.value is not None for c in chosen])
 
-        assert opened(SETTINGS.changed(fixed_out_of_fold=False)) < 0.3 < 0.4 < opened(SETTINGS)
+        assert opened(SETTINGS.with_changes(fixed_out_of_fold=False)) < 0.3 < 0.4 < opened(SETTINGS)
 
     def test_gains_are_those_on_new_prompts(self, states):
         def mean_gain(settings):
@@ -162,7 +162,7 @@ class TestOutOfFold:
 
         # The standard error is 0.0025; luck is worth 0.019.
         assert mean_gain(SETTINGS) == pytest.approx(self.GAIN, abs=0.008)
-        assert mean_gain(SETTINGS.changed(fixed_out_of_fold=False)) < 0.0
+        assert mean_gain(SETTINGS.with_changes(fixed_out_of_fold=False)) < 0.0
 
     def test_states_are_beside_the_choice_of_the_other_folds(self, states):
         """Two prompts that disagree: each is compared with what the other one likes."""
@@ -236,10 +236,10 @@ class TestChoices:
             body.pop("settings")
             return body
 
-        assert chosen(SETTINGS) != chosen(SETTINGS.changed(**change))
+        assert chosen(SETTINGS) != chosen(SETTINGS.with_changes(**change))
 
     def test_deterministic_refuses_rollouts_that_differ(self, world):
-        settings = SETTINGS.changed(deterministic=True)
+        settings = SETTINGS.with_changes(deterministic=True)
         fit_calibration(world(ValidationSet, 0), settings)
         with pytest.raises(ValueError, match="must be equal"):
             fit_calibration(world(ValidationSet, 0, noise=0.02), settings)
@@ -321,7 +321,7 @@ class TestHeldOutFrame:
         raw = ProposedAction(raw_SR, made.proposals["raw"].same_SA)
         made = replace(made, q_SAR=q_SAR, proposals={**made.proposals, "raw": raw})
         assert held_out_frame(made, chosen)["prompt"].tolist() == [10_002, 10_003, 10_004]
-        snapped = dataclasses.replace(chosen, settings=SMALL.changed(proposal="snapped"))
+        snapped = dataclasses.replace(chosen, settings=SMALL.with_changes(proposal="snapped"))
         assert len(held_out_frame(made, snapped)) == 4
         with pytest.raises(ValueError, match="no held-out state has utilities"):
             held_out_frame(replace(made, q_SAR=np.full((5, 2, 4), np.nan)), chosen)

@@ -42,8 +42,10 @@ class TestAuroc:
     def test_nan_is_the_smallest(self):
         assert auroc([np.nan, -9, -9], [True, False, False])[0] == 0
 
-    def test_small_scores_are_not_rounded(self):
-        assert auroc([1e-12, 2e-12], [False, True])[0] == 1
+    def test_scores_that_differ_by_rounding_only_tie(self):
+        """Two bins of a detector with the same mean, summed in two orders, are no order of states."""
+        assert auroc([0.3, 0.1 + 0.2], [False, True])[0] == 0.5
+        assert auroc([0.3, 0.3 + 1e-8], [False, True])[0] == 1
 
 
 class TestSpearman:
@@ -62,8 +64,9 @@ class TestSpearman:
     def test_of_a_constant_there_is_none(self, score, value):
         assert np.isnan(spearman(score, value)[0])
 
-    def test_rounding_of_values_is_no_order(self):
+    def test_rounding_is_no_order(self):
         assert np.isnan(spearman([1, 2, 3], [0.3, 0.1 + 0.2, 0.3])[0])
+        assert np.isnan(spearman([0.3, 0.1 + 0.2, 0.3], [1, 2, 3])[0])
 
     def test_nan_is_the_smallest(self):
         assert spearman([np.nan, 1, 2], [0, 1, 2])[0] == pytest.approx(1)

@@ -30,7 +30,7 @@ PRELOADED = (
     "unmask.lab.calibrate",
     "unmask.lab.compare.summary",
     "unmask.lab.analysis",
-    "unmask.lab.run.driver",
+    "unmask.lab.study.protocol",
     "unmask.report.compare",
     "unmask.report.study",
     "unmask.train",

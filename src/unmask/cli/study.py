@@ -21,10 +21,10 @@ from unmask.cli.where import Address, GpusPerWorker, On, Workers, where_of
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
-    from unmask.lab.run.driver import RunOutcome
-    from unmask.lab.run.progress import StudyProgress
     from unmask.lab.store import Failure, Store
     from unmask.lab.study import Study
+    from unmask.lab.study.progress import StudyProgress
+    from unmask.lab.study.protocol import StudyOutcome
 
 INCOMPLETE = 3
 """Exit code of `study run` where the budget is spent or shards are set aside."""
@@ -78,8 +78,8 @@ def run(
       unmask study run studies/demo.toml --out out/study
       unmask study run studies/demo.toml --out out/study --on ray --address auto
     """
-    from unmask.lab.run.driver import run_study
     from unmask.lab.study import Study
+    from unmask.lab.study.protocol import run_study
 
     _check_path("--out", out)
     cluster = where_of(on, address, gpus_per_worker, workers)
@@ -112,16 +112,14 @@ def _created(out: str, chosen: "Study", accept_code: bool) -> "Store":
     return store
 
 
-def _conclude(store: Any, outcome: "RunOutcome", quiet: bool) -> None:
+def _conclude(store: Any, outcome: "StudyOutcome", quiet: bool) -> None:
     """The hashes of a complete study, or why it is not, what is kept, and its own exit code."""
     if not quiet:
-        for task, reason in outcome.unavailable.items():
-            note(f"left out: {task}: {reason}")
         for line in _summary(store):
             say(line)
     if not outcome.complete:
-        retry = "; correct what failed and add --retry-failed to try it again" if outcome.failed else ""
-        note(f"not complete: {outcome.stopped}; {_kept(store)}; the same command goes on{retry}")
+        retry = "; correct what failed and add --retry-failed to try it again" if outcome.failures else ""
+        note(f"not complete: {outcome.reason}; {_kept(store)}; the same command goes on{retry}")
         raise typer.Exit(INCOMPLETE)
     for name, digest in outcome.hashes.items():
         say(f"{name} {digest}")
@@ -236,6 +234,8 @@ def _status(store: Any) -> dict[str, Any]:
     branched = len(models) == len(manifest["study"]["models"]) and all(
         m["shards"] == m["finished"] for m in models.values()
     )
+    # A study that leaves a task out is not complete.
+    branched &= not any(about.get("unavailable") for about in manifest["tasks"].values())
     # A study file may switch decoding on later, so that none is there says nothing.
     decoded, units = len(store.names("decodes")), _units(infos)
     branches, judged = sum(i["branches"] for i in infos), sum(i["judged"] for i in infos)

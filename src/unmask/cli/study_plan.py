@@ -2,8 +2,6 @@
 
 import json
 import math
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +10,12 @@ import typer
 from unmask.base.errors import require
 from unmask.cli.options import DataDir, Json
 from unmask.cli.progress import wide_console
-from unmask.cli.study_cost import ClusterAsked, LoadSeconds, cost_document, cost_remarks, cost_table
-from unmask.cli.where import GpusPerWorker, On, Workers
 from unmask.report.console import loading, say
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from unmask.api import Model
-    from unmask.lab.run.cluster_cost import Cut
-    from unmask.lab.run.estimate import CostEstimate
-    from unmask.lab.run.jobs import Members
     from unmask.lab.study import Study
     from unmask.lab.study_models import ModelSpec
 
@@ -32,53 +27,39 @@ def plan(
     file: FILE,
     data_dir: DataDir = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Load the models and time a forward of every shape, here and now.")
+        bool, typer.Option("--measure", help="Load the models and time full forwards, here and now.")
     ] = False,
     rate: Annotated[
         float | None, typer.Option(metavar="X", help="Row-forwards a second on the machine that will run it.")
     ] = None,
-    on: On = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    load_seconds: LoadSeconds = None,
     json_: Json = False,
 ) -> None:
     """Say what a study will take before anything runs.
 
-    States, branches and forwards follow from the file. Buckets and memory are said where the model's tokenizer is on
-    this machine, times with --measure or --rate. End to end, the arms are chosen by the branches: which of them are the
-    same is known by experience only.
+    Prompts, states and branches follow from the file. Forwards are an upper bound: equal work is done once, and how
+    much of it there is depends on what the model says. Times need a rate, by --measure or --rate.
 
     \b
     Examples:
       unmask study plan studies/paper.toml --rate 400
-      unmask study plan studies/llada-8b.toml --rate 160 --on ray --workers 16 --load-seconds 60
     """
-    from unmask.lab.run.estimate import MERGED_FROM
     from unmask.lab.study import Study
-
-    cluster = ClusterAsked(on, workers, gpus_per_worker, load_seconds)
-    cluster.check(timed=measure or rate is not None)
+    from unmask.lab.study.forecast import uncounted
 
     ok = rate is None or (math.isfinite(rate) and rate > 0)
     require(ok, "--rate", rate, "row-forwards a second, above 0", "`unmask study status` of an earlier run has one")
     require(not (measure and rate), "--rate", rate, "nothing beside --measure", "leave one of them out")
     chosen = Study.read(file)
     check_models(chosen)
-    rows, unavailable, cuts, loading_took = _estimates(chosen, data_dir, measure, rate)
-    cost = None if on is None else cluster.cost(chosen, rows, cuts, loading_took)
+    frame, unavailable = _forecast(chosen, data_dir, measure, rate)
     if json_:
-        told = {"study": chosen.config, "estimates": [dict(row._asdict()) for row in rows], "unavailable": unavailable}
-        told |= {} if cost is None else {"cluster": cost_document(cost)}
-        say(json.dumps(told | {"merged_from": MERGED_FROM}, indent=2, default=str))
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        document = {"study": chosen.config, "estimates": rows, "uncounted": uncounted(chosen)}
+        say(json.dumps({**document, "unavailable": unavailable}, indent=2, default=str))
         return
-    wide_console().print(_table(rows))
-    for line in _remarks(chosen, rows, unavailable):
+    wide_console().print(_table(frame))
+    for line in _remarks(chosen, frame, uncounted(chosen), unavailable):
         say(line)
-    if cost is not None:
-        wide_console().print(cost_table(cost, span))
-        for line in cost_remarks(cost, span):
-            say(line)
 
 
 def check_models(study: "Study") -> None:
@@ -97,92 +78,64 @@ def load_model(spec: "ModelSpec") -> "Model":
         return load(spec.model, on_progress=on_progress, **spec.options)
 
 
-def _estimates(
+def _forecast(
     study: "Study", data_dir: Path | None, measure: bool, rate: float | None
-) -> "tuple[list[CostEstimate], dict[str, str], dict[str, Cut], float]":
-    """Lines of all models, tasks whose data is not here, how work is cut, and seconds of the slowest loading."""
+) -> "tuple[pd.DataFrame, dict[str, str]]":
+    """The forecast, and tasks whose data is not here."""
     from unmask.api import text_side, text_side_of
-    from unmask.lab.run.cluster_cost import cut_of
-    from unmask.lab.run.estimate import ForwardTimer, estimate
-    from unmask.lab.run.jobs import prompts_of
+    from unmask.lab.study.forecast import forecast, measured_rate
+    from unmask.lab.study.jobs import load_examples
 
-    models: dict[str, Model | None] = {}
-    loading_took = 0.0
-    for spec in study.models:
-        began = time.monotonic()
-        models[spec.name] = load_model(spec) if measure else None
-        loading_took = max(loading_took, time.monotonic() - began) if measure else 0.0
+    models = {spec.name: load_model(spec) for spec in study.models} if measure else {}
     texts = {
-        spec.name: text_side_of(spec.model, spec.options) if model is None else text_side(model)
-        for spec, model in zip(study.models, models.values(), strict=True)
+        spec.name: text_side(models[spec.name]) if measure else text_side_of(spec.model, spec.options)
+        for spec in study.models
     }
-    tasks: Members | None = None
+    tasks = None
     unavailable: dict[str, str] = {}
     if any(text is not None for text in texts.values()):
-        tasks, unavailable = prompts_of(study, data_dir)
-    rows: list[CostEstimate] = []
-    for spec in study.models:
-        model = models[spec.name]
-        timer = None if model is None else ForwardTimer(model, study)
-        rows += estimate(study, spec, tasks, text=texts[spec.name], timer=timer, rate=rate)
-    cuts = {spec.name: cut_of(study, spec, tasks, texts[spec.name]) for spec in study.models}
-    return rows, unavailable, cuts, loading_took
+        tasks, unavailable = load_examples(study, data_dir)
+    rates = {spec.name: rate for spec in study.models} if rate else {}
+    if measure:
+        widest = forecast(study, tasks, texts).groupby("model")["width"].max()
+        rates = {name: measured_rate(model, study, int(widest[name])) for name, model in models.items()}
+    return forecast(study, tasks, texts, rates), unavailable
 
 
-def _table(estimates: "Sequence[CostEstimate]") -> Any:
+def _table(frame: "pd.DataFrame") -> Any:
     """One line per model and task, and one for all."""
     from unmask.report.terminal import columns
 
-    heads = ("model", "task", "prompts", "states", "branches", "proposals", "forwards, naive", "merged", "end to end")
-    lines = [*(_line(row.model, row.task, [row]) for row in estimates), _line("all", "", estimates)]
-    return columns((*heads, "at most", "bucket", "memory", "time"), lines)
+    counts = ["prompts", "states", "branches", "proposals", "forwards", "whole_runs"]
+    heads = ["model", "task", *counts[:4], "forwards, at most", "whole runs, at most", "canvas", "time, at most"]
+    everything = {**frame[counts].sum(), "model": "all", "task": "", "width": None, "seconds": None}
+    if frame["width"].notna().all():
+        everything["width"] = frame["width"].max()
+    if frame["seconds"].notna().all():
+        everything["seconds"] = frame["seconds"].sum()
+    lines = []
+    for row in [*frame.astype(object).where(frame.notna(), None).to_dict("records"), everything]:
+        width = UNKNOWN if row["width"] is None else f"{int(row['width'])}"
+        seconds = UNKNOWN if row["seconds"] is None else span(row["seconds"])
+        lines.append([row["model"], row["task"], *(f"{int(row[name]):,}" for name in counts), width, seconds])
+    return columns(heads, lines)
 
 
-def _line(model: str, task: str, rows: "Sequence[CostEstimate]") -> list[str]:
-    def total(name: str) -> str:
-        return f"{sum(getattr(row, name) for row in rows):,}"
-
-    exact = all(row.naive_exact for row in rows)
-    counts = [total(name) for name in ("prompts", "states", "branches", "proposals")]
-    merged = [row.merged for row in rows if row.merged is not None]
-    between = " to ".join(f"{sum(ends):,}" for ends in zip(*merged, strict=True))
-    slots = [row.slots for row in rows if row.slots is not None]
-    memory = [row.memory for row in rows if row.memory is not None]
-    seconds = [row.seconds for row in rows if row.seconds is not None]
-    return [
-        model,
-        task,
-        *counts,
-        ("" if exact else "≤ ") + total("naive"),
-        between if len(merged) == len(rows) else f"about {total('expected')}",
-        total("end_to_end"),
-        total("end_to_end_most"),
-        f"{max(slots)}" if len(slots) == len(rows) else UNKNOWN,
-        f"{max(memory) / 2**20:,.0f} MiB" if len(memory) == len(rows) else UNKNOWN,
-        span(sum(seconds)) if len(seconds) == len(rows) else UNKNOWN,
-    ]
-
-
-def _remarks(study: "Study", rows: "Sequence[CostEstimate]", unavailable: dict[str, str]) -> list[str]:
-    from unmask.lab.run.estimate import MERGED_FROM
-
+def _remarks(study: "Study", frame: "pd.DataFrame", uncounted: list[str], unavailable: dict[str, str]) -> list[str]:
     lines = [f"no data here, counted all the same: {task}: {reason}" for task, reason in unavailable.items()]
-    if on_top := dict.fromkeys(name for row in rows for name in row.on_top):
-        lines.append(f"Not counted: looks ahead of {', '.join(on_top)}, which come on top of everything.")
-    seconds = [row.seconds for row in rows if row.seconds is not None]
+    if uncounted:
+        lines.append(f"Not counted: looks ahead of {', '.join(uncounted)}, which come on top of everything.")
     minutes = study.budget.minutes
-    if minutes is not None and len(seconds) == len(rows):
-        runs = max(1, math.ceil(sum(seconds) / 60 / minutes))
-        enough = "enough" if runs == 1 else f"spent about {runs} times; run again"
+    if minutes is not None and frame["seconds"].notna().all():
+        runs = max(1, math.ceil(frame["seconds"].sum() / 60 / minutes))
+        enough = "enough" if runs == 1 else f"spent at most {runs} times; run again"
         lines.append(f"The budget of {minutes:g} minutes is {enough}.")
     lines.append(
-        "Row-forwards. `naive` is exact for the candidates (≤: at most), proposals come on top; `merged` is what was "
-        f"left of both in the run of {MERGED_FROM}, whose models are small; `end to end` is by experience, `at most` "
-        "if no two arms are the same."
+        "Row-forwards, at most: equal work is done once, which at temperature 0 often leaves a small part, and so are "
+        "equal arms."
     )
     lines.append(
-        f"{UNKNOWN}: buckets and memory (beside the weights) need the model's tokenizer on this machine, times "
-        "--measure or --rate."
+        f"{UNKNOWN}: the width of the canvas needs the model's tokenizer on this machine, times --measure or --rate."
     )
     return lines
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from unmask.lab.demo import Reveal as Reveal
     from unmask.lab.demo import demo_problems as demo_problems
     from unmask.lab.demo import run_demo as run_demo
-    from unmask.lab.run.driver import RunOutcome as RunOutcome
-    from unmask.lab.run.driver import run_study as run_study
+    from unmask.lab.study.protocol import StudyOutcome as StudyOutcome
+    from unmask.lab.study.protocol import run_study as run_study
 
 _MODULES = {
     **dict.fromkeys(("CONTENDERS", "FAMILIES", "Contender", "DemoComparison", "DemoProblem", "DemoRow"), "demo"),
     **dict.fromkeys(("Reveal", "demo_problems", "run_demo"), "demo"),
-    **dict.fromkeys(("RunOutcome", "run_study"), "run.driver"),
+    **dict.fromkeys(("StudyOutcome", "run_study"), "study.protocol"),
 }
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "DemoRow",
     "Ray",
     "Reveal",
-    "RunOutcome",
+    "StudyOutcome",
     "demo_problems",
     "run_demo",
     "run_study",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -29,12 +30,12 @@ from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.cluster import Ray
 from unmask.lab.cluster.model_workers import ModelWorkers, Shared, model_workers
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.jobs import jobs_of, prompts_of
-from unmask.lab.run.judging import Judge
-from unmask.lab.run.progress import StudyProgress
 from unmask.lab.store import OtherFormat, Store
 from unmask.lab.study import PromptRange, Study, decode_prompts, group_by_width
+from unmask.lab.study.jobs import jobs_of, load_examples
+from unmask.lab.study.progress import StudyProgress
+from unmask.lab.study.prompts import score_answers
+from unmask.lab.study.protocol import run_study
 from unmask.lab.study_models import ModelSpec
 from unmask.methods import candidates, register_reference
 from unmask.stats import (
@@ -304,7 +305,7 @@ def _measure_branches(
         raise OtherStudy(f"{error} (work_dir={str(folder)!r}: name another, or remove that one)") from error
     if not outcome.complete:
         raise NotComplete(
-            f"the calibration is not complete: {outcome.stopped}; allowed: all of its prompts; correct what failed and "
+            f"the calibration is not complete: {outcome.reason}; allowed: all of its prompts; correct what failed and "
             f"remove {f'{store.folder}/failed'!r} to try again"
         )
     if not store.names():
@@ -352,7 +353,7 @@ class WholeRuns:
     ):
         """On a cluster its workers decode, and the model here only stands for theirs."""
         (spec,) = study.models
-        tasks, _ = prompts_of(study, options.data_dir)
+        tasks, _ = load_examples(study, options.data_dir)
         jobs = jobs_of(study, spec, model, tasks)
         requests = [request for job in jobs for request in job.requests]
         examples = [example for job in jobs for example in job.members]
@@ -366,7 +367,15 @@ class WholeRuns:
             for slots, group in group_by_width(requests, study.engine.bucket).items()
             for at in range(0, len(group), self._rows)
         ]
-        self._judge = Judge(model, examples, options.sandbox_workers, study.scoring, requests=requests)
+        self._score = partial(
+            score_answers,
+            examples=examples,
+            requests=requests,
+            codec=model.codec,
+            workers=options.sandbox_workers,
+            scoring=study.scoring,
+            known={},
+        )
         self._decoded: list[tuple[Policy, Array]] = []
 
     def utilities(self, policy: Policy) -> Array:
@@ -376,8 +385,7 @@ class WholeRuns:
             return known
         by_prompt: dict[str, float] = {}
         for at, rows in enumerate(self._decode(policy)):
-            judged = self._judge.judge(list(zip(rows["prompt"], rows["answer"], strict=True)))
-            by_prompt |= {prompt: one.utility for prompt, one in zip(rows["prompt"], judged, strict=True)}
+            by_prompt |= dict(zip(rows["prompt"], self._score(rows)["utility"].tolist(), strict=True))
             done = len(self._decoded) + (at + 1) / len(self._batches)
             self._on_share(done / max(self.planned, len(self._decoded) + 1))
         utility_P = np.array([by_prompt[prompt] for prompt in self.prompts], dtype=np.float64)

@@ -166,7 +166,7 @@ def _choice(
     try:
         states = join_readings(ValidationSet, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
         chosen = fit_calibration(states, settings)
-        further = {gate: fit_calibration(states, settings.changed(**GATES[gate])) for gate in gates}
+        further = {gate: fit_calibration(states, settings.with_changes(**GATES[gate])) for gate in gates}
         fit = cross_fit(states.q_SAR, chosen.fixed.action, reference=0, deterministic=settings.deterministic)
         return Choice(axis, chosen, fit.delta, further)
     except NotEnough as error:

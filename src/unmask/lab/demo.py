@@ -9,6 +9,7 @@ standard error of that mean.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from itertools import product
 from math import isnan
 from pathlib import Path
@@ -16,19 +17,20 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from unmask.api import LoadedModel, Request, start_trajectory
+from unmask.api import LoadedModel, start_trajectory
 from unmask.base.environment import code_fingerprint, hash_source, versions
 from unmask.base.errors import require
 from unmask.base.files import atomic_write
 from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json, to_plain
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
 from unmask.engine import decode
-from unmask.lab.run.jobs import Members, request_of
-from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.study import Study, decode_prompts
+from unmask.lab.study.jobs import Members
+from unmask.lab.study.prompts import ScoredAnswer, example_request, score_answers
 from unmask.methods import describe_policy, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, LetterCodec
 from unmask.tasks import Example
@@ -459,7 +461,7 @@ class DemoRun:
     shown: ShownMethod
     trajectory: Trajectory
     """One row with its steps."""
-    judged: JudgedAnswer
+    judged: ScoredAnswer
 
     @property
     def forwards(self) -> int:
@@ -484,10 +486,12 @@ def make_demo_runs(
     runs = []
     for task, roles in tasks.items():
         examples = roles["evaluation"][:tried]
-        requests = [request_of(model, study.task(task), study.steps[task], example) for example in examples]
-        judge = Judge(model, examples, scoring=study.scoring, requests=requests)
+        requests = [example_request(model, study.task(task), study.steps[task], example) for example in examples]
+        score = partial(score_answers, examples=examples, requests=requests, codec=model.codec, scoring=study.scoring)
         policies = [make_policy(method.method, **method.settings) for method in methods]
-        utility_MP = np.array([_utilities(model, judge, requests, policy, study.seed) for policy in policies[:2]])
+        utility_MP = np.array(
+            [score(decode_prompts(model, requests, policy, seed=study.seed))["utility"] for policy in policies[:2]]
+        )
         at = int(np.nan_to_num(utility_MP.max(0) - utility_MP.min(0)).argmax())
         request = requests[at]
         # As wide a canvas as beside the other prompts: the width moves last bits.
@@ -495,15 +499,10 @@ def make_demo_runs(
         for method, policy in zip(methods, policies, strict=True):
             start = start_trajectory(model.denoiser, [request], study.seed, slots, extra_steps=policy.extra_steps)
             trajectory = decode(model.denoiser, policy, start)
-            answer = trajectory.state.tokens_BL[0].tolist()[slice(*request.answer)]
-            run = DemoRun(task, examples[at], method, trajectory, judge.judge([(request.id, answer)])[0])
+            answer = tuple(trajectory.state.tokens_BL[0].tolist()[slice(*request.answer)])
+            (scored,) = score(pd.DataFrame({"prompt": [request.id], "answer": [answer]})).itertuples()
+            judged = ScoredAnswer(scored.text, scored.utility, scored.reason)
+            run = DemoRun(task, examples[at], method, trajectory, judged)
             on_done(run)
             runs.append(run)
     return tuple(runs)
-
-
-def _utilities(
-    model: LoadedModel, judge: Judge, requests: Sequence[Request], policy: Policy | Search, seed: int
-) -> list[float]:
-    rows = decode_prompts(model, requests, policy, seed=seed)
-    return [one.utility for one in judge.judge(list(zip(rows["prompt"], rows["answer"], strict=True)))]

@@ -14,7 +14,6 @@ from unmask.api import LoadedModel, token_request
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.options import Options
 from unmask.lab.compare import ComparePlan, CompareProgress, Comparison, run_comparison
-from unmask.lab.prompts import prompts_from
 from unmask.lab.published import (
     DEFAULT_TASKS,
     PUBLISHED,
@@ -29,6 +28,7 @@ from unmask.lab.published import (
     published_task,
     with_turns,
 )
+from unmask.lab.study.prompts import select_examples
 from unmask.stats import Estimate, wilson
 from unmask.tasks import DataDir, Example, Task
 
@@ -192,7 +192,7 @@ def prepare_run(
     require(prompts is None or prompts >= 1, "prompts", prompts, "1 or more", "ask for at least one")
     run = target.of.run(name)
     official = official_prompts(run.task, data_dir)
-    chosen = prompts_from(published_task(run, official, 0), WHOLE, prompts=prompts)
+    chosen = select_examples(published_task(run, official, 0), WHOLE, prompts=prompts)
     shots = _shots_that_fit(model, run, official, chosen) if target.trial else run.shots
     return PreparedRun(
         run,

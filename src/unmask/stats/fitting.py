@@ -80,7 +80,7 @@ class Detector:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The score from which on to act: None is never, -inf is wherever there is a score."""
+    """A score from which on to act: None never acts, -inf acts wherever there is a score."""
 
     value: float | None
     lift: float = 0.0
@@ -90,10 +90,10 @@ class Threshold:
     error: float = 0.0
     """Standard error of `out_of_fold` over prompts."""
     reason: str = ""
-    """Why never; empty otherwise."""
+    """Why the threshold is never reached; empty otherwise."""
 
     def active(self, score_S: ArrayLike) -> Bools:
-        """Where to act; not where the score is NaN."""
+        """Mask of states to act at; False where the score is NaN."""
         score = np.asarray(score_S, dtype=np.float64)
         return np.zeros(score.shape, dtype=np.bool_) if self.value is None else np.asarray(score >= self.value)
 
@@ -142,7 +142,7 @@ def fit_detector(signal_S: Array, g_S: Array, bins: int) -> Detector:
 
 
 def quantile_starts(signal_S: Array, bins: int) -> Array:
-    """Where bins after the first start: order statistics, so that equal signals share a bin and no bin is empty."""
+    """Signals at which the bins after the first start: order statistics, so that equal signals share a bin."""
     known = np.sort(signal_S[~np.isnan(signal_S)])
     if not len(known):
         return known
@@ -152,14 +152,14 @@ def quantile_starts(signal_S: Array, bins: int) -> Array:
 
 
 def fit_action_threshold(states: ValidationGains, bins: int, caution: float) -> Threshold:
-    """The signal below which the diagnostic abstains, theta. It is one of the starts of the bins, or -inf, or never."""
+    """Fit theta, the signal below which the diagnostic abstains: one of the starts of the bins, or -inf, or never."""
     used_S = states.used_S
     levels = [*quantile_starts(states.signal_S[used_S], bins)[::-1].tolist(), -np.inf]
     return choose_threshold(states, states.signal_S, levels, caution)
 
 
 def fit_gate_threshold(states: ValidationGains, bins: int, caution: float, rule: str) -> Threshold:
-    """The expected opportunity from which on the selective policy deviates, tau. `eq:selective_policy`
+    """Fit tau, the expected opportunity from which on the selective policy deviates. `eq:selective_policy`
 
     With the rule `lift` it is chosen by what the proposal gains where predictions are out of fold, and lies halfway
     between the predictions of neighbouring bins, so that small differences between detectors do not decide. With the
@@ -183,15 +183,15 @@ def fit_gate_threshold(states: ValidationGains, bins: int, caution: float, rule:
         which = "no" if positive == 0 else "every"
         why = f"{which} validation state has a positive opportunity: there is nothing to tell apart"
         return Threshold(None, reason=why)
-    return choose_threshold(states, _predict_out_of_fold(states, bins), gate_levels(detector), caution)
+    return choose_threshold(states, predict_out_of_fold(states, bins), gate_levels(detector), caution)
 
 
 def gate_gains(states: ValidationGains, bins: int, rule: str) -> Array:
-    """What the gate gains at each used state, its threshold chosen on other prompts."""
+    """Gain of the gate at each used state, with the threshold that the other folds of prompts choose."""
     used_S = states.used_S
     if rule == "lift":
         levels = gate_levels(fit_detector(states.signal_S, states.g_S, bins))
-        return _gains_by_level(states, _predict_out_of_fold(states, bins), levels)[1]
+        return _gains_by_level(states, predict_out_of_fold(states, bins), levels)[1]
     open_S = np.zeros(len(used_S), dtype=np.bool_)
     for fold in states.folds:
         here_S = states.fold_S == fold
@@ -203,7 +203,7 @@ def gate_gains(states: ValidationGains, bins: int, rule: str) -> Array:
 
 
 def gate_levels(detector: Detector) -> list[float]:
-    """The thresholds that tell the detector's bins apart, from the highest, and last the one that is always open."""
+    """Thresholds that tell the detector's bins apart, the highest first, and last the one that is always open."""
     # Bins whose means differ by rounding only must not be told apart by a threshold between them.
     distinct = np.unique(round_scores(detector.g_B[np.isfinite(detector.g_B)]))
     return [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
@@ -263,15 +263,14 @@ def prompt_folds(prompts: int, folds: int, seed: int) -> Ints:
     return np.random.default_rng([seed, 1]).permutation(prompts) % min(folds, prompts)
 
 
-def _predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
+def predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
     """Expected opportunity of each state from a detector that saw none of its prompt's fold."""
     predicted_S = np.full(len(states.signal_S), np.nan)
     for fold in states.folds:
         here_S = states.fold_S == fold
-        # Only states whose proposal has a utility; `fit_detector` elsewhere takes all that have an opportunity.
-        rest_S = states.used_S & ~here_S
-        if rest_S.any():
-            detector = fit_detector(states.signal_S[rest_S], states.g_S[rest_S], bins)
+        # As the bins of the gate: on every state with an opportunity, whether its proposal has a utility or not.
+        if np.isfinite(states.g_S[~here_S]).any():
+            detector = fit_detector(states.signal_S[~here_S], states.g_S[~here_S], bins)
             predicted_S[here_S] = detector.predict(states.signal_S[here_S])
     return predicted_S
 
@@ -336,7 +335,7 @@ class CalibrationSettings(Options):
     fixed: Literal["one-step", "end-to-end"] = "one-step"
     """One of `FIXED_BY`."""
 
-    def changed(self, **changes: Any) -> "CalibrationSettings":
+    def with_changes(self, **changes: Any) -> "CalibrationSettings":
         """Return the settings with some of them changed."""
         return CalibrationSettings(**{**self.model_dump(), **changes})
 

@@ -33,20 +33,20 @@ class SequentialTest:
     """The outcome of testing thresholds in a row."""
 
     chosen: int | None
-    """Which of the thresholds; None is never."""
+    """Index of the chosen threshold; None where the gate stays shut."""
     tested: tuple[int, ...] = ()
-    """In the order in which they were: all but the last passed, and the last unless none was left."""
+    """Indices in the order of the tests: all but the last passed, and the last one too where none was left."""
     passed: tuple[int, ...] = ()
     difference: float = 0.0
     """Mean of gated less fixed on the tested prompts, with the chosen threshold; 0 for never."""
     bound: float = 0.0
     """The mean over all prompts is above this, at the level of the test; 0 for never."""
     reason: str = ""
-    """Why never; empty otherwise."""
+    """Why the gate stays shut; empty otherwise."""
 
 
 def fitted_half(prompts: int, seed: int) -> Bools:
-    """Which prompts are fitted on; the others are tested on. Drawn at random; of an odd number the tested are more."""
+    """Mask of the prompts to fit on, drawn at random; the others, one more of an odd number, are tested on."""
     return np.random.default_rng([seed, 2]).permutation(prompts) < prompts // 2
 
 
@@ -102,7 +102,7 @@ def smallest_margin(n: int, risk: float) -> float:
 
 
 def capital(x_P: ArrayLike, null: float) -> Array:
-    """What 1 grows to after each number, betting against "the mean is at most `null`".
+    """Capital after each number of a bet that starts with 1 against "the mean is at most `null`".
 
     With a share c of the capital at stake it is multiplied by 1 - c + c x / null, which has a mean of at most 1 if the
     mean of x is at most null. It falls with `null` and rises with every x, so bounds do, too.

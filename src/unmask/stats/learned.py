@@ -133,7 +133,7 @@ def _fit(
 
 
 def _penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
-    """The one with the smallest squared error at states of other folds; of equal ones, or without any, the largest."""
+    """Penalty with the smallest squared error at states of other folds; of equal ones the largest."""
     if fold_S.max() == 0:
         return PENALTIES[0]
     error = np.zeros(len(PENALTIES))
@@ -146,7 +146,7 @@ def _penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
 
 
 def _inputs(signal_S: Array, features: pd.DataFrame) -> Array:
-    """The signal first."""
+    """Table of inputs per state, the signal in the first column."""
     value_SN = features.to_numpy(dtype=np.float64)
     if len(value_SN) != len(signal_S) or np.isinf(value_SN).any():
         raise ValueError(f"features have {len(value_SN)} rows for {len(signal_S)} states, or infinite values; use NaN")

@@ -281,7 +281,7 @@ def _pair_masses(sum_DM: Array) -> tuple[Array, Array]:
 
 
 def _first_largest(x_U: Array) -> int | None:
-    """Where the largest is, the first of those that differ by rounding only; None of nothing."""
+    """Index of the largest value, the first of those that differ by rounding only; None for an empty array."""
     return int(np.argmax(x_U >= x_U.max() - TIE)) if len(x_U) else None
 
 
@@ -381,7 +381,7 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
         columns = [np.ones(len(frame)), *(_floats(frame, name) for name in (*ARMS, "opens"))]
         sums_T.append(cluster_sums(np.stack(columns, 1), code_S, prompts))
 
-    def named(mean_DM: Array) -> dict[Key, Array]:
+    def name_means(mean_DM: Array) -> dict[Key, Array]:
         lift = {arm: mean_DM[:, 2 + at] for at, arm in enumerate(ARMS[1:])}
         numbers: dict[Key, Array] = {("utility", "fixed"): mean_DM[:, 1]}
         numbers |= {("utility", arm): mean_DM[:, 1] + x_D for arm, x_D in lift.items()}
@@ -392,7 +392,7 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
         return numbers
 
     return bootstrap_named(
-        lambda count_DP: named(mean_of_task_means(sums_T, count_DP)),
+        lambda count_DP: name_means(mean_of_task_means(sums_T, count_DP)),
         [len(sums_PM) for sums_PM in sums_T],
         task_seeds(seed, frames),
         resamples=resamples,
@@ -530,7 +530,7 @@ def mean_comparison(
 
 
 def _setting_shares(task_N: Ints, point_N: Array) -> Array:
-    """What each setting counts: those that have the number share its task's part, and tasks that have it are equal."""
+    """Weight of each setting in a mean: tasks that have the number weigh the same, and their settings share that."""
     there_N = np.isfinite(point_N)
     tasks, settings = np.unique(task_N[there_N], return_counts=True)
     size = dict(zip(tasks.tolist(), settings.tolist(), strict=True))

@@ -220,6 +220,15 @@ class CrossFit:
         return np.asarray(self.q_FSA.mean(0))
 
     @property
+    def fixed_utility(self) -> float:
+        """Mean utility of the fixed action over the states that are not excluded; NaN without one.
+
+        What the opportunity comes on top of, so it is taken over the same states and the same fold means.
+        """
+        known_S = _take(self.q_SA, self.fixed_S)[self.used_S]
+        return float(known_S.mean()) if len(known_S) else float("nan")
+
+    @property
     def delta(self) -> float:
         """Mean opportunity over the states that are not excluded; NaN without one."""
         # State by state, as sums of several columns are added; `sum` of one column adds in pairs.

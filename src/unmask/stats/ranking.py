@@ -24,7 +24,7 @@ def zero_rounding(x: Array) -> Array:
 
 
 def round_scores(score_S: Array) -> Array:
-    """Make scores equal that differ by rounding only; NaN becomes the smallest."""
+    """Make scores equal that differ by rounding only; NaN becomes the smallest. Every ranking goes by these."""
     return np.asarray(np.round(np.where(np.isnan(score_S), -np.inf, score_S), 9), dtype=np.float64)
 
 
@@ -41,7 +41,6 @@ def auroc(
     wins_D, pairs_D = np.zeros((2, len(weight)))
     for one in np.unique(group):
         member_S = group == one
-        # Scores are not rounded here, unlike in `top_sums`: stored AUROCs were computed so.
         place_S, places = _dense_places(score[member_S])
         up_DS, down_DS = weight[:, member_S] * positive[member_S], weight[:, member_S] * (1 - positive[member_S])
         up_DG, down_DG = _sums_by_place(up_DS, place_S, places), _sums_by_place(down_DS, place_S, places)
@@ -53,10 +52,10 @@ def auroc(
 def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None = None) -> Array:
     """Correlation of midranks, for each resample; NaN where one of the two is constant.
 
-    A NaN score is the smallest. Values that differ by rounding only are equal; scores are taken as they are.
+    A NaN score is the smallest.
     """
     score, value, weight = _check_ranked(score_S, value_S, weight_DS)
-    a_DS, b_DS = (_centred_midranks(x_S, weight) for x_S in (score, round_scores(value)))
+    a_DS, b_DS = (_centred_midranks(x_S, weight) for x_S in (score, value))
     both_D, a_D, b_D = ((weight * x * y).sum(1) for x, y in ((a_DS, b_DS), (a_DS, a_DS), (b_DS, b_DS)))
     # A constant has a variance of rounding only; ranks have at least 1/4 of a state, squared.
     varied_D = np.minimum(a_D, b_D) > 1e-6
@@ -79,7 +78,6 @@ def top_sums(
         raise ValueError("value_S has values that are not finite; leave those states out")
     if len(score) == 0 or len(coverages) == 0:
         return np.zeros((len(weight), len(coverages)))
-    # Means of bins are sums that were rounded; equal bins must stay equal, or they would get an order.
     key = -round_scores(score)
     order = np.argsort(key, kind="stable")
     ends = np.flatnonzero(np.r_[key[order][1:] != key[order][:-1], True])
@@ -152,7 +150,8 @@ def _check_ranked(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike |
 
 def _dense_places(score_S: Array) -> tuple[Ints, int]:
     """Place of each state among the distinct scores, smallest first, and how many there are."""
-    distinct, place_S = np.unique(np.where(np.isnan(score_S), -np.inf, score_S), return_inverse=True)
+    # Means of bins are sums that were rounded: equal bins must share a place, or the last bit would order them.
+    distinct, place_S = np.unique(round_scores(score_S), return_inverse=True)
     return place_S.ravel().astype(np.int64), len(distinct)
 
 

@@ -10,7 +10,7 @@ from unmask.stats.resampling import Array
 
 
 def opportunity(q_SA: ArrayLike, fixed: int | None = None) -> Array:
-    """What the best action of each state gains over `fixed`, by default the best on average. `eq:state_opportunity`"""
+    """Gain of each state's best action over `fixed`, by default the best on average. `eq:state_opportunity`"""
     q = np.asarray(q_SA, dtype=np.float64)
     fixed = int(q.mean(0).argmax()) if fixed is None else fixed
     return np.asarray(q.max(1) - q[:, fixed])

@@ -10,7 +10,7 @@ from unmask.base.errors import ConfigError, OtherModel, UnknownName
 from unmask.base.files import storable
 from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory, map_tensors
 from unmask.engine import StepSettings, predict
-from unmask.lab.run.judging import scores
+from unmask.lab.study.prompts import score_texts
 from unmask.look.run import run_record, spelling
 from unmask.methods import METHODS, describe_policy
 from unmask.tasks import CONTROLS, SPLITS, TASKS, DataDir, Example, find_task
@@ -185,7 +185,7 @@ class Explorer:
         """Score an answer to a task's prompt; nobody can score any other, and no number is made up for it."""
         utility, reason = None, None
         if example is not None:
-            ((value, reason),) = scores([(storable(done.texts[0]), example)], 1, scoring)
+            ((value, reason),) = score_texts([(storable(done.texts[0]), example)], 1, scoring)
             utility = None if math.isnan(value) else value
         policy = label or done.policy.name
         record = run_record(

@@ -17,8 +17,8 @@ from unmask.axes import AXES, STUDY_AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.files import storable
 from unmask.core import Policy
-from unmask.lab.prompts import prompts_from
 from unmask.lab.store import Store
+from unmask.lab.study.prompts import select_examples
 from unmask.look.run import ends_of
 from unmask.methods import candidate, candidates, reference_of
 from unmask.models import Codec
@@ -163,7 +163,7 @@ class StudyFolder:
                 "`unmask tasks`; look at its stored answers"
             )
         part = self.study["splits"][split]
-        return prompts_from(
+        return select_examples(
             find_task(task), part["split"], start=part["start"], prompts=part["prompts"], data_dir=self.data_dir
         )
 

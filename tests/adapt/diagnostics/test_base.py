@@ -14,7 +14,7 @@ from unmask.adapt.diagnostics import (
     ScoreDiagnostic,
 )
 from unmask.adapt.diagnostics.base import ordered_sum
-from unmask.adapt.diagnostics.context_transfer import received, supplied
+from unmask.adapt.diagnostics.context_transfer import context_received, context_supplied
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, select
 from unmask.engine import apply, decode
@@ -154,8 +154,8 @@ def test_sums_over_long_rows_do_not_see_the_padding(length, dtype):
     weight_BL = torch.rand(2, length, generator=draw, dtype=torch.float64)
     wide_BLL = torch.nn.functional.pad(phi_BLL, (0, 61, 0, 61))
     wide_BL = torch.nn.functional.pad(weight_BL, (0, 61))
-    assert torch.equal(received(wide_BLL, wide_BL)[:, :length], received(phi_BLL, weight_BL))
-    assert torch.equal(supplied(wide_BLL, wide_BL)[:, :length], supplied(phi_BLL, weight_BL))
+    assert torch.equal(context_received(wide_BLL, wide_BL)[:, :length], context_received(phi_BLL, weight_BL))
+    assert torch.equal(context_supplied(wide_BLL, wide_BL)[:, :length], context_supplied(phi_BLL, weight_BL))
     assert torch.equal(ordered_sum(wide_BL), ordered_sum(weight_BL))
 
 

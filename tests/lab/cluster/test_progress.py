@@ -7,7 +7,7 @@ from rich.console import Console
 
 from unmask.cli.study import _facts, _panel
 from unmask.lab.cluster.progress import ClusterNow, WorkerLogs, WorkerNow
-from unmask.lab.run.progress import StudyProgress
+from unmask.lab.study.progress import StudyProgress
 
 WORKERS = (WorkerNow("worker-0", "node7", "", 0.0), WorkerNow("worker-1", "node8", "tiny.mine.validation.0003", 7.0))
 

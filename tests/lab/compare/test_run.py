@@ -21,8 +21,8 @@ from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.core import Policy, Vocabulary
 from unmask.lab.compare import run as compare_run
 from unmask.lab.compare.summary import MACRO, summarise, sure_front
-from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
-from unmask.lab.run import judging
+from unmask.lab.study import prompts
+from unmask.lab.study.prompts import FRESH, FRESH_FROM, select_examples
 from unmask.methods import LLaDA, fixed_action, with_remasking
 from unmask.report import compare as report
 from unmask.report.compare_words import remarks
@@ -109,8 +109,8 @@ class TestRows:
 
     def test_answers_are_judged_once(self, monkeypatch):
         judged = []
-        real = judging.score_all
-        monkeypatch.setattr(judging, "score_all", lambda pairs, jobs: judged.extend(pairs) or real(pairs, jobs))
+        real = prompts.score_all
+        monkeypatch.setattr(prompts, "score_all", lambda pairs, jobs: judged.extend(pairs) or real(pairs, jobs))
         policies = {"a": IN_ORDER, "b": fixed_action(region="window:1", cardinality=1.0), "c": REFERENCE}
         found = compare(oracle(), [CARRY], split="development", prompts=5, policies=policies, steps=32, batch_size=2)
         assert [row.answer for row in rows(found, "a")] == [row.answer for row in rows(found, "b")]
@@ -177,7 +177,7 @@ class TestMissing:
                 for at, (text, e) in enumerate(pairs)
             ]
 
-        monkeypatch.setattr(judging, "score_all", shy)
+        monkeypatch.setattr(prompts, "score_all", shy)
         found = compare(oracle(), [CARRY], split="development", prompts=6, policies={"reference": REFERENCE})
         assert sum(math.isnan(row.utility) for row in rows(found)) == 3
         line = summarise(found).line(CARRY, "reference")
@@ -193,11 +193,11 @@ class TestMissing:
                 raise ConfigError("the Python package jsonschema is not installed")
             return [Verdict(e.id, 0.0, "no answer", Extraction(text, "", "", ""), ()) for text, e in pairs]
 
-        monkeypatch.setattr(judging, "score_all", absent)
+        monkeypatch.setattr(prompts, "score_all", absent)
         found = compare(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
         assert all(math.isnan(row.utility) and "jsonschema" in row.reason for row in rows(found))
         summary = summarise(found)
-        assert MACRO not in summary.shown
+        assert MACRO not in summary.line_tasks
         assert "none" in report.card_table(summary)
         assert json.loads(report.summary_json(found, summary))["lines"][0]["utility"] == dict.fromkeys(
             ("mean", "low", "high")
@@ -297,7 +297,7 @@ class TestFresh:
     def test_prompts_are_new_to_everyone(self):
         """Not of a split, and not of the stretches that training draws from."""
         seen = {e.prompt for split in SPLITS for e in find_task(CARRY).examples(split)}
-        fresh = prompts_from(TASKS[CARRY], FRESH, prompts=50)
+        fresh = select_examples(TASKS[CARRY], FRESH, prompts=50)
         trained = {
             text.prompt
             for seed in (0, 7)
@@ -312,8 +312,8 @@ class TestFresh:
         assert FRESH_FROM // STRIDE >= 10**6
 
     def test_are_the_same_each_time_and_score(self):
-        found = prompts_from(CONTROLS["td07-clustered-mask"], FRESH, prompts=3)
-        assert found == prompts_from(CONTROLS["td07-clustered-mask"], FRESH, prompts=3)
+        found = select_examples(CONTROLS["td07-clustered-mask"], FRESH, prompts=3)
+        assert found == select_examples(CONTROLS["td07-clustered-mask"], FRESH, prompts=3)
         assert [score(f"<answer>{e.target}</answer>", e).utility for e in found] == [1.0] * 3
 
     def test_official_tasks_have_none(self):
@@ -321,7 +321,7 @@ class TestFresh:
         assert "constructed" in found.tasks[0].unavailable
 
     def test_is_not_the_training_stream_from_its_start(self):
-        assert next(find_task(CARRY).training()).prompt != prompts_from(TASKS[CARRY], FRESH, prompts=1)[0].prompt
+        assert next(find_task(CARRY).training()).prompt != select_examples(TASKS[CARRY], FRESH, prompts=1)[0].prompt
 
 
 class TestSummary:

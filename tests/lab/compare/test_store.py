@@ -13,7 +13,7 @@ from unmask.lab.compare import store as compare_store
 from unmask.lab.compare.store import BATCHES as BATCHES_FOLDER
 from unmask.lab.compare.store import PLAN, BatchStore
 from unmask.lab.compare.summary import summarise
-from unmask.lab.run import judging
+from unmask.lab.study import prompts
 from unmask.methods import fixed_action
 from unmask.report import compare as report
 from unmask.tasks import Extraction, Verdict
@@ -103,7 +103,7 @@ class TestGoingOn:
             return [Verdict(e.id, None, "not installed", Extraction(text, "", "", ""), ()) for text, e in pairs]
 
         with monkeypatch.context() as patched:
-            patched.setattr(judging, "score_all", absent)
+            patched.setattr(prompts, "score_all", absent)
             assert {row.reason for row in rows(run(tmp_path))} == {"not installed"}
         model = oracle()
         assert written(run(tmp_path, model)) == never_stopped

@@ -13,11 +13,11 @@ from tests.helpers.tiny_studies import TEXT
 from unmask.base.errors import ConfigError, OtherStudy, StorageError
 from unmask.cli.app import main
 from unmask.lab.analysis import analyse
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedShard, Shard, Store, objects, remote, scheme_of
 from unmask.lab.store.lease import Lease, driver_name
 from unmask.lab.store.objects import Objects
 from unmask.lab.store.remote import LocalFiles, RemoteFiles, open_files
+from unmask.lab.study.protocol import run_study
 
 PUTS = 13
 """Puts of the store below: manifest, task, model, two shards of four files, a unit of two; `finish` is not called."""

@@ -19,12 +19,12 @@ from unmask.base import environment as code
 from unmask.base.errors import OtherStudy, SchemaError, UnmaskError
 from unmask.base.json_files import to_hashed_json
 from unmask.cli.app import main
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import FORMAT, DamagedManifest, DamagedShard, OtherFormat, Shard, Store, plain_schema, table_hash
 from unmask.lab.store import store as store_module
 from unmask.lab.store.local import LocalFiles
 from unmask.lab.store.manifest import write_manifest
 from unmask.lab.store.shard import encode_shard
+from unmask.lab.study.protocol import run_study
 
 
 def files_of(folder):

@@ -17,9 +17,15 @@ from unmask.adapt.diagnostics.base import (
     predicted_positions,
     priority,
 )
-from unmask.adapt.diagnostics.context_transfer import attention, received, reliability, sensitivity, supplied
+from unmask.adapt.diagnostics.context_transfer import (
+    attention,
+    context_received,
+    context_supplied,
+    reliability,
+    sensitivity,
+)
 from unmask.adapt.diagnostics.region import drifting_region
-from unmask.adapt.diagnostics.score import scored_by
+from unmask.adapt.diagnostics.score import with_mixture
 from unmask.axes import CARDINALITY, fraction, k_min
 from unmask.core import Action, State, Step, Trajectory
 
@@ -55,7 +61,7 @@ class CardinalityDiagnostic(Diagnostic):
             return abstain(traj, action)
         L = state.tokens_BL.shape[1]
         answered = sensitivity(traj, last, self.epsilon)
-        weighed = scored_by(self.mixture, traj, action)
+        weighed = with_mixture(self.mixture, traj, action)
         region_BL = open_positions(state, action)
         support_BL, found_B = self._support(traj, last, weighed, region_BL)
         order_BL = candidate_order(priority(traj.current_prediction, weighed), support_BL)
@@ -110,7 +116,7 @@ def balance(phi_BLL: Tensor, source_BL: Tensor, tau_BL: Tensor, order_BL: Tensor
     rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
     place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
     later_BLL = phi_BLL * (place_BL[:, :, None] > place_BL[:, None, :])
-    return source_BL * supplied(later_BLL, tau_BL) - tau_BL * received(later_BLL, source_BL)
+    return source_BL * context_supplied(later_BLL, tau_BL) - tau_BL * context_received(later_BLL, source_BL)
 
 
 def value(gamma_BL: Tensor, least_B: Tensor, most_B: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from unmask.adapt.diagnostics.base import (
     priority,
     require_part,
 )
-from unmask.adapt.diagnostics.context_transfer import attention, reliability, sensitivity, supplied
+from unmask.adapt.diagnostics.context_transfer import attention, context_supplied, reliability, sensitivity
 from unmask.axes import COMMITMENT, score
 from unmask.core import Action, Trajectory
 
@@ -54,7 +54,8 @@ class CommitmentDiagnostic(Diagnostic):
         )
         waiting_BL = state.masked_BL & ~new_BL
         tau_BL = torch.where(waiting_BL, answered.tau_BL, 0.0)
-        beta_BL = reliability(traj.current_prediction, L) * supplied(attention(traj.current_prediction, L), tau_BL)
+        phi_BLL = attention(traj.current_prediction, L)
+        beta_BL = reliability(traj.current_prediction, L) * context_supplied(phi_BLL, tau_BL)
         rho_BL = displacement(traj, self.window)
         p_BLK = traj.current_prediction.clean.p_BNK[:, :L]
         eta_BL = (rho_BL - flip_radius(p_BLK[..., 0], p_BLK[..., 1])).clamp(min=0)

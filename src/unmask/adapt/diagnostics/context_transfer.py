@@ -34,7 +34,7 @@ def sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
         length = traj.state.tokens_BL.shape[1]
         delta_BL = require_part(traj.current_prediction.drift_BN, "drift")[:, :length].double()
         source_BL = torch.where(last.revealed_BL, reliability(last.prediction, length), 0.0)
-        supplied_BL = received(attention(last.prediction, length, "attention of the last step"), source_BL)
+        supplied_BL = context_received(attention(last.prediction, length, "attention of the last step"), source_BL)
         known_BL = masked_twice(traj, last) & ~delta_BL.isnan() & last.revealed_BL.any(-1, keepdim=True)
         return Sensitivity(torch.where(known_BL, delta_BL / (epsilon + supplied_BL), 0.0), known_BL)
 
@@ -51,11 +51,11 @@ def attention(prediction: Prediction, length: int, what: str = "attention") -> T
     return require_part(prediction.attention_BNN, what)[:, :length, :length]
 
 
-def received(phi_BLL: Tensor, source_BL: Tensor) -> Tensor:
+def context_received(phi_BLL: Tensor, source_BL: Tensor) -> Tensor:
     """Context that each query gets from weighted keys: sum over i of phi(i -> j) source_i."""
     return ordered_sum(phi_BLL * source_BL[:, None, :].to(phi_BLL.dtype)).double()
 
 
-def supplied(phi_BLL: Tensor, target_BL: Tensor) -> Tensor:
+def context_supplied(phi_BLL: Tensor, target_BL: Tensor) -> Tensor:
     """Context that each key gives to weighted queries: sum over j of phi(i -> j) target_j."""
     return ordered_sum((phi_BLL * target_BL[:, :, None].to(phi_BLL.dtype)).transpose(1, 2)).double()

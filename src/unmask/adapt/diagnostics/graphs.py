@@ -58,14 +58,14 @@ class ReadingGraph:
 
 def build_reading_graph(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> ReadingGraph:
     """Record the readings of a state. The graph reads only the tensors that they compute with."""
-    steps = tuple(replace(step, prediction=_light(step.prediction)) for step in traj.steps)
-    light = replace(traj, prediction=_light(traj.current_prediction), steps=steps)
-    buffers = {path: value.clone() for path, value in tensors((light, action)).items()}
+    steps = tuple(replace(step, prediction=_without_large_parts(step.prediction)) for step in traj.steps)
+    reduced = replace(traj, prediction=_without_large_parts(traj.current_prediction), steps=steps)
+    buffers = {path: value.clone() for path, value in tensors((reduced, action)).items()}
     touched = _TouchedTensors()
 
     def work() -> list[Reading]:
         # Each has values of its own: what a state keeps of its masks must not be shared between streams.
-        values = (replace_tensors((light, action), buffers.values()) for _ in diagnostics)
+        values = (replace_tensors((reduced, action), buffers.values()) for _ in diagnostics)
         with touched:
             return _side_by_side([partial(one.read, *given) for one, given in zip(diagnostics, values, strict=True)])
 
@@ -89,13 +89,13 @@ def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
     return readings
 
 
-def _light(prediction: Prediction) -> Prediction:
-    """The prediction without parts that no diagnostic may read: they would be copied for nothing."""
+def _without_large_parts(prediction: Prediction) -> Prediction:
+    """Drop parts of a prediction that no diagnostic may read: they would be copied for nothing."""
     return replace(prediction, posterior=None, hidden_BNH=None)
 
 
 class _TouchedTensors(TorchFunctionMode):
-    """Notes which tensors are computed with."""
+    """Remember which tensors are computed with, by their ids."""
 
     def __init__(self) -> None:
         super().__init__()

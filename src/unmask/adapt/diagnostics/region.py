@@ -27,7 +27,7 @@ from unmask.adapt.diagnostics.base import (
     predicted_positions,
     priority,
 )
-from unmask.adapt.diagnostics.score import scored_by
+from unmask.adapt.diagnostics.score import with_mixture
 from unmask.axes import REGION, fraction, k_min
 from unmask.base.errors import warn_once
 from unmask.core import Action, Needs, Step, Trajectory
@@ -64,7 +64,7 @@ class RegionDiagnostic(Diagnostic):
         # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
         share_B = (self.budget * n_B.double() - 1e-9).ceil().long()
         budget_B = torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
-        nu_B, region_BL = drifting_region(traj, last, scored_by(self.mixture, traj, action), budget_B)
+        nu_B, region_BL = drifting_region(traj, last, with_mixture(self.mixture, traj, action), budget_B)
         abstains_B = nu_B.isnan()
         kappa_B = fraction(planned_count(state, action), budget_B if self.holds == "count" else n_B)
         return Reading(

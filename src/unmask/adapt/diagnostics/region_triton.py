@@ -15,7 +15,7 @@ NEVER = tl.constexpr(float("-inf"))
 
 @triton.jit
 def _later(one: tensor, at_one: tensor, other: tensor, at_other: tensor) -> tensor:
-    """The larger with its place; of equal ones the later."""
+    """The larger of two values with its place; of equal ones the later."""
     take = other >= one
     return tl.where(take, other, one), tl.where(take, at_other, at_one)
 
@@ -73,7 +73,7 @@ def _walk(
 
 
 def best_sets(gain_BW: Tensor, toll_BX: Tensor, place_BW: Tensor, budget_B: Tensor) -> Tensor:
-    """Which places the best sets hold, as flags: `region.best_region` says what each argument is."""
+    """Mask of positions in the best set of each row; the arguments are those that `region.best_region` computes."""
     batch, width = gain_BW.shape
     wide, device = 1 << (width + 1).bit_length(), gain_BW.device
     values = torch.empty(batch, 2, wide, dtype=torch.float64, device=device)

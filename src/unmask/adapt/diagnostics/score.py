@@ -58,8 +58,8 @@ class ScoreDiagnostic(Diagnostic):
         )
 
 
-def scored_by(mixture: str, traj: Trajectory, action: Action) -> Action:
-    """Give the action the diagnosed mixture if `mixture` says so. Rows where none can be diagnosed keep their own."""
+def with_mixture(mixture: str, traj: Trajectory, action: Action) -> Action:
+    """Return the action with the diagnosed mixture if `mixture` says so; rows without a diagnosis keep their own."""
     return action if mixture == "reference" else ScoreDiagnostic().read(traj, action).action
 
 

@@ -146,7 +146,7 @@ def _opportunity_setting(
     numbers: dict[str, Any] = {
         "fixed": names[fixed.action],
         "is_reference": fixed.action == 0,
-        "fixed_utility": float(np.nanmean(mean_over_rollouts(held_out.utility_SAR)[:, fixed.action])),
+        "fixed_utility": states.fit.fixed_utility,
         "validation_states": fixed.states,
         "partial": study.open_shards(model, task),
     }
@@ -265,7 +265,7 @@ def _diagnose(
         ) from error
     outcomes = {}
     for proposal in PROPOSALS:
-        calibration = fit_calibration(validation, study.settings.changed(proposal=proposal))
+        calibration = fit_calibration(validation, study.settings.with_changes(proposal=proposal))
         frame = held_out_frame(held_out, calibration)
         excluded = len(held_out) - len(frame)
         measures = measure_detection(frame, excluded=excluded, seed=study.seed, resamples=resamples, draws=draws)

@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from unmask.api import Request
+from unmask.core import Policy, Search
 from unmask.lab.branching import BranchProgress
-from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.cluster.connect import connected
 from unmask.lab.cluster.helpers import ResultLost
 from unmask.lab.cluster.pool import PoolClosed, WorkerPool
@@ -17,20 +19,21 @@ from unmask.lab.cluster.progress import WorkerLogs
 from unmask.lab.cluster.study_work import (
     CarriedStudy,
     branch_shards,
+    decode_part,
     judge_pairs,
     judge_shard,
     plan_model,
 )
 from unmask.lab.cluster.where import Ray
 from unmask.lab.cluster.workers import Setup
-from unmask.lab.run.blocks import FinishedShard
-from unmask.lab.run.decode_cache import DecodeCache
-from unmask.lab.run.jobs import Job, in_groups
-from unmask.lab.run.judging import Judge
-from unmask.lab.run.queue import Claims, Piece
-from unmask.lab.run.side_by_side import Errors, SideBySide
-from unmask.lab.run.site import PlannedWork, StudyOrder
 from unmask.lab.store import ATTEMPTS, Shard
+from unmask.lab.study.arms import PromptDecoder, PromptGroup
+from unmask.lab.study.attempts import Claims, Piece
+from unmask.lab.study.jobs import Job, in_groups
+from unmask.lab.study.prompts import Known, score_answers
+from unmask.lab.study.shards import FinishedShard
+from unmask.lab.study.side_by_side import Errors, SideBySide
+from unmask.lab.study.site import PlannedWork, StudyOrder
 from unmask.lab.study_models import ModelSpec
 from unmask.tasks import Example
 
@@ -142,21 +145,25 @@ class ClusterSite:
 
     # Whole runs
 
-    def whole_runs(
-        self,
-        spec: ModelSpec,
-        requests: Mapping[str, Sequence[Request]],
-        members: Sequence[Example],
-        heard: Callable[[int], None],
-    ) -> tuple[DecodeCache, Judge]:
-        cache = ClusterCache(self.pool, self.order.study, spec, requests, heard)
-        return cache, Judge(cache.texts, members, self.order.jobs or 1, self.order.study.scoring, self._scores)
+    def decoder(
+        self, spec: ModelSpec, requests: Mapping[str, Sequence[Request]], on_batch: Callable[[], None]
+    ) -> PromptDecoder:
+        def submit(policy: Policy | Search, group: PromptGroup) -> "Future[pd.DataFrame]":
+            return self.pool.submit(decode_part, spec, policy, group, what=f"decoding {policy}"[:80], deaths=ATTEMPTS)
 
-    def _scores(
-        self, pairs: Sequence[tuple[str, Example]], jobs: int | None, scoring: str
-    ) -> Sequence[tuple[float, str]]:
-        scored: Sequence[tuple[float, str]] = self.pool.beside(judge_pairs, pairs, jobs, scoring).result()
-        return scored
+        return PromptDecoder(requests, self.order.study.engine, submit, ahead=True, on_batch=on_batch)
+
+    def score(self, frame: pd.DataFrame, examples: Sequence[Example], known: Known | None = None) -> pd.DataFrame:
+        def beside(
+            pairs: Sequence[tuple[str, Example]], workers: int | None, scoring: str
+        ) -> Sequence[tuple[float, str]]:
+            scored: Sequence[tuple[float, str]] = self.pool.beside(judge_pairs, pairs, workers, scoring).result()
+            return scored
+
+        study = self.order.study
+        return score_answers(
+            frame, examples, workers=self.order.jobs or 1, scoring=study.scoring, known=known, score=beside
+        )
 
     def each(self, pending: Sequence[Piece], place: Callable[[Piece], Shard], do: Callable[[Piece], None]) -> str:
         order = self.order

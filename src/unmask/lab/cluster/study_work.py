@@ -1,25 +1,25 @@
 """A study's work as workers do it: functions of a context, whose results travel; and what is judged beside them."""
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 from unmask.api import LoadedModel
 from unmask.base.errors import ConfigError, NotEnoughMemory, OtherStudy, UnmaskError
 from unmask.core import Policy, Search
-from unmask.lab.branching import BatchSettings, branch
+from unmask.lab.branching import BatchSettings
 from unmask.lab.cluster.connect import ray_module
 from unmask.lab.cluster.workers import WorkerContext
-from unmask.lab.run.blocks import ComputedShard, FinishedShard, computed_shard, finished_shard, shares
-from unmask.lab.run.decode_cache import DecodeBatch, DecodedRow, decode_batch
-from unmask.lab.run.jobs import Job, Members, provenance
-from unmask.lab.run.judging import AnswerTexts, Judge, scores, texts_of
-from unmask.lab.run.progress import progress_of
-from unmask.lab.run.site import PlannedWork, planned_work
 from unmask.lab.store import fingerprint
-from unmask.lab.study import Study
+from unmask.lab.study.arms import PromptGroup, decode_group
+from unmask.lab.study.config import Study
+from unmask.lab.study.jobs import Job, Members, provenance
+from unmask.lab.study.progress import progress_of
+from unmask.lab.study.prompts import add_texts, score_texts
+from unmask.lab.study.shards import BranchedShard, FinishedShard, branch_group, score_shard
+from unmask.lab.study.site import PlannedWork, planned_work
 from unmask.lab.study_models import REFERENCES, ModelSpec
 from unmask.methods import candidates, reference_of, register_reference
 from unmask.tasks import Example
@@ -71,46 +71,31 @@ def branch_shards(
     """Shards that are computed together, each packed by itself with the texts of its answers."""
     study, model = context.value.unpacked(), _model(context, spec)
     _check_model(spec, model, expected)
-    started = time.monotonic()
-    plan, requests = study.plan(spec.reference), [request for job in jobs for request in job.requests]
-    frames = branch(model.denoiser, plan, requests, context.value.engine, context.tell)
-    shards = frames.split([len(job.requests) for job in jobs])
-    seconds = shares(time.monotonic() - started, shards)
-    computed = [
-        computed_shard(study, spec.reference, job, own, spent)
-        for job, own, spent in zip(jobs, shards, seconds, strict=True)
+    branched = [
+        replace(one, frames=one.frames._replace(branches=add_texts(one.frames.branches, one.job.requests, model.codec)))
+        for one in branch_group(model, study, spec, context.value.engine, jobs, context.tell)
     ]
-    context.count("unmask_shards", len(computed))
-    context.count("unmask_row_forwards", sum(progress_of(own).forwards for own in shards))
-    return [_packed((one, _texts(model, one))) for one in computed]
-
-
-def _texts(model: LoadedModel, computed: ComputedShard) -> AnswerTexts:
-    requests = {request.id: request for request in computed.job.requests}
-    return texts_of(model, [(requests[prompt], answer) for prompt, answer in computed.answers])
+    context.count("unmask_shards", len(branched))
+    context.count("unmask_row_forwards", sum(progress_of(one.frames).forwards for one in branched))
+    return [_packed(one) for one in branched]
 
 
 def judge_shard(shards: Sequence[np.ndarray], at: int, scoring: str, jobs: int) -> FinishedShard:
-    """One of the shards that a worker has computed: judged, as tables."""
-    started = time.monotonic()
-    computed, texts = _unpacked(shards[at])
-    judged = Judge(texts, computed.job.members, jobs, scoring).judge(computed.answers)
-    return finished_shard(computed, judged, lambda: time.monotonic() - started)
+    """One of the shards that a worker has computed: scored, as tables."""
+    return score_shard(_unpacked(shards[at]), None, workers=jobs, scoring=scoring)
 
 
-def decode_part(
-    context: WorkerContext, spec: ModelSpec, policy: Policy | Search, part: DecodeBatch
-) -> tuple[list[DecodedRow], AnswerTexts]:
-    """Prompts that are decoded together from beginning to end, and the texts of their answers."""
+def decode_part(context: WorkerContext, spec: ModelSpec, policy: Policy | Search, group: PromptGroup) -> pd.DataFrame:
+    """Prompts that are decoded together from beginning to end, with the texts of their answers."""
     study, model = context.value.unpacked(), _model(context, spec)
-    rows = decode_batch(model, study, policy, part.rows, part.slots)
-    context.count("unmask_row_forwards", sum(row.forwards for row in rows))
-    return rows, texts_of(model, [(request, row.answer) for (request, _), row in zip(part.rows, rows, strict=True)])
+    frame = decode_group(model, study.seed, study.temperature, policy, group)
+    context.count("unmask_row_forwards", int(frame["forwards"].sum()))
+    return frame
 
 
 def judge_pairs(pairs: Sequence[tuple[str, Example]], jobs: int, scoring: str) -> list[tuple[float, str]]:
     """Utility and reason of each answer."""
-    return scores(pairs, jobs, scoring)
+    return score_texts(pairs, jobs, scoring)
 
 
 def _model(context: WorkerContext, spec: ModelSpec) -> LoadedModel:
@@ -136,11 +121,11 @@ def _check_model(spec: ModelSpec, model: LoadedModel, expected: Mapping[str, obj
         )
 
 
-def _packed(value: tuple[ComputedShard, AnswerTexts]) -> np.ndarray:
+def _packed(value: BranchedShard) -> np.ndarray:
     """As an array, which the object store shares between processes without a copy."""
     return np.frombuffer(ray_module().cloudpickle.dumps(value), np.uint8)
 
 
-def _unpacked(content: np.ndarray) -> tuple[ComputedShard, AnswerTexts]:
-    value: tuple[ComputedShard, AnswerTexts] = ray_module().cloudpickle.loads(content)
+def _unpacked(content: np.ndarray) -> BranchedShard:
+    value: BranchedShard = ray_module().cloudpickle.loads(content)
     return value

@@ -28,10 +28,8 @@ from unmask.lab.cluster.workers import sendable
 from unmask.lab.compare.plan import ComparePlan
 from unmask.lab.compare.store import BatchStore, hash_prompts
 from unmask.lab.controls import ComputeMatchedControl
-from unmask.lab.prompts import prompts_from
-from unmask.lab.run.jobs import request_of
-from unmask.lab.run.judging import Judge, scores
 from unmask.lab.study import decode_prompts
+from unmask.lab.study.prompts import Known, example_request, score_answers, score_texts, select_examples
 from unmask.methods import BestOf
 from unmask.tasks import SPLITS, DataDir, Example, Task
 
@@ -276,14 +274,14 @@ def prepare_task(
     """Encode the plan's prompts of a task that fit into the model, and cut them into batches of similar length."""
     run = TaskRun(task.name, task.max_new_tokens, plan.steps_for(task))
     try:
-        examples = prompts_from(task, plan.split, prompts=plan.prompts, data_dir=data_dir)
+        examples = select_examples(task, plan.split, prompts=plan.prompts, data_dir=data_dir)
     except (ConfigError, SchemaError) as error:
         return PreparedTask(replace(run, unavailable=str(error)))
     if not examples:
-        there = [other for other in SPLITS if prompts_from(task, other, prompts=1, data_dir=data_dir)]
+        there = [other for other in SPLITS if select_examples(task, other, prompts=1, data_dir=data_dir)]
         lacking = f"it has no {plan.split} prompts; allowed: {' or '.join(there)}; name it with --split"
         return PreparedTask(replace(run, unavailable=lacking))
-    encoded = [(request_of(model, task, run.steps, example), example) for example in examples]
+    encoded = [(example_request(model, task, run.steps, example), example) for example in examples]
     fits = [(r, e) for r, e in encoded if model.max_length is None or len(r.canvas) <= model.max_length]
     run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
     if not fits:
@@ -357,7 +355,7 @@ class BatchDecoder:
     sampling: SamplingParams
     sandbox_workers: int | None
     warm_up: bool
-    _judges: dict[str, Judge] = field(default_factory=dict, repr=False)
+    _known: dict[str, Known] = field(default_factory=dict, repr=False)
     _begun: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     def decode(self, model: LoadedModel, call: BatchCall) -> DecodedBatch | _PolicyFailed:
@@ -381,11 +379,10 @@ class BatchDecoder:
         started = time.perf_counter()
         rows = decode_prompts(model, requests, policy, seed=self.seed, sampling=self.sampling)
         seconds = time.perf_counter() - started
-        # One judge for all policies of a task: many give the same answers.
-        judge = self._judges.setdefault(call.task, Judge(model, [], self.sandbox_workers))
-        judge.members |= {example.id: example for example in examples}
-        judge.requests |= {request.id: request for request in requests}
-        judged = judge.judge(list(zip(rows["prompt"], rows["answer"], strict=True)))
+        # Scores are kept for all policies of a task: many give the same answers.
+        known = self._known.setdefault(call.task, {})
+        scored = score_answers(rows, examples, requests, model.codec, workers=self.sandbox_workers, known=known)
+        judged = zip(scored["text"], scored["utility"], scored["reason"], strict=True)
         costs = rows[list(AnswerCost._fields)].to_dict("records")
         entries = [
             {"prompt": example.id, "utility": None if math.isnan(utility) else utility, "reason": reason}
@@ -403,7 +400,7 @@ class BatchDecoder:
         if entry["utility"] is not None:
             return entry
         example = next(example for example in batch.examples if example.id == entry["prompt"])
-        ((utility, reason),) = scores([(entry["answer"], example)], self.sandbox_workers)
+        ((utility, reason),) = score_texts([(entry["answer"], example)], self.sandbox_workers)
         return entry | {"utility": None if math.isnan(utility) else utility, "reason": reason}
 
 

@@ -28,8 +28,8 @@ from unmask.core import Policy, Search
 from unmask.lab.branching import BatchSettings, BranchPlan
 from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
-from unmask.lab.prompts import FRESH
 from unmask.lab.searches import check_budgets, searches_of
+from unmask.lab.study.prompts import FRESH
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.methods import HOLDS, CandidateSets, candidate, candidates, holding_share, reference_of
 from unmask.tasks import CONTROLS, SCORINGS, SPLITS, TASKS, Task, find_task, own_task

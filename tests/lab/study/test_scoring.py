@@ -4,17 +4,17 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from tests.helpers.compared import compare, rows
 from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.compare.summary import summarise
-from unmask.lab.run import judging
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import Study, prompts
+from unmask.lab.study.prompts import score_answers
+from unmask.lab.study.protocol import run_study
 from unmask.methods import fixed_action
 from unmask.report import compare as report
 from unmask.tasks import Example, Scorer, code_answers, find_task
@@ -34,7 +34,7 @@ def judged(monkeypatch):
         pairs_seen.extend((text, example.id) for text, example in pairs)
         return [(len(text) / 10, f"length of {text}") for text, _ in pairs]
 
-    monkeypatch.setattr(judging, "scores", scores)
+    monkeypatch.setattr(prompts, "score_texts", scores)
     return pairs_seen
 
 
@@ -45,16 +45,22 @@ def model():
 
 def test_equal_answers_to_a_prompt_are_judged_once(members, judged):
     one, other = (example.id for example in members)
-    judge = Judge(model(), members)
-    first = judge.judge([(one, (1, 2)), (one, [1, 2]), (other, (1, 2)), (one, (3,))])
+    known = {}
+
+    def scored(*answers):
+        frame = pd.DataFrame(answers, columns=["prompt", "answer"], index=range(7, 7 + len(answers)))
+        frame = score_answers(frame, members, codec=model().codec, known=known)
+        return list(frame[["text", "utility", "reason"]].itertuples(index=False, name=None))
+
+    first = scored((one, (1, 2)), (one, (1, 2)), (other, (1, 2)), (one, (3,)))
     assert first == [
-        JudgedAnswer("12", 0.2, "length of 12"),
-        JudgedAnswer("12", 0.2, "length of 12"),
-        JudgedAnswer("12", 0.2, "length of 12"),
-        JudgedAnswer("3", 0.1, "length of 3"),
+        ("12", 0.2, "length of 12"),
+        ("12", 0.2, "length of 12"),
+        ("12", 0.2, "length of 12"),
+        ("3", 0.1, "length of 3"),
     ]
     assert judged == [("12", one), ("12", other), ("3", one)]
-    assert judge.judge([(one, (3,)), (other, (4,))])[0] == first[3]
+    assert scored((one, (3,)), (other, (4,)))[0] == first[3]
     assert judged[3:] == [("4", other)]
 
 
@@ -67,8 +73,8 @@ def test_without_an_evaluator_there_is_no_utility(members, monkeypatch):
             raise ConfigError("jsonschema is not installed")
         return [SimpleNamespace(utility=1.0, reason="compared") for _ in pairs]
 
-    monkeypatch.setattr(judging, "score_all", score_all)
-    (good, bad) = judging.scores([right, wrong], None)
+    monkeypatch.setattr(prompts, "score_all", score_all)
+    (good, bad) = prompts.score_texts([right, wrong], None)
     assert good == (1.0, "compared")
     assert math.isnan(bad[0])
     assert bad[1] == "jsonschema is not installed"
@@ -81,13 +87,13 @@ def test_a_misspelt_sandbox_is_refused_and_no_utility(monkeypatch):
     scorer = Scorer("test pass", code_answers.score_program, code_answers.score_programs)
     example = Example("Write f.", "    return 1\n", ("",), constraints, 1, scorer=scorer)
     with pytest.raises(UnknownName, match=r"UNMASK_SANDBOX.*'of'.*off"):
-        judging.scores([("    return 1\n", example)], None)
+        prompts.score_texts([("    return 1\n", example)], None)
 
 
 def test_a_verdict_without_a_utility_is_none(members, monkeypatch):
     unknown = SimpleNamespace(utility=None, reason="timed out")
-    monkeypatch.setattr(judging, "score_all", lambda pairs, jobs: [unknown for _ in pairs])
-    ((utility, reason),) = judging.scores([("x", members[0])], 1)
+    monkeypatch.setattr(prompts, "score_all", lambda pairs, jobs: [unknown for _ in pairs])
+    ((utility, reason),) = prompts.score_texts([("x", members[0])], 1)
     assert math.isnan(utility)
     assert reason == "timed out"
 
@@ -97,14 +103,14 @@ def test_scoring_changes_what_surplus_costs_and_nothing_else():
     (example,) = members
     answers = [", ".join(parts) for parts in (example.parts, (*example.parts, "zebra"), example.parts[:1])]
     pairs = [(f"<answer>{text}</answer>", example) for text in answers]
-    ours, paper = (judging.scores(pairs, 1, scoring) for scoring in ("ours", "paper"))
+    ours, paper = (prompts.score_texts(pairs, 1, scoring) for scoring in ("ours", "paper"))
     k = len(example.parts)
     assert [utility for utility, _ in ours] == [1.0, k / (k + 1), 1 / k]
     assert [utility for utility, _ in paper] == [1.0, 1.0, 1 / k]
     assert [reason for _, reason in ours] == [reason for _, reason in paper]
-    model = SimpleNamespace(codec=SimpleNamespace(answer=lambda tokens: pairs[tokens[0]][0]))
-    judged = judging.Judge(model, members, 1, "paper").judge([(example.id, (1,))])
-    assert judged[0].utility == 1.0
+    codec = SimpleNamespace(answer=lambda tokens: pairs[tokens[0]][0])
+    frame = pd.DataFrame({"prompt": [example.id], "answer": [(1,)]})
+    assert score_answers(frame, members, codec=codec, workers=1, scoring="paper")["utility"].tolist() == [1.0]
 
 
 HALF_A_CHARACTER = "    raise ValueError('\\ud800')\n"
@@ -144,8 +150,8 @@ def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
         data_dir=shared / "data",
     )
     assert [row.utility for row in rows(evaluation)] == [0.0] * 4
-    for path in report.write(evaluation, summarise(evaluation), tmp_path / "out"):
-        path.read_text(encoding="utf-8")
+    for path in report.write_comparison(evaluation, summarise(evaluation), tmp_path / "out"):
+        assert path.suffix == ".pdf" or path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n"])
@@ -172,6 +178,6 @@ def test_no_answer_stops_a_study(raising, text, tiny_folder, shared, tmp_path):
 
 
 def test_an_answer_is_storable_when_it_comes_back(members):
-    answer = SimpleNamespace(codec=SimpleNamespace(answer=lambda tokens: "a\ud800"))
-    (judged,) = Judge(answer, members).judge([(members[0].id, (1,))])
-    assert judged.text == "a\ufffd"
+    codec = SimpleNamespace(answer=lambda tokens: "a\ud800")
+    frame = pd.DataFrame({"prompt": [members[0].id], "answer": [(1,)]})
+    assert score_answers(frame, members, codec=codec)["text"].tolist() == ["a\ufffd"]

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, BranchFrames, BranchProgress, spaced
 from unmask.lab.cluster.progress import ClusterNow
-from unmask.lab.run.estimate import decodes_of
-from unmask.lab.run.jobs import Members
 from unmask.lab.store import Failure, Store
 from unmask.lab.study import Study
+from unmask.lab.study.forecast import decodes_at_most
+from unmask.lab.study.jobs import Members
 
 ENOUGH = 8
 """Forwards, full of rows, that a pace is measured by: the first ones take longer."""
@@ -112,11 +112,11 @@ class ProgressTracker:
         """Shards by model; a guess until its prompts have met its tokenizer."""
         counts = {task: {role: len(members) for role, members in roles.items()} for task, roles in tasks.items()}
         self.whole_runs = sum(
-            decodes_of(study, spec.reference).forwards(counts[task], study.steps[task])
+            decodes_at_most(study, spec.reference).forwards(counts[task], study.steps[task])
             for spec in study.models
             for task in tasks
         )
-        """Row-forwards of the end-to-end decoding, about."""
+        """Row-forwards of the end-to-end decoding, at most."""
         self.counted: set[str] = set()
         self.tally = _Tally()
         self.forwards = self.failed = 0

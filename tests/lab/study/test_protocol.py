@@ -16,11 +16,10 @@ from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.engine import decode
 from unmask.lab.analysis import analyse
-from unmask.lab.run import driver, judging
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import Study, prompts, site
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.protocol import run_study
 from unmask.methods import fixed_action
 
 
@@ -70,7 +69,7 @@ def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
     """Three shards of one prompt each fill forwards that one would leave empty; what they hold stays the same."""
     alone = Store.create(tmp_path / "alone", tiny_study.config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "in_groups", lambda engine, jobs: [[job] for job in jobs])
+        patch.setattr(site, "in_groups", lambda engine, jobs: [[job] for job in jobs])
         assert run_study(tiny_study, alone, tiny_load).complete
     assert alone.content_hash() == tiny_run.content_hash()
     calls, each = (
@@ -110,7 +109,8 @@ def test_states_reload_and_go_on(tiny_run, tiny_load):
 
 class TestUtilities:
     def test_what_cannot_be_judged_is_missing_not_zero(self, tiny_study, tiny_load, tmp_path, monkeypatch):
-        monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(float("nan"), "no evaluator here")] * len(pairs))
+        nobody = [(float("nan"), "no evaluator here")]
+        monkeypatch.setattr(prompts, "score_texts", lambda pairs, *_: nobody * len(pairs))
         place = Store.create(tmp_path / "out", tiny_study.config)
         run_study(tiny_study, place, tiny_load)
         table = place.read_arrow("branches")
@@ -128,7 +128,7 @@ class TestUtilities:
             heard.append(scoring)
             return by_hash(pairs)
 
-        monkeypatch.setattr(judging, "scores", scores)
+        monkeypatch.setattr(prompts, "score_texts", scores)
         one = {"axes": ["score"], "diagnostics": ["score"], "revision": ..., "end_to_end": True}
         study = Study.parse(table(models__0__model=str(tiny_folder), scoring="paper", **one))
         place = Store.create(tmp_path / "out", study.config)
@@ -139,7 +139,7 @@ class TestUtilities:
         assert set(heard) == {"paper"}
 
     def test_outside_of_the_unit_interval_is_refused(self, tiny_study, tiny_load, tmp_path, monkeypatch):
-        monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(1.5, "generous")] * len(pairs))
+        monkeypatch.setattr(prompts, "score_texts", lambda pairs, *_: [(1.5, "generous")] * len(pairs))
         place = Store.create(tmp_path / "out", tiny_study.config)
         with pytest.raises(ContractError, match=r"1\.5; allowed: 0 to 1"):
             run_study(tiny_study, place, tiny_load)
@@ -160,7 +160,7 @@ def test_budget_stops_between_shards(tiny_study, tiny_load, tmp_path):
     short = replace(tiny_study, budget=replace(tiny_study.budget, minutes=1e-9))
     outcome = run_study(short, Store.create(tmp_path / "out", short.config), tiny_load)
     assert not outcome.complete
-    assert "budget" in outcome.stopped
+    assert "budget" in outcome.reason
 
 
 def test_results_of_another_model_are_refused(tiny_run, tiny_study, tiny_load, tmp_path):
@@ -178,8 +178,8 @@ def test_commands(tiny_run, tiny_folder, tmp_path, capsys):
     (estimate,) = plan["estimates"]
     assert estimate["states"] == 15
     assert estimate["branches"] == 15 * 2 * 7
-    assert estimate["naive"] == 5 * (4 + 3 + 2) * 2 * 7
-    assert 0 < estimate["expected"] < estimate["naive"]
+    # Seven candidates and two proposals at three states, two rollouts each; the reference's run; a step computed again.
+    assert estimate["forwards"] == 5 * (2 * (7 + 2) * (4 + 3 + 2) + 4 + 3)
     assert estimate["seconds"] is None, "nothing was measured"
     out = tmp_path / "out"
     assert main(["study", "run", str(file), "--out", str(out)]) == 0
@@ -203,7 +203,7 @@ class TestOwnTasks:
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
         branches = store.read_arrow("branches")
-        roles = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
+        roles = {e.id: role for role, members in load_examples(study)[0]["mine"].items() for e in members}
         seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
         assert seen == set(roles.items())
         assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version

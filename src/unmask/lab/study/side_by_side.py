@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Generic
 
-from unmask.lab.run.queue import POLL, Claims, Piece, raise_if_general
+from unmask.lab.study.attempts import POLL, Claims, Piece, raise_if_general
 
 TICK = 0.2
 """Seconds between looks at the clock."""

@@ -9,8 +9,9 @@ from tests.helpers.own_tasks import LINES, parsed
 from unmask.api.request import Request
 from unmask.base.errors import OtherStudy
 from unmask.lab.branching import BatchSettings
-from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
 from unmask.lab.store import Shard, Store
+from unmask.lab.study.jobs import Job, in_groups, jobs_of, load_examples
+from unmask.lab.study.prompts import example_request
 from unmask.tasks import find_task
 
 
@@ -18,7 +19,7 @@ def test_an_own_task_beside_one_of_the_suite(prompt_file):
     study = parsed(prompt_file.parent, tasks=["carry-rtl", "mine"])
     assert study.steps == {"carry-rtl": 16, "mine": 3}
     assert (study.task("mine").max_new_tokens, study.task("carry-rtl").max_new_tokens) == (6, 32)
-    tasks, _ = prompts_of(study)
+    tasks, _ = load_examples(study)
     assert [len(members) for members in tasks["mine"].values()] == [3, 2]
     assert study.config["own"]["mine"]["data"] == study.task("mine").version
     assert json.dumps(study.config)
@@ -32,7 +33,7 @@ def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_pat
     changed.append(parsed(prompt_file.parent))
     names = []
     for one in (study, *changed):
-        names.append({job.shard.name for job in jobs_of(one, one.models[0], tiny_model, prompts_of(one)[0])})
+        names.append({job.shard.name for job in jobs_of(one, one.models[0], tiny_model, load_examples(one)[0])})
     assert not names[0] & names[1]
     assert not names[0] & names[2]
     for one in changed:
@@ -42,9 +43,9 @@ def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_pat
 
 def test_a_request_has_the_horizon_of_its_task(task, tiny_model):
     example = task.examples("validation")[0]
-    assert request_of(tiny_model, task, 3, example).steps == 3
-    other = request_of(tiny_model, find_task("carry-rtl"), 3, example)
-    assert other.answer != request_of(tiny_model, task, 3, example).answer
+    assert example_request(tiny_model, task, 3, example).steps == 3
+    other = example_request(tiny_model, find_task("carry-rtl"), 3, example)
+    assert other.answer != example_request(tiny_model, task, 3, example).answer
 
 
 def test_a_shard_is_keyed_by_name_source_reference_options_and_study(prompt_file, tiny_model):
@@ -59,11 +60,11 @@ def test_a_shard_is_keyed_by_name_source_reference_options_and_study(prompt_file
         (replace(study, seed=study.seed + 1), spec, tiny_model),
     ]
     keys = [
-        {job.shard.name.casefold() for job in jobs_of(one, of, model, prompts_of(one)[0])}
+        {job.shard.name.casefold() for job in jobs_of(one, of, model, load_examples(one)[0])}
         for one, of, model in ((study, spec, tiny_model), *others)
     ]
     assert len(set.union(*keys)) == sum(map(len, keys))
-    again = jobs_of(study, spec, tiny_model, prompts_of(study)[0])
+    again = jobs_of(study, spec, tiny_model, load_examples(study)[0])
     assert {job.shard.name.casefold() for job in again} == keys[0]
 
 

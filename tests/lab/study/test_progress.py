@@ -7,12 +7,11 @@ import pytest
 
 from tests.helpers.tiny_studies import table
 from unmask.lab.branching import BranchProgress
-from unmask.lab.run import progress
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.jobs import prompts_of
-from unmask.lab.run.progress import DecodeProgress, ProgressTracker
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import Study, progress
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.progress import DecodeProgress, ProgressTracker
+from unmask.lab.study.protocol import run_study
 
 
 @pytest.fixture(name="study")
@@ -29,7 +28,7 @@ def _clock(monkeypatch):
 
 
 def tracker(study, store, told):
-    return ProgressTracker(study, prompts_of(study)[0], store, 100.0, told.append)
+    return ProgressTracker(study, load_examples(study)[0], store, 100.0, told.append)
 
 
 class TestLeft:

@@ -1,15 +1,12 @@
-"""From what was run and judged to the tables of the store, column by column."""
+"""From frames to the tables of the store, column by column."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pandas as pd
 import pyarrow as pa
 
 from unmask.axes import POLICY
 from unmask.lab.branching import PROPOSAL, BranchFrames
-from unmask.lab.run.decode_cache import DecodeLine
-from unmask.lab.run.judging import JudgedAnswer
 from unmask.lab.store import Shard, plain_schema
 from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, OWN_COST, SUMMARY
 
@@ -63,28 +60,7 @@ def _to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     return pa.table(list(columns), schema)
 
 
-def decodes_table(
-    unit: Shard, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer], *, named: bool = False
-) -> pa.Table:
-    """What every arm answered; `named` with the diagnostics, where they are not called as their axes."""
-    n = len(lines)
-    whose = {DIAGNOSTIC[0]: [line.diagnostic for line in lines]} if named else {}
-    return pa.table(
-        {
-            "model": [unit.model] * n,
-            "task": [unit.task] * n,
-            "axis": [line.axis for line in lines],
-            "arm": [line.arm for line in lines],
-            "draw": [line.row.draw for line in lines],
-            "split": [line.split for line in lines],
-            "prompt": [line.row.prompt for line in lines],
-            "utility": [None if math.isnan(utility) else utility for _, utility, _ in judged],
-            "reason": [reason for _, _, reason in judged],
-            "answer": [text for text, _, _ in judged],
-            "evaluated": [line.evaluated for line in lines],
-            "deviated": [line.deviated for line in lines],
-            "forwards": [line.row.forwards for line in lines],
-            **whose,
-        },
-        schema=plain_schema("decodes", whose),
-    )
+def decodes_table(unit: Shard, frame: pd.DataFrame, *, named: bool = False) -> pa.Table:
+    """Every answer of every arm; `named` with the diagnostics, where some is not called as its axis."""
+    schema = plain_schema("decodes", [DIAGNOSTIC[0]] if named else [])
+    return _to_arrow(frame.assign(model=unit.model, task=unit.task, answer=frame["text"]), schema)

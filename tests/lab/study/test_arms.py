@@ -16,6 +16,7 @@ from tests.helpers.compared import compare, rows
 from tests.helpers.findings import fact, reasons
 from tests.helpers.made_gates import known_gates, set_tau
 from tests.helpers.tiny_studies import SMALL, by_hash
+from unmask import engine
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy, SchemaError
 from unmask.base.json_files import to_hashed_json
@@ -23,11 +24,10 @@ from unmask.lab.analysis import analyse
 from unmask.lab.analysis.load import MEAN
 from unmask.lab.analysis.runs import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED
 from unmask.lab.choose import Choice, choices
-from unmask.lab.run import arms, decode_cache, judging
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.shard import encode_shard, read_info
-from unmask.lab.study import Study
+from unmask.lab.study import Study, arms, prompts, protocol
+from unmask.lab.study.protocol import run_study
 from unmask.stats import Calibration, Threshold
 
 TASKS = ["csv-missing-cells", "carry-rtl"]
@@ -92,7 +92,7 @@ class TestFile:
 @pytest.fixture(scope="module", autouse=True)
 def _made():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "scores", by_hash)
+        patch.setattr(prompts, "score_texts", by_hash)
         known_gates(patch)
         yield
 
@@ -304,10 +304,10 @@ class TestRun:
 def counted(monkeypatch):
     """Calls of the decoder, as policies and first rows; and what was judged."""
     seen, judged = [], []
-    real = decode_cache.decode
+    real = engine.decode
 
     def decode(denoiser, policy, start, **how):
-        rows = start.state.tokens_BL.tolist(), how["noise"].key_B.tolist()
+        rows = start.state.tokens_BL.tolist(), start.noise.key_B.tolist()
         assert (policy, rows) not in seen
         seen.append((policy, rows))
         return real(denoiser, policy, start, **how)
@@ -316,8 +316,8 @@ def counted(monkeypatch):
         judged.extend((text, example.id) for text, example in pairs)
         return by_hash(pairs)
 
-    monkeypatch.setattr(decode_cache, "decode", decode)
-    monkeypatch.setattr(judging, "scores", scores)
+    monkeypatch.setattr("unmask.lab.study.decode.decode", decode)
+    monkeypatch.setattr(prompts, "score_texts", scores)
     return seen, judged
 
 
@@ -368,7 +368,7 @@ def work(study, loaded, out):
 class TestInterrupted:
     def test_a_kill_loses_the_unit_in_flight_only(self, copy, whole, study, loaded, monkeypatch):
         calls = []
-        real = decode_cache.decode
+        real = engine.decode
         first = list(whole.infos("decodes").values())[1]["policies"] + 3
 
         def decode(*given, **how):
@@ -377,12 +377,12 @@ class TestInterrupted:
                 raise Killed
             return real(*given, **how)
 
-        monkeypatch.setattr(decode_cache, "decode", decode)
+        monkeypatch.setattr("unmask.lab.study.decode.decode", decode)
         with pytest.raises(Killed):
             run_study(study, copy, loaded)
         assert len(copy.names("decodes")) == 1
         assert not [p for p in copy.folder.rglob("*") if p.name.startswith(".")]
-        monkeypatch.setattr(decode_cache, "decode", real)
+        monkeypatch.setattr("unmask.lab.study.decode.decode", real)
         kept = ((copy.folder / "decodes") / copy.names("decodes")[0] / "unit.json").read_bytes()
         assert run_study(study, copy, loaded).hashes == whole.content_hash()
         assert kept in [((copy.folder / "decodes") / name / "unit.json").read_bytes() for name in copy.names("decodes")]
@@ -413,7 +413,7 @@ class TestInterrupted:
     def test_the_budget_stops_between_units(self, copy, study, loaded):
         outcome = run_study(replace(study, budget=replace(study.budget, minutes=1e-9)), copy, loaded)
         assert not outcome.complete
-        assert "budget" in outcome.stopped
+        assert "budget" in outcome.reason
         assert copy.names("decodes") == []
 
     def test_of_another_model_it_is_refused(self, copy, study, loaded):
@@ -470,7 +470,7 @@ def forced(choice):
 
 def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     asked = {key: one for key, one in choices(copy).items() if key[1:] == (TASKS[0], "region")}
-    monkeypatch.setattr(arms, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
+    monkeypatch.setattr(protocol, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
@@ -676,7 +676,7 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
 
 def test_answers_that_nobody_can_judge(copy, study, loaded, monkeypatch):
     """Of a real run: the axis is left out with its reason, what was decoded is kept."""
-    monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(float("nan"), "timed out") for _ in pairs])
+    monkeypatch.setattr(prompts, "score_texts", lambda pairs, *_: [(float("nan"), "timed out") for _ in pairs])
     run_study(study, copy, loaded)
     rows = rows_of(copy)
     assert {row["split"] for row in rows} == {"validation"}

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from unmask.base.errors import ContractError, StorageError, WorkerDied
-from unmask.lab.run.queue import Claims
-from unmask.lab.run.side_by_side import SideBySide
 from unmask.lab.store import ATTEMPTS, Shard, Store
+from unmask.lab.study.attempts import Claims
+from unmask.lab.study.side_by_side import SideBySide
 
 
 @pytest.fixture

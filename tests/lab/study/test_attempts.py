@@ -16,11 +16,11 @@ import torch
 
 from tests.helpers.own_tasks import parsed
 from unmask.base.errors import ConfigError, ContractError, NotEnoughMemory, StorageError
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.jobs import prompts_of
-from unmask.lab.run.queue import work_in_groups, work_through
 from unmask.lab.store import Shard, Store
 from unmask.lab.store import local as storage
+from unmask.lab.study.attempts import work_in_groups, work_through
+from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.protocol import run_study
 
 
 @pytest.fixture(name="study")
@@ -129,7 +129,7 @@ class TestFailing:
     def failing(self, prompt_file, scorer, tmp_path):
         """A study of one prompt a shard; `bad.txt` names those that fail."""
         study = parsed(prompt_file.parent, own__mine__score=scorer("leaves"), engine__prompts=1)
-        roles = prompts_of(study)[0]["mine"]
+        roles = load_examples(study)[0]["mine"]
         (tmp_path / "bad.txt").write_text(roles["validation"][0].id)
         return study
 
@@ -138,11 +138,11 @@ class TestFailing:
         heard = []
         outcome = run_study(failing, place, loaded, on_failure=heard.append)
         assert len(place.names()) == 4
-        (failed,) = outcome.failed
+        (failed,) = outcome.failures
         assert [failure.attempts for failure in heard] == [1, 2, 3]
         assert (outcome.complete, outcome.hashes) == (False, {})
-        assert outcome.stopped.startswith("1 shard was set aside after 3 attempts (the first: tiny.mine.validation")
-        assert "returned no more: \ufffd for prompt" in outcome.stopped
+        assert outcome.reason.startswith("1 shard was set aside after 3 attempts (the first: tiny.mine.validation")
+        assert "returned no more: \ufffd for prompt" in outcome.reason
         assert "ContractError: " in failed.traceback
         assert failed.name not in place.names()
 
@@ -151,7 +151,7 @@ class TestFailing:
         run_study(failing, place, loaded)
         heard = []
         again = run_study(failing, place, lambda spec: pytest.fail("nothing is left to do"), on_failure=heard.append)
-        assert (len(again.failed), heard) == (1, [])
+        assert (len(again.failures), heard) == (1, [])
         (tmp_path / "bad.txt").write_text("")
         assert run_study(failing, place, loaded, retry_failed=True).complete
         assert place.failures.all() == []
@@ -172,7 +172,7 @@ class TestFailing:
             with pytest.raises(KeyboardInterrupt):
                 run_study(failing, place, loaded, on_failure=stop)
             assert place.failures.all()[0].attempts == attempt
-        assert len(run_study(failing, place, loaded).failed) == 1
+        assert len(run_study(failing, place, loaded).failures) == 1
 
     def test_two_processes_count_together(self, failing, loaded, tmp_path):
         children = [spawn(failing, loaded, tmp_path / "out") for _ in range(2)]
@@ -200,19 +200,20 @@ class TestFailing:
         assert run_study(study, place, loaded).complete
         (tmp_path / "bad.txt").write_text(bad)
         outcome = run_study(replace(study, end_to_end=True), place, loaded)
-        (failed,) = outcome.failed
+        (failed,) = outcome.failures
         assert not outcome.complete
         assert failed.name.startswith("tiny.mine.")
-        assert "set aside" in outcome.stopped
+        assert "set aside" in outcome.reason
 
     def test_half_a_character_of_a_scorer_ends_nothing(self, prompt_file, scorer, loaded, tmp_path):
         study = parsed(prompt_file.parent, own__mine__score=scorer("halves"), engine__prompts=1)
         place = Store.create(tmp_path / "out", study.config)
         outcome = run_study(study, place, loaded)
-        fine = [e.id for part in prompts_of(study)[0]["mine"].values() for e in part if e.id not in ("p0", "p3", "p5")]
+        roles = load_examples(study)[0]["mine"]
+        fine = [e.id for part in roles.values() for e in part if e.id not in ("p0", "p3", "p5")]
         assert fine
         assert {prompt for info in place.infos().values() for prompt in info["prompts"]} >= set(fine)
-        assert outcome.complete or outcome.failed
+        assert outcome.complete or outcome.failures
 
 
 @pytest.mark.parametrize(

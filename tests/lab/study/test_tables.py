@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.tiny_studies import table
-from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
 from unmask.lab.study import Study
+from unmask.lab.study.protocol import run_study
 
 
 def stepped(tokens, row, mask):

@@ -2,17 +2,17 @@
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
-from unmask.api import LoadedModel, Request, infill_request, prompt_request
+from unmask.api import LoadedModel, Request
 from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.lab.branching import BatchSettings
-from unmask.lab.prompts import prompts_from
 from unmask.lab.store import Shard, fingerprint
-from unmask.lab.study import PromptRange, Study
+from unmask.lab.study.config import PromptRange, Study
+from unmask.lab.study.prompts import example_request, select_examples
 from unmask.lab.study_models import ModelSpec
 from unmask.tasks import DataDir, Example, Task
 
@@ -30,7 +30,7 @@ class Job:
     members: tuple[Example, ...]
 
 
-def prompts_of(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
+def load_examples(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
     """Examples by task and role; and tasks whose data is not there, with the reason."""
     tasks: dict[str, dict[str, list[Example]]] = {}
     unavailable = {}
@@ -48,7 +48,7 @@ def prompts_of(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[s
 
 
 def _members(task: Task, part: PromptRange, data_dir: DataDir) -> list[Example]:
-    members = list(prompts_from(task, part.split, start=part.start, prompts=part.prompts, data_dir=data_dir))
+    members = list(select_examples(task, part.split, start=part.start, prompts=part.prompts, data_dir=data_dir))
     # JSON Mode Eval has fewer than others: "up to" so many.
     require(bool(members), f"{part.split} prompts of {task.name}", 0, "one or more", "start earlier")
     return members
@@ -84,7 +84,7 @@ def _jobs(
 ) -> list[Job]:
     about, bucket = study.task(task), study.engine.bucket
     jobs: list[Job] = []
-    pairs = [(request_of(model, about, study.steps[task], example), example) for example in members]
+    pairs = [(example_request(model, about, study.steps[task], example), example) for example in members]
     fits = [(s, e) for s, e in pairs if model.max_length is None or len(s.canvas) <= model.max_length]
     for slots in sorted({s.padded_length(bucket) for s, _ in fits}):
         same = [(s, e) for s, e in fits if s.padded_length(bucket) == slots]
@@ -132,19 +132,6 @@ def grouped(
             groups.append(group)
         group.append(one)
     return groups
-
-
-def request_of(model: LoadedModel, task: Task, steps: int, example: Example) -> Request:
-    """The canvas that `compare`, `generate` and `infill` decode, too.
-
-    The answer to a text with blanks is the text from its first blank to its last. It takes at most a step per blank.
-    """
-    if example.has_blanks:
-        request = infill_request(model, example.prompt, steps)
-        blanks = [at for at, given in enumerate(request.given) if not given]
-        answer = (blanks[0], blanks[-1] + 1)
-        return replace(request, id=example.id, steps=min(steps, len(blanks)), answer=answer)
-    return prompt_request(model, example.prompt, task.max_new_tokens, steps, example.id)
 
 
 def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict[str, Any]:
