@@ -30,7 +30,7 @@ Line = Mapping[str, Any]
 
 def conclusions(summary: CompareSummary) -> list[str]:
     """Say what is cheapest without a loss, and what is best, in a sentence each; nothing where nothing is compared."""
-    task = MACRO if MACRO in summary.shown else next(iter(summary.shown), "")
+    task = MACRO if MACRO in summary.line_tasks else next(iter(summary.line_tasks), "")
     lines = summary.of(task)
     if len(lines) < 2 or summary.reference not in set(lines["policy"]):
         return []
@@ -147,7 +147,7 @@ def format_number(value: float, places: int = 1) -> str:
 def sign_legends(summary: CompareSummary, speed: SpeedSummary | None = None) -> list[str]:
     """Explain the signs that stand in the tables."""
     averaged = set(summary.of(MACRO)["policy"])
-    own = len(summary.shown) > 1 and not set(summary.lines["policy"]) <= averaged
+    own = len(summary.line_tasks) > 1 and not set(summary.lines["policy"]) <= averaged
     return [
         LEGEND,
         FRONT_LEGEND,

@@ -15,7 +15,7 @@ _LONGEST = 60
 
 def opportunity_svg(findings: OpportunityFindings) -> str:
     """A line for each axis, task by task; empty where nothing was measured."""
-    cells = _measured(findings)
+    cells = _cells_with_estimates(findings)
     if not cells:
         return ""
     groups = dict.fromkeys(_group(findings, cell) for cell in cells)
@@ -25,7 +25,7 @@ def opportunity_svg(findings: OpportunityFindings) -> str:
 
 def opportunity_words(findings: OpportunityFindings) -> str:
     """For those who do not see the picture."""
-    best = max(_measured(findings), key=lambda c: c.overall["delta"].value, default=None)
+    best = max(_cells_with_estimates(findings), key=lambda c: c.overall["delta"].value, default=None)
     if best is None:
         return "Nothing was measured."
     delta = best.overall["delta"]
@@ -35,7 +35,7 @@ def opportunity_words(findings: OpportunityFindings) -> str:
     )
 
 
-def _measured(findings: OpportunityFindings) -> list[OpportunityCell]:
+def _cells_with_estimates(findings: OpportunityFindings) -> list[OpportunityCell]:
     return [cell for cell in findings.cells if isfinite(cell.overall["delta"].value)]
 
 

@@ -158,13 +158,13 @@ def _groups(runs: Sequence[DemoRun]) -> list[dict[str, Any]]:
                 "title": task,
                 "prompt": example.prompt,
                 "target": example.target,
-                "runs": [_shown(number, run) for number, run in own],
+                "runs": [_run_panel(number, run) for number, run in own],
             }
         )
     return groups
 
 
-def _shown(at: int, run: DemoRun) -> dict[str, Any]:
+def _run_panel(at: int, run: DemoRun) -> dict[str, Any]:
     return {
         "at": at,
         "label": run.shown.label,

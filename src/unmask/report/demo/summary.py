@@ -51,7 +51,7 @@ class DemoSummary:
 
 
 def summary_columns(families: Iterable[str] = ()) -> tuple[Column[DemoSummary], ...]:
-    """What is said about a policy beside its name; `families` with a column each."""
+    """Columns beside a policy's name; `families` with a column each."""
     return (
         Column("utility", "utility", lambda s: f"{s.utility:.3f}"),
         Column("stderr", "s.e.", lambda s: "" if s.deterministic else f"{s.stderr:.3f}"),
@@ -72,7 +72,7 @@ def summarise(rows: Sequence[DemoRow]) -> list[DemoSummary]:
     for row in rows:
         by_label.setdefault(row.label, []).append(row)
     means = [_mean(rows_of_label) for rows_of_label in by_label.values()]
-    summaries = [replace(one, frontier=_undominated(one, means)) for one in means]
+    summaries = [replace(one, frontier=_is_on_front(one, means)) for one in means]
     return sorted(summaries, key=lambda s: (-round(s.utility, 9), s.spent, s.label))
 
 
@@ -97,7 +97,7 @@ def _mean(rows: Sequence[DemoRow]) -> DemoSummary:
     )
 
 
-def _undominated(one: DemoSummary, others: Sequence[DemoSummary]) -> bool:
+def _is_on_front(one: DemoSummary, others: Sequence[DemoSummary]) -> bool:
     if one.forwards is None:
         return False
     for other in others:

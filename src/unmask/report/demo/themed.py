@@ -55,7 +55,7 @@ def themed_svg(draw: Callable[[Figure], None], size: tuple[float, float]) -> str
         draw(fig)
         out = io.StringIO()
         fig.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _themed(out.getvalue())
+    return _with_page_colours(out.getvalue())
 
 
 def picture(svg: str, words: str) -> str:
@@ -72,7 +72,7 @@ def plain_axes(ax: Axes) -> None:
     ax.tick_params(which="both", colors=FAINT, length=0)
 
 
-def _themed(svg: str) -> str:
+def _with_page_colours(svg: str) -> str:
     """Colours as variables of the picture's own style, and fonts that other machines have, too."""
     light, dark = (" ".join(f"--{name}: {both[at]};" for name, both in PALETTE.items()) for at in (0, 1))
     style = f"<style>:root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}</style>"

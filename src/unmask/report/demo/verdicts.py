@@ -22,7 +22,7 @@ class DemoVerdict:
 
     @property
     def lead(self) -> str:
-        """What the sentence begins with, colon included; empty where that is the sentence itself."""
+        """Beginning of the sentence, colon included; empty where that is the sentence itself."""
         word, colon, _ = self.sentence.partition(": ")
         return f"{word}{colon}" if colon and len(word) <= _LEAD else ""
 
