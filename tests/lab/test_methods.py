@@ -21,7 +21,7 @@ from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.methods import methods_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
-from unmask.lab.study.forecast import forecast, uncounted
+from unmask.lab.study.forecast import forecast, uncounted_methods
 from unmask.lab.study.jobs import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.methods import DUS, KLASS, METHODS, WINO, InfoGain, fixed_action, make_policy
@@ -184,7 +184,7 @@ class TestTheRun:
     def test_what_it_will_take(self, methods_study, tiny_model):
         tasks, _ = load_examples(methods_study)
         (row,) = forecast(methods_study, tasks).to_dict("records")
-        assert uncounted(methods_study) == [NAMES[3]]
+        assert uncounted_methods(methods_study) == [NAMES[3]]
         assert row["branches"] == row["states"] * len(NAMES) * methods_study.rollouts
         without = replace(
             methods_study,
@@ -204,7 +204,7 @@ class TestTheRun:
         model = {"model": str(tiny_folder), "name": "tiny", "reference": reference, "settings": options[reference]}
         candidates = {"policy": ["reference", "llada", "info-gain:threshold=none,candidates=3"]}
         study = Study.parse(raw(models=[model], candidates=candidates))
-        assert ("reference (the reference, at every step)" in uncounted(study)) == (reference == "core")
+        assert ("reference (the reference, at every step)" in uncounted_methods(study)) == (reference == "core")
         spell_and_score_by_hash(monkeypatch)
         store = Store.create(tmp_path / "out", study.config)
         done = run_study(study, store, tiny_load)

@@ -15,7 +15,7 @@ from unmask.lab.analysis import analyse
 from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
-from unmask.lab.study.forecast import uncounted
+from unmask.lab.study.forecast import uncounted_methods
 from unmask.lab.study.protocol import run_study
 from unmask.methods import LookUM
 from unmask.report.study import study_report
@@ -70,7 +70,7 @@ def done(scaled, tmp_path_factory):
         model = load(str(network), dtype="fp32", device="cpu")
         study = Study.parse(SMALLER)
         store = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
-        assert uncounted(study) == ["lookum:paths=4,tau=1", "soar"]
+        assert uncounted_methods(study) == ["lookum:paths=4,tau=1", "soar"]
         assert run_study(study, store, lambda spec: model).complete
         with pytest.raises(OtherStudy, match="with other calibrations or searches than the study gives now"):
             run_study(Study.parse({**SMALLER, "searches": ["soar"]}), store, lambda spec: model)
