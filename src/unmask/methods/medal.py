@@ -90,7 +90,7 @@ class MEDAL(ScheduledSearch):
         for root in roots:
             self._add_children(root, 0)
         budget = ForwardBudget(self.budget, self.baseline_forwards(traj.state), context)
-        self._grow_trees(context, roots, [min(self.simulations, spare) for spare in budget.remaining_forwards(1)])
+        self._grow_trees(context, roots, [min(self.simulations, spare) for spare in budget.remaining_passes(1)])
         starts = [self._choose_start(root) for root in roots]
         paths = [self._write_start(context, root, line) for root, line in zip(roots, starts, strict=True)]
         base = LLaDA(self.block_length)

@@ -145,7 +145,7 @@ class ForwardBudget:
             (budget // self.each if isinstance(budget, int) else math.floor(times * base)) - base for base in self.base
         ]
 
-    def remaining_forwards(self, rounds: int) -> list[int]:
+    def remaining_passes(self, rounds: int) -> list[int]:
         """Return the extra passes that each row has left, if the baseline would have taken `rounds` passes by now."""
         assert self.context is not None
         spent = self.context.forwards_B.tolist()
@@ -217,7 +217,7 @@ class BeamSearch(Search):
         tree = [1] * len(beams)
         rounds = 1
         while going := [row for row, beam in enumerate(beams) if any(has_masks(item.path) for item in beam)]:
-            moved = self.advance(context, {row: beams[row] for row in going}, budget.remaining_forwards(rounds))
+            moved = self.advance(context, {row: beams[row] for row in going}, budget.remaining_passes(rounds))
             annotated = []
             for row in going:
                 tree[row] += moved[row].made
