@@ -148,7 +148,7 @@ def _exp(value: float) -> float:
 
 @dataclass(frozen=True)
 class _PlacedText:
-    """A text and the request of a canvas with as many blanks."""
+    """The tokens of a text, and a request whose canvas has a blank for each of them."""
 
     text: str
     prompt: Any

@@ -55,7 +55,7 @@ UNCLOSED_PAGE = (
 
 
 class ExactOptions(Options):
-    """Options of `exact`."""
+    """Options of the model `exact`, whose predictions are computed from a table of joint probabilities."""
 
     n: int = Field(8, description="Positions of the canvas, prompt included.")
     vocab: int = Field(4, description="Number of tokens: the first letters of the alphabet.")
@@ -207,7 +207,7 @@ def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
 def check_model(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Refuse a name that `load` does not know, and options that no such model takes; return the options.
 
-    A folder or hub id has those of two kinds until it has been looked at. This looks at no device.
+    A folder or hub id is not opened, so it may have options of either kind of checkpoint. No device is used.
     """
     name = str(name_or_path)
     kinds: tuple[type[Options], ...] = (CheckpointOptions, MaskedLMOptions)

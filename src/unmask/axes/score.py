@@ -22,12 +22,12 @@ ORDERS = ("entropy", "random")
 
 
 def confidence(prediction: Prediction) -> Tensor:
-    """Clean probability of the sampled token; the largest probability at temperature 0."""
+    """Probability of the sampled token before temperature and filters; at temperature 0 it is the largest one."""
     return prediction.confidence_BN
 
 
 def margin(prediction: Prediction) -> Tensor:
-    """Difference of the two largest probabilities of the clean posterior."""
+    """Difference of the two largest probabilities, before temperature and filters."""
     return prediction.clean.margin_BN
 
 
@@ -137,7 +137,7 @@ def _parse_sum(text: str) -> dict[str, float]:
 
 
 def single_rule(mixture: Mixture) -> str | None:
-    """The only rule that has any weight, for `Action.rule`; None for a true mixture."""
+    """Return the rule that has all the weight, for `Action.rule`; None if several rules have weight."""
     alpha = weights(mixture)
     return RULES[alpha.index(1.0)] if sorted(alpha) == [0.0] * (len(RULES) - 1) + [1.0] else None
 

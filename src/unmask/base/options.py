@@ -204,7 +204,7 @@ def _annotation_checks(kind: type) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
 
 
 def _instances(annotation: Any) -> Any:
-    """Ask for an instance where an annotation names a class: pydantic would look into the fields of a dataclass."""
+    """Replace classes in an annotation by isinstance checks, because pydantic would validate a dataclass's fields."""
     if isinstance(annotation, type) and annotation.__module__ != "builtins":
         return Annotated[Any, PlainValidator(partial(_check_instance, annotation))]
     if get_origin(annotation) in (Union, UnionType):
@@ -362,27 +362,27 @@ def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] |
 
 
 def parse_text(name: str, value: Any) -> str:
-    """Return a text that is not empty."""
+    """Return a value that must be a text of at least one character; refuse any other value."""
     require(isinstance(value, str) and bool(value), name, value, "a text", "write it in quotes")
     return storable(value)
 
 
 def parse_whole(name: str, value: Any, least: int) -> int:
-    """Return a whole number that is at least `least`."""
+    """Return a value that must be a whole number of at least `least`; refuse any other value."""
     ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(ok, name, value, f"a whole number, {least} or more", "change it")
     return int(value)
 
 
 def parse_number(name: str, value: Any, least: float) -> float:
-    """Return a finite number that is at least `least`."""
+    """Return a value that must be a finite number of at least `least`; refuse any other value."""
     ok = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < float("inf")
     require(ok, name, value, f"a number, {least:g} or more", "change it")
     return float(value)
 
 
 def parse_names(name: str, value: Any) -> tuple[str, ...]:
-    """Return one name or more, each of them once."""
+    """Return a list of names as a tuple; refuse an empty list, and a list that holds a name twice."""
     ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
     require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
     return tuple(map(storable, value))

@@ -80,7 +80,7 @@ class Noise(BatchValue):
         return entries(self.bits(step_R, position_R, row_R, purpose), vocab)
 
     def bits(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
-        """The counters that `uniform_packed` and `uniform_vocab` make their numbers of."""
+        """Counters from which `uniform_packed` and `uniform_vocab` compute their numbers."""
         return self._counters(step_R, position_R, purpose, self.key_B[row_R])
 
     def derive(self, name: str) -> "Noise":

@@ -46,7 +46,7 @@ class Step(BatchValue):
 
 @dataclass(frozen=True, repr=False)
 class Trajectory(BatchValue, Displayable):
-    """Where B rows are and how they got there.
+    """State of B rows, with the steps that led to it.
 
     While decoding it holds the rows still running. What `decode` returns holds every row's last state, and steps
     of which each names its rows: `row(b)` is one row's own history, `resume(b, t)` continues it from any step.
@@ -93,7 +93,7 @@ class Trajectory(BatchValue, Displayable):
 
     @property
     def confidence_BL(self) -> Tensor:
-        """Clean probability of the sampled token at each canvas position."""
+        """Probability of the sampled token, before temperature and filters, at each canvas position."""
         return self._on_canvas(self.current_prediction.confidence_BN)
 
     @property
@@ -108,7 +108,7 @@ class Trajectory(BatchValue, Displayable):
 
     @property
     def top_p_BL(self) -> Tensor:
-        """Largest clean probability at each canvas position."""
+        """Largest probability, before temperature and filters, at each canvas position."""
         return self._on_canvas(self.current_prediction.clean.p_BNK[..., 0])
 
     @property
@@ -118,7 +118,7 @@ class Trajectory(BatchValue, Displayable):
 
     @property
     def entropy_BL(self) -> Tensor:
-        """Clean entropy in nats at each canvas position."""
+        """Entropy in nats of the model's distribution, before temperature and filters, at each canvas position."""
         return self._on_canvas(self.current_prediction.clean.entropy_BN)
 
     def _on_canvas(self, value_BN: Tensor) -> Tensor:

@@ -357,7 +357,7 @@ def read_pieces(
     DRAWS: tl.constexpr,
     GUMBEL: tl.constexpr,
 ) -> None:
-    """Store largest tokens, sums and part of the draws of one piece of one row."""
+    """Store the largest tokens of one piece of a row of logits, its sums, and its contribution to each draw."""
     # In int64: 17,000 rows of LLaDA's vocabulary have more logits than int32 can count.
     piece = tl.program_id(0).to(tl.int64)
     row = piece // PIECES
@@ -537,7 +537,7 @@ def combine_pieces(
     DRAWS: tl.constexpr,
     GUMBEL: tl.constexpr,
 ) -> None:
-    """Store largest tokens, draws, normaliser and entropy of one row."""
+    """Combine the results of a row's pieces, and store its largest tokens, draws, normaliser and entropy."""
     row = tl.program_id(0).to(tl.int64)
     mask_P = tl.arange(0, LANES) < PIECES
     at_P = row * PIECES + tl.arange(0, LANES)

@@ -137,7 +137,7 @@ def _without_past(traj: Trajectory) -> Trajectory:
 
 @dataclass(frozen=True)
 class LogitSlots:
-    """The number of slots that get logits in every step, whatever is masked by then."""
+    """Fixed number of slots that get logits in every step, however many masks are left."""
 
     count: int
     block: int | None
@@ -234,7 +234,7 @@ class GraphedRows:
         return left.select(rows_U), self.going_B[rows_U], whole.select(gone_U), taken
 
     def _start_step(self, settings: StepSettings, denoiser: StepDenoiser) -> None:
-        """Start one step, and send for its flags."""
+        """Start one step, then the copy of its flags to the host."""
         plan = denoiser.plan_pass(self.rows.state, self.rows.rows_B)
         self.graphs.run((self.depth, plan), lambda: self._step(settings))
         self.depth = min(self.depth + 1, self.history.most)
@@ -275,7 +275,7 @@ class GraphedRows:
 
 
 def _changing_parts(traj: Trajectory) -> list[Tensor]:
-    """The parts of a trajectory that a step changes."""
+    """List the tensors of a trajectory that a step changes."""
     state = traj.state
     counts = (traj.forwards_B, traj.processed_B, traj.remasks_B)
     return [state.tokens_BL, state.committed_BL, state.step_B, *(count for count in counts if count is not None)]
@@ -302,7 +302,7 @@ class PendingFlags:
         return len(self._sent)
 
     def send(self) -> None:
-        """Start to copy the flags of the step that was started last."""
+        """Start to copy the flags of the last step (rows still running, any fault) from the device to the host."""
         slot = self._free.popleft()
         self.slots[slot].copy_(self.flags, non_blocking=True)
         if (event := self.events[slot]) is not None:
@@ -333,7 +333,10 @@ class HistoryBuffer:
         that older steps do without."""
 
     def steps(self, depth: int) -> tuple[Step, ...]:
-        """The last `depth` steps. Only the parts of the newest lie where the next step is written to."""
+        """Return the last `depth` steps, copied but for the newest one's posterior and attention.
+
+        Those lie where the next step writes its own.
+        """
         if not depth or self.layout is None:
             return ()
         # Cloned: the policy may hand on what it reads here, while the lines move.

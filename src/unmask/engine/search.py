@@ -104,7 +104,10 @@ class CountingContext(LookCache):
         return self.cost.forwards_B.to(HOST) if self.on_host else self.cost.forwards_B
 
     def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
-        """Take one recorded transition of hypothetical rows. Its cost is counted for the whole search."""
+        """Apply an action to hypothetical rows, and append the step to their trajectories.
+
+        The step has no cost of its own: `cost` counts the passes of the whole search.
+        """
         change = change_state(self.settings, traj, action)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
         light = replace(traj, prediction=traj.current_prediction.light)

@@ -115,7 +115,7 @@ class BlockCache:
         return output
 
     def plan(self, inputs: ModelInput, *, skip_done: bool = False) -> tuple["Seats", "PassShape", int]:
-        """Seat the rows of a pass, and ask the device what it has to recompute.
+        """Give the rows of a pass their places in the cache, and ask the device which slots to recompute.
 
         Returns the seats, which the caller puts back, the shapes of the pass, and the number of slots that get an
         answer. Rows without a mask are computed as a whole, unless they are skipped because they are done.
@@ -158,7 +158,7 @@ class BlockCache:
 
 
 class CachedStep:
-    """A block cache as a part of graphed steps: what the host has to know is asked before each step."""
+    """A block cache inside graphed steps: values that the host needs are read from the device before each step."""
 
     def __init__(self, cache: BlockCache):
         self.cache = cache
@@ -208,7 +208,7 @@ class BlockSpan(NamedTuple):
 
 
 class RowSpan(NamedTuple):
-    """What the host has to know of a row."""
+    """Values that the host reads from the device about a row."""
 
     row_id: int
     start: int
@@ -299,7 +299,7 @@ class SeatMemory:
 
     @classmethod
     def find_free(cls, network: Network, rows: int, slots: int) -> "SeatMemory":
-        """A memory that nobody uses now, with the graphs that read it, or a new one."""
+        """Return a memory that no decode uses, with the graphs that read it, or a new one."""
         passes = network.forward
         if not isinstance(passes, PassGraphs):
             return cls(network, rows, slots)
@@ -362,7 +362,7 @@ class SeatMemory:
             self.fresh_U.copy_(both[rows:])
 
     def answered_slots(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
-        """Return the wanted slots that get logits, and the number of slots that were computed of each row."""
+        """Return which wanted slots get logits in this pass, and how many slots of each row it computes."""
         rows, slots = inputs.tokens_BN.shape
         fresh_B, span = self.place_B[:rows] >= 0, BlockSpan(*(held[:rows] for held in self.span))
         wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | span.inside_BN[:, :slots])
@@ -463,7 +463,7 @@ class CachedPass:
         return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
 
     def _fill(self, everyone: bool) -> Tensor:
-        """Run complete passes over rows that begin anew, which leave their keys and values in the seats."""
+        """Run complete passes over rows that begin anew, and keep their keys and values in the cache."""
         fresh, bounds = self.shape.fresh, self.network.bounds(self.memory.slots)
         size = bounds.most or fresh
         parts = []
@@ -477,7 +477,7 @@ class CachedPass:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _reuse(self) -> Tensor:
-        """Run passes over each row's span, padded to one width, that read all other keys and values from the seats."""
+        """Run passes over each row's span, padded to one width; the cache gives all other keys and values."""
         memory, (rows, width, _) = self.memory, self.shape
         bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.row_bounds else Bounds()
         size = bounds.most or max(self._round(rows), bounds.least)
@@ -498,7 +498,7 @@ class CachedPass:
 
 
 def fill_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
-    """Run the layers over rows that begin anew, and leave their keys and values in their seats."""
+    """Run the layers over rows that begin anew, and keep their keys and values in the cache."""
     rows_U = memory.fresh_U[at : at + count]
     some = replace(memory.inputs, **{name: getattr(memory.inputs, name)[rows_U] for name in _INPUTS}, row_B=None)
     model = memory.network.model
@@ -508,7 +508,7 @@ def fill_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
 
 
 def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
-    """Run the layers over the spans of some rows, with the keys and values of all other slots from their seats."""
+    """Run the layers over the spans of some rows, with the keys and values of all other slots from the cache."""
     some, rows, model = memory.inputs, slice(first, stop), memory.network.model
     index_BS = memory.span.start_B[rows, None] + torch.arange(width, device=some.tokens_BN.device)
     # Behind a row's own span everything goes to the last spare slot, which the bias hides from all queries.
@@ -523,7 +523,7 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Fill:
-    """Takes in the keys and values of complete rows."""
+    """A KV store that keeps the keys and values of complete rows."""
 
     memory: SeatMemory
     rows_U: Tensor
@@ -537,7 +537,7 @@ class _Fill:
 
 @dataclass(frozen=True)
 class _Reuse:
-    """Gives remembered keys and values, those of the span overwritten by the pass's own."""
+    """A KV store that returns the cached keys and values, those of the span overwritten by the pass's own."""
 
     memory: SeatMemory
     rows: slice

@@ -204,7 +204,7 @@ class GraphCache:
         self.kept.clear()
 
     def nested_cache(self) -> "GraphCache":
-        """Return a cache without a limit that shares this one's memory, for the graphs of one value kept here."""
+        """Return an unlimited cache that shares this one's memory, for graphs that belong to one value of it."""
         return GraphCache(self.device, None, self.pool)
 
     def _see(self, key: Hashable, refused: bool) -> None:

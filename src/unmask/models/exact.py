@@ -188,7 +188,7 @@ class ExactDenoiser:
 
     @property
     def mask_id(self) -> int:
-        """One past the joint's tokens, because the distribution cannot say a mask."""
+        """One past the joint's tokens, because the distribution has no token for a mask."""
         return self.joint.vocab
 
     @property

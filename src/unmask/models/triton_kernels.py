@@ -192,7 +192,7 @@ class FusedOps:
 
 
 def _rotate_heads(x: Tensor, heads: int, rotation: Rotation, head_dim: int) -> None:
-    """Rotate the first heads of every slot, counted from where `x` begins."""
+    """Apply the rotary angles to the first `heads` heads of every slot, in place, from the first element of `x` on."""
     assert _rows_follow(x), "slots at equal distances"
     half = head_dim // 2
     half_block = triton.next_power_of_2(half)
@@ -221,7 +221,7 @@ def _side_by_side(q: Tensor, k: Tensor) -> bool:
 
 
 def _rows_follow(x: Tensor) -> bool:
-    """Whether all rows lie at equal distances, so that the number of a row gives its address."""
+    """Whether rows lie at equal distances in memory, so that the number of a row gives its address."""
     return x.stride(-1) == 1 and all(
         x.shape[axis] == 1 or x.stride(axis) == x.stride(axis + 1) * x.shape[axis + 1] for axis in range(x.dim() - 2)
     )

@@ -151,10 +151,10 @@ def build_data(config: TrainConfig, folders: Folders, key: str, log: Log, worker
 def encode_rows(
     chunk: list[Text], source: int, tokenizer: Tokenizer, chat: Chat, ids: ControlIds, longest: int
 ) -> Rows:
-    """Make rows of prompt, answer, end of turn, and end of text up to the answer's room.
+    """Tokenise examples as rows: prompt, answer, end of turn, then end-of-text tokens up to the answer length.
 
-    Examples that do not fit are left out. Prompt and answer are tokenised apart, as a decoder meets them. An answer
-    that fills its room has no end of turn. A plain text is as long as it is and ends in end of text.
+    Examples that are too long are left out. Prompt and answer are tokenised apart, as a decoder meets them. An answer
+    of the full length has no end of turn. A plain text is followed by one end-of-text token, without any filler.
     """
 
     def encode(texts: list[str]) -> list[list[int]]:

@@ -197,7 +197,7 @@ def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -
 def evaluate_head(
     network: nn.Module, kind: str, held_out: Sequence["HeadRows"], learned: Sequence["HeadRows"]
 ) -> dict[str, float]:
-    """Quality of the head on held-out texts, beside that of always answering the mean of the learned ones."""
+    """Measure the head on held-out texts; the baseline always predicts the mean of the training targets."""
     mean = float(torch.cat([row.target.flatten() for row in learned]).double().nanmean())
     with torch.no_grad():
         pairs = [predict_targets(network, kind, [row]) for row in held_out]
@@ -402,7 +402,7 @@ class _Output(NamedTuple):
 
 
 def _forward(model: LoadedModel, state: State, revealed: bool = False) -> _Output:
-    """Compute hidden rows and probabilities at the masks of each text in turn, or at the answer tokens that stand."""
+    """Compute hidden states and probabilities at the masks of each text, or at its revealed answer tokens."""
     wanted_BL = state.revealed_BL if revealed else state.masked_BL
     inputs = replace(ModelInput.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
     output = model.denoiser(inputs, Needs(hidden=True))
