@@ -56,10 +56,10 @@ def dream_keep(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
     """s/t of Dream's grid: the probability that a mask survives the step."""
     # A run that overstays its steps stays on the last interval: beyond the grid there is no time left.
     i_B = torch.minimum(step_B, steps_B - 1)
-    return _grid(i_B + 1, steps_B, eps) / _grid(i_B, steps_B, eps)
+    return _time_grid_entry(i_B + 1, steps_B, eps) / _time_grid_entry(i_B, steps_B, eps)
 
 
-def _grid(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
+def _time_grid_entry(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
     """Entry i of torch.linspace(1, eps, steps + 1), bit for bit: filled from both ends, one rounding per entry."""
     end = torch.full((), eps, dtype=torch.float32, device=steps_B.device)
     stride_B = ((end - 1) / steps_B.float()).double()
@@ -73,7 +73,7 @@ def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
     return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)
 
 
-def factor_count(score_BL: Tensor, factor: float, region_BL: Tensor, *, authors_tail: bool = False) -> Tensor:
+def count_by_factor(score_BL: Tensor, factor: float, region_BL: Tensor, *, authors_tail: bool = False) -> Tensor:
     """Count positions from the highest score down to the first that fails Fast-dLLM's factor rule.
 
     The r-th of them, from the second on, needs a score of at least 1 - factor / (r + 1). The authors' function
@@ -122,7 +122,7 @@ TABLE: dict[str, Rule] = {
         (replace(_SHARE, name="threshold"),),
     ),
     "factor": Rule(
-        lambda state, number, confidence_BL, region_BL, **_: factor_count(confidence_BL, number, region_BL),
+        lambda state, number, confidence_BL, region_BL, **_: count_by_factor(confidence_BL, number, region_BL),
         (Number("factor", "X", "X 0 or more", 1, high=sys.float_info.max),),
     ),
     "eb": Rule(
@@ -156,7 +156,7 @@ class Cardinality:
     @classmethod
     def parse(cls, text: str | float, setting: str = "kappa") -> "Cardinality":
         """Read a rule, or a number alone, which is kappa itself. `setting` is the word of messages."""
-        share = _as_number(text)
+        share = _parse_share(text)
         if share is not None:
             require(0 <= share <= 1, setting, share, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
             return cls("share", float(share))
@@ -214,12 +214,12 @@ class Cardinality:
 
 def without_floor(name: str) -> str:
     """The name of the same rule without the floor of k_min. A rule that has no number keeps its name."""
-    rule = "share" if _as_number(name) is not None else name.partition(":")[0]
+    rule = "share" if _parse_share(name) is not None else name.partition(":")[0]
     plain = rule not in TABLE or not TABLE[rule].numbers or name.endswith(BELOW)
     return name if plain else f"{Cardinality.parse(name)}{BELOW}"
 
 
-def _as_number(text: str | float) -> float | None:
+def _parse_share(text: str | float) -> float | None:
     try:
         return float(text) if isinstance(text, str) else text
     except ValueError:

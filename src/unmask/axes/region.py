@@ -66,7 +66,7 @@ def dilated_region(state: State, stride: int, need_B: Tensor | int = 1) -> Tenso
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
 
 
-def dilated_levels(size: int, base: int, start: int = 1) -> list[int]:
+def dilation_level_per_offset(size: int, base: int, start: int = 1) -> list[int]:
     """Return the level of each offset of a DUS block: its place in the order of revealing.
 
     The multiples of size / base^start are the first level, those of the stride / base the next, and so on. A last
@@ -111,7 +111,7 @@ def first_masks(state: State, count: int, longest: int | None = None, need_B: Te
 
 def dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     """DUS: blocks of `size`, each in groups of positions with halving strides."""
-    levels = dilated_levels(size, 2)
+    levels = dilation_level_per_offset(size, 2)
     level_L = on_device(tuple(levels), state.tokens_BL.device)
     group_BL = state.rank_BL // size * (max(levels) + 1) + level_L[state.rank_BL % size]
     return open_groups(state.masked_BL, group_BL, need_B)

@@ -71,7 +71,7 @@ def usable_cores() -> int:
 def cpu_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
     """Yield the cores' worth of time that each control group of this process grants, rounded up."""
     version_1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    for quota, period in _read_limits("cpu", ("cpu.max",), version_1, root, own):
+    for quota, period in _read_group_limits("cpu", ("cpu.max",), version_1, root, own):
         if quota > 0 and period > 0:
             yield math.ceil(quota / period)
 
@@ -92,11 +92,11 @@ def available_memory() -> int | None:
 def memory_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
     """Yield the bytes that each control group of this process leaves; nothing for a group without a limit."""
     version_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    for limit, usage in _read_limits("memory", ("memory.max", "memory.current"), version_1, root, own):
+    for limit, usage in _read_group_limits("memory", ("memory.max", "memory.current"), version_1, root, own):
         yield limit - usage
 
 
-def _read_limits(
+def _read_group_limits(
     controller: str, version_2: tuple[str, ...], version_1: tuple[str, ...], root: Path, own: Path
 ) -> Iterator[tuple[int, int]]:
     """Yield the two numbers of each control group of this process, innermost first; nothing for a group without both.

@@ -78,7 +78,7 @@ class Slots:
 
         The first `rows` flagged slots get a row each; rows that are left over repeat slot 0 and are not wanted.
         """
-        rank_BN = _number(flags_BN)
+        rank_BN = _number_flagged_slots(flags_BN)
         wanted_BN = flags_BN & (rank_BN < rows)
         place_BN = torch.where(wanted_BN, rank_BN, rows)
         slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
@@ -89,10 +89,10 @@ class Slots:
     @property
     def row_BN(self) -> Tensor:
         """Packed row of each slot, -1 where there is none."""
-        return _number(self.wanted_BN)
+        return _number_flagged_slots(self.wanted_BN)
 
 
-def _number(flags_BN: Tensor) -> Tensor:
+def _number_flagged_slots(flags_BN: Tensor) -> Tensor:
     """Number the flagged slots in row-major order, from 0; -1 for the others."""
     return torch.where(flags_BN, flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1, -1)
 
@@ -164,7 +164,9 @@ class ModelOutput(BatchValue):
     def slot_BN(self) -> Tensor:
         """Packed row of each wanted slot, -1 for the others."""
         is_packed = self.counted is not None and self.counted.is_packed
-        return torch.where(self.wanted_BN, _number(self.slots.wanted_BN if is_packed else self.wanted_BN), -1)
+        return torch.where(
+            self.wanted_BN, _number_flagged_slots(self.slots.wanted_BN if is_packed else self.wanted_BN), -1
+        )
 
 
 class Denoiser(Protocol):

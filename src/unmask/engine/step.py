@@ -193,10 +193,10 @@ def decide(
 ) -> tuple[Action, Transition]:
     """Let the policy act on the trajectory's prediction. The caller checks the fault flags of the transition."""
     action = policy.act(hide_noise(traj, policy), look_ahead or NO_LOOK_AHEAD)
-    return action, change_state(settings, traj, action)
+    return action, apply_action_to_state(settings, traj, action)
 
 
-def change_state(settings: StepSettings, traj: Trajectory, action: Action) -> Transition:
+def apply_action_to_state(settings: StepSettings, traj: Trajectory, action: Action) -> Transition:
     """Apply an action to the trajectory's state, and fill tails behind an end of text where the run does so."""
     change = apply(traj.state, traj.current_prediction, action)
     return fill_after_eos(change, settings.eos_ids) if settings.eos_ids else change

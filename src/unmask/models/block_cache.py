@@ -441,7 +441,11 @@ class CachedPass:
 
     def start(self) -> Tensor:
         """Run the layers over the spans, or over whole rows where all begin anew; returns hidden states."""
-        return self._reuse() if self.shape.width else self._fill(everyone=self.shape.fresh == self.shape.rows)
+        return (
+            self._pass_over_spans()
+            if self.shape.width
+            else self._pass_over_whole_rows(everyone=self.shape.fresh == self.shape.rows)
+        )
 
     def finish(self, started: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
         """Turn hidden states into the output for packed slots; rows that begin anew may need a pass of their own."""
@@ -456,31 +460,31 @@ class CachedPass:
             inside_R = (source_R - memory.span.start_B[row_R]).clamp(0, self.shape.width - 1)
             x_RH = started.flatten(0, 1)[row_R * self.shape.width + inside_R]
             if self.shape.fresh:
-                whole_RH = self._fill(everyone=False).flatten(0, 1)[whole_R]
+                whole_RH = self._pass_over_whole_rows(everyone=False).flatten(0, 1)[whole_R]
                 x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
         normed_RH, logits_RV = self.network.compute_logits(x_RH)
         hidden_RH = normed_RH if needs.hidden else None
         return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
 
-    def _fill(self, everyone: bool) -> Tensor:
+    def _pass_over_whole_rows(self, everyone: bool) -> Tensor:
         """Run complete passes over rows that begin anew, and keep their keys and values in the cache."""
         fresh, bounds = self.shape.fresh, self.network.bounds(self.memory.slots)
         size = bounds.most or fresh
         parts = []
         for at in range(0, fresh, size):
             piece = min(size, fresh - at)
-            count = max(piece if everyone else self._round(piece), bounds.least)
+            count = max(piece if everyone else self._round_rows(piece), bounds.least)
             work = partial(fill_rows, self.memory, at, count)
             x_UNH = self.memory.run(self.graphs, ("fill", at, count), work)[:piece]
             # Cloned, because the next piece may be a replay that writes where this one lies.
             parts.append(x_UNH if piece == fresh else x_UNH.clone())
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _reuse(self) -> Tensor:
+    def _pass_over_spans(self) -> Tensor:
         """Run passes over each row's span, padded to one width; the cache gives all other keys and values."""
         memory, (rows, width, _) = self.memory, self.shape
         bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.row_bounds else Bounds()
-        size = bounds.most or max(self._round(rows), bounds.least)
+        size = bounds.most or max(self._round_rows(rows), bounds.least)
         parts: list[Tensor] = []
         done = 0
         while done < rows:
@@ -493,7 +497,7 @@ class CachedPass:
             done = stop
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[:rows]
 
-    def _round(self, rows: int) -> int:
+    def _round_rows(self, rows: int) -> int:
         return rows if self.graphs is None else self.memory.round_rows(rows)
 
 
@@ -503,7 +507,7 @@ def fill_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
     some = replace(memory.inputs, **{name: getattr(memory.inputs, name)[rows_U] for name in _INPUTS}, row_B=None)
     model = memory.network.model
     bias = attention_bias(some, model.dtype)
-    x_BNH: Tensor = model(some.tokens_BN, some.position_BN, bias, kv_store=_Fill(memory, rows_U)).x_BNH
+    x_BNH: Tensor = model(some.tokens_BN, some.position_BN, bias, kv_store=_FillStore(memory, rows_U)).x_BNH
     return x_BNH
 
 
@@ -517,12 +521,12 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
     zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
     bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE)), zero, float("-inf"))[:, None, None]
     tokens_BS, position_BS = some.tokens_BN[rows].gather(1, inside_BS), some.position_BN[rows].gather(1, inside_BS)
-    x_BSH: Tensor = model(tokens_BS, position_BS, bias, kv_store=_Reuse(memory, rows, index_BS)).x_BNH
+    x_BSH: Tensor = model(tokens_BS, position_BS, bias, kv_store=_ReuseStore(memory, rows, index_BS)).x_BNH
     return x_BSH
 
 
 @dataclass(frozen=True)
-class _Fill:
+class _FillStore:
     """A KV store that keeps the keys and values of complete rows."""
 
     memory: SeatMemory
@@ -536,7 +540,7 @@ class _Fill:
 
 
 @dataclass(frozen=True)
-class _Reuse:
+class _ReuseStore:
     """A KV store that returns the cached keys and values, those of the span overwritten by the pass's own."""
 
     memory: SeatMemory

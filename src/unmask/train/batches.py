@@ -84,7 +84,7 @@ class Batch:
     """Weight of each place's loss in the objective; 0 for a filler."""
 
 
-def make_groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: int) -> list[Group]:
+def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: int) -> list[Group]:
     """Group rows by the length they are padded to, and share a step's rows out among the groups.
 
     A source's weight is spread evenly over its rows, whatever their length. The parts of all groups sum to one.

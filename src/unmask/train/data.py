@@ -175,13 +175,15 @@ def encode_rows(
     start_E = np.cumsum(length_E) - length_E
     # Filled by index arithmetic on whole chunks: a loop over the rows of mini.toml takes minutes.
     tokens = np.full(int(length_E.sum()), ids.eos, dtype=np.int16)
-    tokens[_ranges(start_E, prompt_E)] = np.fromiter(chain.from_iterable(head[i] for i in kept), np.int16)
-    tokens[_ranges(start_E + prompt_E, written_E)] = np.fromiter(chain.from_iterable(tail[i] for i in kept), np.int16)
+    tokens[_join_ranges(start_E, prompt_E)] = np.fromiter(chain.from_iterable(head[i] for i in kept), np.int16)
+    tokens[_join_ranges(start_E + prompt_E, written_E)] = np.fromiter(
+        chain.from_iterable(tail[i] for i in kept), np.int16
+    )
     tokens[(start_E + prompt_E + written_E)[(written_E < answer_E) & ~plain_E]] = ids.turn
     return Rows(tokens, length_E, prompt_E, np.full(len(kept), source))
 
 
-def _ranges(start_E: Ints, count_E: Ints) -> Ints:
+def _join_ranges(start_E: Ints, count_E: Ints) -> Ints:
     """Concatenate start, start + 1, ..., start + count - 1 of every pair."""
     before_E = np.cumsum(count_E) - count_E
     return np.repeat(start_E - before_E, count_E) + np.arange(int(count_E.sum()))
