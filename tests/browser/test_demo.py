@@ -4,9 +4,8 @@ import pytest
 
 from tests.helpers import made_demo
 from tests.helpers import made_studies as made
-from unmask.lab.analysis.evidence import evidence
-from unmask.lab.analysis.findings import Findings
-from unmask.lab.analysis.opportunity import measure
+from unmask.lab.analysis import analyse
+from unmask.lab.analysis.states import state_evidence
 from unmask.report.demo.files import write
 
 
@@ -14,7 +13,7 @@ from unmask.report.demo.files import write
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     store = made.store(folder / "study", made.known())
-    results = made_demo.results(Findings(measure(store, resamples=100)), evidence(store, count=1))
+    results = made_demo.results(analyse(store, resamples=100), state_evidence(store, count=1))
     return write(results, folder).page.as_uri()
 
 

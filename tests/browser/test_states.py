@@ -1,35 +1,42 @@
 """The page of states: choosing one, what each candidate made of it, and odd text."""
 
-from dataclasses import replace
-
+import pandas as pd
 import pytest
 
-from unmask.lab.analysis.evidence import Evidence, Outcome, RankedState, StateEvidence, TriedAction
+from unmask.lab.analysis.states import STATE, StateEvidence
 from unmask.report.states import states_page
 
 ODD = "</script><img src=x onerror='window.hurt=1'>\u202e"
 
 
 def tried(name, utility, *, axis="score", kind="candidate", answer="", put=((2, " x"),), again=(), signal=None):
-    outcome = Outcome(2, utility, f"<i>{name}</i> scored", answer or f"answer of {name}", tuple(put), tuple(again))
-    return TriedAction(axis, name, kind, (outcome,), utility, utility - 0.5, signal)
+    outcome = {
+        "rollouts": 2,
+        "utility": utility,
+        "reason": f"<i>{name}</i> scored",
+        "answer": answer or f"answer of {name}",
+    }
+    outcome |= {"revealed": [list(pair) for pair in put], "remasked": list(again)}
+    action = {"axis": axis, "name": name, "kind": kind, "outcomes": [outcome], "utility": utility}
+    return action | {"difference": utility - 0.5, "signal": signal}
 
 
 def state(prompt, number, *actions):
-    return StateEvidence(
-        model="mini",
-        task="sort",
-        split="evaluation",
-        prompt=prompt,
-        state=number,
-        step=1,
-        masked=3,
-        horizon=4,
-        tokens=("asked ", ODD, None, None, "kept", "<end>", "<end>", None),
-        fixed=(True, True, False, False, False, False, False, False),
-        fillers=("<end>",),
-        actions=actions,
-    )
+    return {
+        "model": "mini",
+        "task": "sort",
+        "split": "evaluation",
+        "prompt": prompt,
+        "state": number,
+        "step": 1,
+        "masked": 3,
+        "horizon": 4,
+        "tokens": ["asked ", ODD, None, None, "kept", "<end>", "<end>", None],
+        "fixed": [True, True, False, False, False, False, False, False],
+        "fillers": ["<end>"],
+        "actions": list(actions),
+        "key": f"mini/sort/{prompt}/{number}",
+    }
 
 
 def evidence():
@@ -45,9 +52,14 @@ def evidence():
         tried("region", 0.75, axis="region", kind="proposal", signal=0.4),
     )
     second = state("sort-2", 3, tried("confidence", 0.5, kind="reference"), tried("margin", 0.0))
-    gain = RankedState("mini", "sort", "evaluation", "sort-1", 0, "score", "margin", 0.5, 1.0, 0.5)
-    loss = replace(gain, prompt="sort-2", state=3, difference=-0.5, utility=0.0)
-    return Evidence("made", (gain,), (loss,), (first, second), 9, 2, (), ())
+    columns = [*STATE, "axis", "candidate", "difference", "utility", "reference", "key"]
+    gain, loss = (
+        pd.DataFrame(
+            [("mini", "sort", "evaluation", p, n, "score", "margin", d, u, 0.5, f"mini/sort/{p}/{n}")], columns=columns
+        )
+        for p, n, d, u in (("sort-1", 0, 0.5, 1.0), ("sort-2", 3, -0.5, 0.0))
+    )
+    return StateEvidence("made", gain, loss, [first, second], 9, 2, [], [])
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.lab.analysis.evidence import evidence
+from unmask.lab.analysis.states import state_evidence
 
 
 @pytest.fixture
@@ -13,14 +13,14 @@ def study(tmp_path):
 
 def test_the_page_and_the_extremes(command, study, tmp_path):
     done = command("study", "states", "study")
-    told = evidence(study)
+    told = state_evidence(study)
     assert done.code == 0, done.err
     gain, loss, where = done.out.splitlines()
-    assert gain.startswith(f"largest gain: +0.700 at {told.gains[0].key}, region block:8")
+    assert gain.startswith(f"largest gain: +0.700 at {told.gains['key'][0]}, region block:8")
     assert loss.startswith("largest loss: -0.500 at small/fill/")
     assert where == f"{len(told.states)} of 40 states are in study/report/states.html"
     page = (tmp_path / "study" / "report" / "states.html").read_text(encoding="utf-8")
-    assert told.losses[0].key in page
+    assert told.losses["key"][0] in page
     # The tokenizer of mini is in the package.
     assert done.err == ""
     assert "shown as numbers" not in page

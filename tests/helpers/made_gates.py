@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from unmask.lab import choose
-from unmask.lab.analysis import detection
+from unmask.lab.analysis import steps
 from unmask.stats import Threshold
 from unmask.stats.protocol import fit_calibration
 
@@ -19,7 +19,7 @@ def set_tau(patch, tau_of, rule="lift"):
         return replace(made, tau=tau_of(states)) if settings.rule == rule else made
 
     patch.setattr(choose, "fit_calibration", fit_known)
-    patch.setattr(detection, "fit_calibration", fit_known)
+    patch.setattr(steps, "fit_calibration", fit_known)
 
 
 def known_gates(patch):

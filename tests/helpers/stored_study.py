@@ -11,6 +11,7 @@ import json
 import zipfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 
@@ -39,8 +40,16 @@ class StoredStudy(Store):
     def read_arrow(self, name, columns=None, *, shards=None):
         return pq.read_table(FOLDER / f"{name}.parquet")
 
+    def read(self, name, columns=None, *, shards=None):
+        return self.read_arrow(name).to_pandas()
+
     def content_hash(self):
         return {}
+
+    @property
+    def failures(self):
+        """Nothing failed."""
+        return SimpleNamespace(set_aside=list)
 
 
 def stored_csv():

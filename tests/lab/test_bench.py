@@ -26,7 +26,6 @@ from unmask.lab.bench import (
     Times,
     bench_text,
     forward_operations,
-    interleaved,
     loaded_subject,
     needed_memory,
     random_subject,
@@ -34,6 +33,7 @@ from unmask.lab.bench import (
     source_commit,
     step_policies,
     study_requests,
+    time_in_turns,
 )
 from unmask.lab.bench_outside import OutsideLoop, share_weights
 
@@ -77,13 +77,13 @@ class TestClock:
     def test_each_gets_the_median_and_the_ends_of_its_own_seconds(self):
         ticks = Ticks()
         works = {"a": ticks.work("a", 100, 1, 5, 2), "b": ticks.work("b", 100, 40, 10, 30)}
-        found = interleaved(works, ticks.clock, Effort(warm_up=1, repeats=3))
+        found = time_in_turns(works, ticks.clock, Effort(warm_up=1, repeats=3))
         assert found == {"a": Times(2, 1, 5, 3), "b": Times(30, 10, 40, 3)}
 
     def test_rounds_run_forwards_and_backwards_in_turns(self):
         ticks = Ticks()
         works = {name: ticks.work(name, *[1] * 9) for name in "abc"}
-        interleaved(works, ticks.clock, Effort(warm_up=1, repeats=3))
+        time_in_turns(works, ticks.clock, Effort(warm_up=1, repeats=3))
         assert "".join(ticks.ran) == "abc" + "abc" + "cba" + "abc"
 
     def test_the_device_is_waited_for_before_and_after_the_work(self):
@@ -266,7 +266,7 @@ class TestRun:
         [(2, None, True, None), (2, 2, True, True), (3, 2, True, False), (3, 2, False, True)],
     )
     def test_a_target_is_met_from_its_own_side(self, value, target, at_most, met):
-        assert Ratio("step", "x", 1, value, target, at_most).met is met
+        assert Ratio("step", "x", 1, value, target, at_most).is_met is met
 
     def test_text_has_ratios_first_then_times_then_what_failed(self):
         bench = Bench(replace(subject(), name="m"), BenchPlan(), Stopwatch(), seconds=3.2)

@@ -73,7 +73,7 @@ class TestCalibrations:
 
     def test_a_killed_one_goes_on(self, model, task, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "SHARD_PROMPTS", 1)
-        monkeypatch.setattr(site, "in_groups", lambda engine, jobs: [[job] for job in jobs])
+        monkeypatch.setattr(site, "group_jobs", lambda engine, jobs: [[job] for job in jobs])
         whole = calibrate(model, task=task, axis="region", work_dir=tmp_path / "whole", **QUICK)
         real, ran = site.branch_group, []
 

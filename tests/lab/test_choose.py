@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers import made_studies as made
+from tests.helpers.findings import fact, reasons
 from unmask.base.errors import UnknownName
-from unmask.lab.analysis.detection import detect
-from unmask.lab.analysis.opportunity import measure
+from unmask.lab.analysis import analyse, read_study
 from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
 from unmask.lab.gates import GATES
 from unmask.lab.store import utilities_of
@@ -57,8 +57,7 @@ def test_one_rollout_of_something_that_draws(tmp_path):
 def test_settings_have_one_home(tmp_path):
     tables, read = made.diagnosed({"find": "finds"})
     place = made.store(tmp_path / "s", tables, read=read)
-    findings = detect(place, measure(place, resamples=50), draws=20)
-    assert {c.raw.calibration.settings for c in findings.cells} == {settings_of(place.manifest["study"])}
+    assert read_study(place).settings == settings_of(place.manifest["study"])
 
 
 def test_rows_belong_to_diagnostics_by_name():
@@ -91,11 +90,11 @@ def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path):
     lost = ("small", "gone", "evaluation")
     place = listed(made.store(tmp_path / "s", tables, read=read, unfinished=[lost]), "region:share")
     assert list(choices(place)) == [("small", "find", "region:share")]
-    findings = detect(place, measure(place, resamples=50), draws=20)
-    (cell,) = findings.cells
-    assert (cell.axis, cell.diagnostic, cell.key) == ("region", "region:share", ("small", "find", "region:share"))
-    assert {(m.axis, m.diagnostic, m.partial) for m in findings.means} == {("region", "region:share", "without gone")}
-    assert {(m.axis, m.diagnostic) for m in findings.missing} == {("region", "region:share")}
+    found = analyse(place, resamples=50, draws=20)
+    rows = found.select("diagnostics")
+    assert set(zip(rows["axis"], rows["diagnostic"], strict=True)) == {("region", "region:share")}
+    assert fact(found, "diagnostics", "partial", task="mean over tasks", proposal="raw") == "without gone"
+    assert list(reasons(found, "diagnostics", "task", "diagnostic")) == [("gone", "region:share")]
 
 
 def test_several_of_one_axis_are_each_as_if_alone(tmp_path):
@@ -110,16 +109,15 @@ def test_several_of_one_axis_are_each_as_if_alone(tmp_path):
         names = [n for n in ("region", name) if what in ("both", n)]
         place = listed(made.store(tmp_path / what.replace(":", "-"), tables, read=read), *names)
         chosen[what] = choices(place)
-        cells[what] = detect(place, measure(place, resamples=50), draws=20).cells
+        rows = analyse(place, resamples=50, draws=20).select("diagnostics", task="find")
+        cells[what] = {one: own.reset_index(drop=True) for one, own in rows.groupby("diagnostic", sort=False)}
     assert list(chosen["both"]) == [("small", "find", "region"), ("small", "find", name)]
-    assert [(cell.axis, cell.diagnostic) for cell in cells["both"]] == [("region", "region"), ("region", name)]
-    for at, one in enumerate(("region", name)):
+    assert list(cells["both"]) == ["region", name]
+    for one in ("region", name):
         (alone,) = chosen[one].values()
         assert chosen["both"]["small", "find", one].calibration.to_json() == alone.calibration.to_json()
-        assert repr(cells["both"][at].raw.measures.estimates) == repr(cells[one][0].raw.measures.estimates)
-        assert cells["both"][at].raw.measures["auroc_within"] == cells[one][0].raw.measures["auroc_within"]
-    first, second = (cell.raw.measures["lift", "always"] for cell in cells["both"])
-    assert first != second
+        assert cells["both"][one].equals(cells[one][one])
+    assert not cells["both"]["region"]["value"].equals(cells["both"][name]["value"])
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from unmask.axes import AXES, POLICY
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.cli.app import main
 from unmask.core import Search
-from unmask.lab.analysis.findings import findings
+from unmask.lab.analysis import analyse
 from unmask.lab.calibrate import find_diagnostic
 from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.methods import methods_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
-from unmask.lab.study.forecast import forecast, uncounted
+from unmask.lab.study.forecast import forecast, uncounted_methods
 from unmask.lab.study.jobs import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.methods import DUS, KLASS, METHODS, WINO, InfoGain, fixed_action, make_policy
@@ -184,7 +184,7 @@ class TestTheRun:
     def test_what_it_will_take(self, methods_study, tiny_model):
         tasks, _ = load_examples(methods_study)
         (row,) = forecast(methods_study, tasks).to_dict("records")
-        assert uncounted(methods_study) == [NAMES[3]]
+        assert uncounted_methods(methods_study) == [NAMES[3]]
         assert row["branches"] == row["states"] * len(NAMES) * methods_study.rollouts
         without = replace(
             methods_study,
@@ -204,7 +204,7 @@ class TestTheRun:
         model = {"model": str(tiny_folder), "name": "tiny", "reference": reference, "settings": options[reference]}
         candidates = {"policy": ["reference", "llada", "info-gain:threshold=none,candidates=3"]}
         study = Study.parse(raw(models=[model], candidates=candidates))
-        assert ("reference (the reference, at every step)" in uncounted(study)) == (reference == "core")
+        assert ("reference (the reference, at every step)" in uncounted_methods(study)) == (reference == "core")
         spell_and_score_by_hash(monkeypatch)
         store = Store.create(tmp_path / "out", study.config)
         done = run_study(study, store, tiny_load)
@@ -223,15 +223,14 @@ class TestTheRun:
         page = (tmp_path / "report.md").read_text(encoding="utf-8")
         assert "Whole methods, one transition" in page
         assert "The policy axis has no diagnostic" in page
-        assert "Not asked: no diagnostic exists for the policy axis." in page
+        assert "Not asked by this study." in page
         assert "info-gain" in (tmp_path / "methods-cost.csv").read_text(encoding="utf-8")
         assert "policy" in (tmp_path / "opportunity.csv").read_text(encoding="utf-8")
         assert "policy" in capsys.readouterr().out
-        found = findings(methods_run, resamples=20, draws=2)
-        (cell,) = found.opportunity.cells
-        assert (cell.axis, set(cell.candidates)) == (POLICY, set(NAMES))
-        assert found.detection is None
-        assert found.end_to_end is None
+        found = analyse(methods_run, resamples=20, draws=2)
+        assert set(found.frame["experiment"]) == {"opportunity", "methods"}
+        assert set(found.select("opportunity", measure="fixed")["axis"]) == {POLICY}
+        assert {name for one in found.study.utilities.values() for name in one.candidates} == set(NAMES)
 
     def test_one_rollout_of_a_method_that_draws_is_not_cross_fitted(self, methods_run):
         config = json.loads(json.dumps(methods_run.manifest["study"]))

@@ -5,16 +5,17 @@ from statistics import fmean
 import pyarrow.compute as pc
 import pytest
 
+from tests.helpers.findings import fact
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from tests.lab.study.test_arms import RAW
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy
-from unmask.lab.analysis.findings import findings
+from unmask.lab.analysis import analyse
 from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
-from unmask.lab.study.forecast import uncounted
+from unmask.lab.study.forecast import uncounted_methods
 from unmask.lab.study.protocol import run_study
 from unmask.methods import LookUM
 from unmask.report.study import study_report
@@ -69,7 +70,7 @@ def done(scaled, tmp_path_factory):
         model = load(str(network), dtype="fp32", device="cpu")
         study = Study.parse(SMALLER)
         store = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
-        assert uncounted(study) == ["lookum:paths=4,tau=1", "soar"]
+        assert uncounted_methods(study) == ["lookum:paths=4,tau=1", "soar"]
         assert run_study(study, store, lambda spec: model).complete
         with pytest.raises(OtherStudy, match="with other calibrations or searches than the study gives now"):
             run_study(Study.parse({**SMALLER, "searches": ["soar"]}), store, lambda spec: model)
@@ -96,12 +97,12 @@ def test_every_search_is_decoded_with_its_base_and_its_control(done):
 
 
 def test_the_report_has_them_beside_their_controls(done):
-    found = findings(done)
-    cells = found.end_to_end.searches
-    assert [cell.search for cell in cells] == ["lookum:paths=4,tau=1", "soar"]
-    for cell in cells:
-        gain = cell.utility["search"].value - cell.utility["control"].value
-        assert cell.difference["search", "control"].value == pytest.approx(gain)
-        assert cell.prompts == 3
+    found = analyse(done)
+    names = found.select("searches", measure="prompts")["at"].tolist()
+    assert names == ["lookum:paths=4,tau=1", "soar"]
+    for at in names:
+        search, control = (fact(found, "searches", "utility", arm=arm, at=at) for arm in ("search", "control"))
+        assert fact(found, "searches", "difference", arm="search - control", at=at) == pytest.approx(search - control)
+        assert fact(found, "searches", "prompts", at=at) == 3
     titles = [section.title for section in study_report(found).sections]
     assert "End to end: searches, beyond the paper" in titles

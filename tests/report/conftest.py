@@ -1,13 +1,14 @@
 """Studies that many tests of the report look at, each analysed once."""
 
-from dataclasses import replace
-
 import pytest
 
-from tests.helpers import made_findings
 from tests.helpers import made_studies as made
-from unmask.lab.analysis.findings import Findings, findings
+from tests.helpers.stored_study import StoredStudy
+from unmask.lab.analysis import analyse
 from unmask.report.study import study_report
+
+KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
+"""Tasks, and what the signal does on each."""
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +19,7 @@ def known_store(tmp_path_factory):
 @pytest.fixture(scope="session")
 def known(known_store):
     """Opportunity whose truth can be worked out by hand; no diagnostics."""
-    return findings(known_store)
+    return analyse(known_store, resamples=200)
 
 
 @pytest.fixture(scope="session")
@@ -27,25 +28,11 @@ def known_report(known):
 
 
 @pytest.fixture(scope="session")
-def broken(tmp_path_factory):
-    return made_findings.broken(tmp_path_factory.mktemp("broken"))
-
-
-@pytest.fixture(scope="session")
-def broken_report(broken):
-    return study_report(broken)
-
-
-@pytest.fixture(scope="session")
-def diagnosed_store(tmp_path_factory):
-    tables, read = made.diagnosed(made_findings.KINDS, prompts=40)
-    return made.store(tmp_path_factory.mktemp("diagnosed") / "study", tables, read=read)
-
-
-@pytest.fixture(scope="session")
-def diagnosed(diagnosed_store):
+def diagnosed(tmp_path_factory):
     """Opportunity and diagnostics; nothing was decoded end to end."""
-    return made_findings.quick(diagnosed_store)
+    tables, read = made.diagnosed(KINDS, prompts=40)
+    store = made.store(tmp_path_factory.mktemp("diagnosed") / "study", tables, read=read)
+    return analyse(store, resamples=200, draws=50)
 
 
 @pytest.fixture(scope="session")
@@ -54,24 +41,11 @@ def diagnosed_report(diagnosed):
 
 
 @pytest.fixture(scope="session")
-def whole(diagnosed) -> Findings:
-    """The same with whole answers."""
-    return replace(diagnosed, end_to_end=made_findings.decoded())
+def whole():
+    """The stored study of version 0.7.0, which has everything; few resamples."""
+    return analyse(StoredStudy(), resamples=50, draws=20)
 
 
 @pytest.fixture(scope="session")
 def whole_report(whole):
     return study_report(whole)
-
-
-@pytest.fixture(scope="session")
-def dream(tmp_path_factory) -> Findings:
-    """Both a native axis and the revision extension."""
-    tables, read = made.both_kinds("useless")
-    undecoded = made_findings.diagnosed(tmp_path_factory.mktemp("dream"), tables, read, reference="dream")
-    return replace(undecoded, end_to_end=made_findings.decoded_dream())
-
-
-@pytest.fixture(scope="session")
-def dream_report(dream):
-    return study_report(dream)

@@ -14,7 +14,7 @@ from tests.helpers import made_studies as made
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Trajectory
-from unmask.lab.analysis.findings import findings
+from unmask.lab.analysis import analyse
 from unmask.look.run import run_record
 from unmask.report import notebook
 
@@ -33,7 +33,7 @@ def out(exact):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    return findings(made.store(tmp_path_factory.mktemp("known") / "study", made.known()), resamples=50)
+    return analyse(made.store(tmp_path_factory.mktemp("known") / "study", made.known()), resamples=50)
 
 
 def inside(cell):
@@ -123,8 +123,9 @@ class TestFindings:
 
     def test_a_table_by_its_name(self, found):
         table = found.to_pandas()
-        assert len(table) == len(found.opportunity.cells)
-        assert set(table.axis) == {cell.axis for cell in found.opportunity.cells}
+        assert len(table) == 6
+        assert set(table.axis) == {"score", "region", "commitment"}
+        assert table.delta.dtype == float
         assert len(found.to_pandas("cost"))
         with pytest.raises(UnknownName, match="opportunity"):
             found.to_pandas("oportunity")

@@ -2,12 +2,13 @@
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
 from tests.helpers.paths import ROOT
 from unmask.axes import AXES
-from unmask.report.paper import MACRO, paper_model, paper_numbers
+from unmask.report.paper import MACRO, compare_with_paper, paper_model, paper_numbers
 from unmask.tasks import TASKS
 
 ARMS = ("reference", "fixed", "stage", "always", "selective")
@@ -62,3 +63,44 @@ def test_the_line_says_it():
     for one in paper_numbers():
         digits = [float(d) for d in re.findall(r"-?\d*\.?\d+", lines[one.line - 1])]
         assert any(abs(d - one.value) < 1e-9 or abs(d - 100 * one.value) < 1e-6 for d in digits), one
+
+
+# Beside ours
+
+TASK = "constrained-json-fill"
+
+
+def as_model(found, source, **options):
+    """The same findings, of a model and a task that the paper has."""
+    study = found.study.manifest["study"]
+    models = [
+        spec | {"model": source, "options": options} if spec["name"] == "mini" else spec for spec in study["models"]
+    ]
+    manifest = found.study.manifest | {"study": study | {"models": models}}
+    frame = found.frame.assign(task=found.frame["task"].replace("mine", TASK))
+    return replace(found, frame=frame, study=replace(found.study, manifest=manifest))
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [("llada", {}), ("GSAI-ML/LLaDA-8B-Instruct", {}), ("llada", {"path": "GSAI-ML/LLaDA-8B-Instruct"})],
+)
+def test_numbers_of_the_same_setting_stand_side_by_side(whole, source, options):
+    found = as_model(whole, source, **options)
+    rows = compare_with_paper(found)
+    assert set(rows["model"]) == {"mini"}
+    assert set(rows["task"]) == {TASK, MACRO}
+    theirs = {
+        (one.task, one.axis, one.quantity): (one.value, one.line) for one in paper_numbers() if one.model == "llada"
+    }
+    for row in rows.to_dict("records"):
+        assert theirs[row["task"], row["axis"], row["quantity"]] == (row["paper"], row["line"])
+    region = rows[(rows["task"] == TASK) & (rows["axis"] == "region")].set_index("quantity")["ours"]
+    where = {"model": "mini", "task": TASK, "axis": "region"}
+    assert region["positive_rate"] == found.estimate("opportunity", "positive_rate", **where).value
+    captured = found.estimate("diagnostics", "captured", at=0.1, proposal="raw", **where)
+    assert region["captured_10"] == pytest.approx(captured.value, nan_ok=True)
+
+
+def test_of_any_other_model_there_is_nothing_to_show(whole):
+    assert compare_with_paper(whole).empty

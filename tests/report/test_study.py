@@ -1,71 +1,81 @@
 """The report on a study, from stores made by hand: nothing here runs a model."""
 
+import base64
 import csv
+import gzip
 import json
-import sys
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import made_studies as made
-from tests.helpers.made_findings import GAINS
+from tests.helpers.markup import texts, tree
 from unmask.base.errors import ConfigError
-from unmask.lab.analysis.end_to_end import CHOSEN
-from unmask.report.html import page
-from unmask.report.markdown import markdown
-from unmask.report.plain import document
-from unmask.report.study import write
-from unmask.report.tables.end_to_end import axes_sheet, controls_sheet, full_sheet, joint_sheet
-from unmask.report.tables.end_to_end import missing_sheet as end_to_end_missing
-from unmask.report.tables.shared import MEAN, UNRELIABLE
+from unmask.lab.analysis import analyse
+from unmask.report.console import Console
+from unmask.report.screen import show
+from unmask.report.study import FILE_LIST, markdown, page, study_report, to_document, write_report
 
 
-@pytest.fixture
-def analysed(monkeypatch):
-    """Make the command find what is given, whatever lies in the folder: the analysis has tests of its own."""
-    return lambda findings: monkeypatch.setattr("unmask.lab.analysis.findings.findings", lambda store: findings)
+def csv_rows(folder, name):
+    return list(csv.DictReader((folder / f"{name}.csv").read_text().splitlines()))
 
 
-def axes_of(written):
-    """By table, the axes that its CSV file has."""
-    tables = {path.stem: list(csv.DictReader(path.read_text().splitlines())) for path in written.tables}
-    return {name: {row["axis"] for row in rows if "axis" in row} for name, rows in tables.items()}
+@pytest.fixture(scope="module")
+def folder(whole_report, tmp_path_factory):
+    """The files of a study that has everything."""
+    place = tmp_path_factory.mktemp("report") / "new" / "folder"
+    written = write_report(whole_report, place)
+    assert all(path.is_file() for path in written)
+    return place
 
 
 class TestFiles:
-    def test_every_table_everywhere(self, whole, whole_report, tmp_path):
-        text, plain = page(whole_report), markdown(whole_report)
-        written = write(whole_report, tmp_path / "new" / "folder")
-        assert written.page.read_text() == text
-        assert written.text.read_text() == plain
-        names = [sheet.name for sheet in whole_report.sheets]
-        assert [path.stem for path in written.tables] == [path.stem for path in written.latex] == names
-        assert all(path.is_file() for path in written.paths)
-        for sheet in whole_report.sheets:
-            assert f'<details class="sheet" id="{sheet.name}"' in text
-            assert sheet.aside or f"### {sheet.title}" in plain
-        for build in (full_sheet, axes_sheet, controls_sheet, joint_sheet, end_to_end_missing):
-            one = build(whole.end_to_end)
-            assert one.name in names
-            assert f"<h3>{one.title}</h3>" in text
+    def test_every_table_everywhere(self, whole_report, folder):
+        text, plain = (folder / "report.html").read_text(), (folder / "report.md").read_text()
+        assert plain == markdown(whole_report)
+        for table in whole_report.tables:
+            assert (folder / f"{table.name}.csv").read_text() == table.to_csv()
+            assert (folder / f"{table.name}.tex").read_text() == table.to_latex()
+            assert f'<details class="sheet" id="{table.name}"' in text
+            assert table.files_only or f"## {table.title}" in plain
 
-    def test_the_extension_has_tables_of_its_own(self, dream_report, tmp_path):
-        axes = axes_of(write(dream_report, tmp_path / "r"))
-        assert axes["e3-lift"] == {"region"}
-        assert axes["e3-lift-revision"] == {"commitment"}
-        assert axes["e4-axes"] == {"region"}
-        assert axes["e4-controls"] == {"region", CHOSEN}
-        assert axes["e4-end-to-end"] == {"region", CHOSEN}
-        assert axes["e4-axes-revision"] == {"commitment"}
-        assert axes["e4-controls-revision"] == {"commitment"}
+    def test_the_extension_has_tables_of_its_own(self, folder):
+        for name, axes in {
+            "e3-lift-revision": {"commitment"},
+            "e4-axes-revision": {"commitment"},
+            "e4-controls-revision": {"commitment"},
+        }.items():
+            rows = csv_rows(folder, name)
+            assert {row["axis"] for row in rows} == axes
+            assert {row["model"] for row in rows} == {"mini-dream"}
+        dream = [row for row in csv_rows(folder, "e4-axes") if row["model"] == "mini-dream"]
+        assert "commitment" not in {row["axis"] for row in dream}
 
-    def test_what_a_study_does_not_have_is_not_written(self, known, known_report, tmp_path):
-        assert known.detection is None
-        assert len(write(known_report, tmp_path / "r").tables) == 12
+    def test_files_of_an_earlier_report_go_and_others_stay(self, diagnosed_report, known_report, tmp_path):
+        write_report(diagnosed_report, tmp_path, figures="svg")
+        (tmp_path / "mine.csv").write_text("mine")
+        written = write_report(known_report, tmp_path)
+        there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+        assert there == {str(path.relative_to(tmp_path)) for path in written} | {"mine.csv", FILE_LIST}
+
+    def test_a_list_that_points_elsewhere_removes_nothing(self, known_report, tmp_path):
+        (tmp_path / "keep").write_text("mine")
+        (tmp_path / "r").mkdir()
+        (tmp_path / "r" / FILE_LIST).write_text(json.dumps(["../keep"]))
+        write_report(known_report, tmp_path / "r")
+        assert (tmp_path / "keep").read_text() == "mine"
+
+    def test_the_same_findings_give_the_same_bytes(self, known, tmp_path):
+        for name in ("one", "other"):
+            write_report(study_report(known), tmp_path / name, figures="svg")
+        for path in (tmp_path / "one").rglob("*.*"):
+            assert path.read_bytes() == (tmp_path / "other" / path.relative_to(tmp_path / "one")).read_bytes()
 
     def test_an_unknown_kind_of_figures_writes_nothing(self, known_report, tmp_path):
         with pytest.raises(ConfigError, match=r"'gif'.*pdf"):
-            write(known_report, tmp_path / "r", figures="gif")
+            write_report(known_report, tmp_path / "r", figures="gif")
         assert not (tmp_path / "r").exists()
 
     def test_a_page_of_states_beside_it(self, known_report, tmp_path):
@@ -73,127 +83,117 @@ class TestFiles:
             (folder / "states.html").write_text("states")
             return folder / "states.html"
 
-        written = write(known_report, tmp_path / "r", states=states)
-        assert written.states == tmp_path / "r" / "states.html"
-        assert written.states in written.paths
-        assert 'href="states.html"' in written.page.read_text()
+        written = write_report(known_report, tmp_path / "r", states=states)
+        assert tmp_path / "r" / "states.html" in written
+        assert 'href="states.html"' in written[0].read_text()
 
     def test_an_output_that_is_a_file(self, known_report, tmp_path):
         (tmp_path / "file").write_text("mine")
         with pytest.raises(ConfigError, match="is a file; allowed: a folder"):
-            write(known_report, tmp_path / "file")
+            write_report(known_report, tmp_path / "file")
         assert (tmp_path / "file").read_text() == "mine"
+
+
+class TestPage:
+    def test_it_is_self_contained(self, folder):
+        text = (folder / "report.html").read_text()
+        assert not re.findall(r"(?:src|href)=[\"'](?!data:|#)", text)
+        assert "default-src 'none'" in text
+
+    def test_answers_come_first(self, diagnosed_report):
+        text = page(diagnosed_report)
+        root = tree(text)
+        main = next(root.iter("main"))
+        order = [e.get("class", "").split()[0] for e in main if e.get("class")]
+        assert order[:4] == ["answers", "sheet", "glossary", "run"]
+        assert texts(text, "h2")[:4] == [answer.question for answer in diagnosed_report.answers]
+
+    def test_one_table_is_open_in_each_experiment_and_pictures_are_inside(self, whole_report, folder):
+        root = tree((folder / "report.html").read_text())
+        opened = [e.get("id") for e in root.iter("details") if e.get("class") == "sheet" and "open" in e.attrib]
+        assert opened[:3] == ["opportunity", "concentration", "methods"]
+        pictures = [e.get("src") for e in root.iter("img")]
+        assert len(pictures) == len(whole_report.figures)
+        assert all(source.startswith("data:image/svg+xml;base64,") for source in pictures)
+
+    def test_every_table_can_be_saved_with_all_digits(self, known_report):
+        (inside,) = re.findall(r'<script type="text/plain" id="numbers">(.*?)</script>', page(known_report))
+        numbers = json.loads(gzip.decompress(base64.b64decode(inside)))
+        assert numbers == {table.name: table.to_csv() for table in known_report.tables}
+
+    def test_names_from_a_study_file_stay_text(self, tmp_path):
+        odd = "<script>hurt()</script>"
+        tables = {("small", odd, split): made.known()["small", "fill", split] for split in ("validation", "evaluation")}
+        report = study_report(analyse(made.store(tmp_path / "s", tables), resamples=20))
+        assert odd not in page(report)
+        assert "&lt;script&gt;hurt()" in page(report)
+
+
+class TestWords:
+    def test_the_four_answers(self, diagnosed_report):
+        said = {answer.question: answer.verdict for answer in diagnosed_report.answers}
+        assert said["How much?"].startswith("Yes, there is something to gain: on 4 of 4 task-axis pairs")
+        assert (
+            said["Predictable?"] == "In part: on 1 of 4 task-axis pairs a signal says better than chance where to act."
+        )
+        assert said["Does acting pay?"].startswith("One step at a time, yes on 1 of 4")
+
+    def test_what_is_missing_is_said(self, tmp_path):
+        tables = made.known()
+        lost = ("small", "sort", "evaluation")
+        del tables[lost]
+        store = made.store(tmp_path / "s", tables, unfinished=[lost], unavailable={"gsm8k": "no <file> & no hub"})
+        report = study_report(analyse(store, resamples=20))
+        assert report.warnings[0] == (
+            "This study is not complete: 3 of 4 shards are finished. What follows is about those alone. There are no "
+            "numbers yet for sort of small."
+        )
+        assert report.warnings[1] == "Left out: gsm8k: no <file> & no hub"
+        assert "the study is not complete" in report.run["missing"]
+
+    def test_nothing_could_be_measured(self, tmp_path):
+        found = analyse(made.store(tmp_path / "s", made.known(rollouts=1), temperature=0.5), resamples=20)
+        report = study_report(found)
+        assert report.answers[0].verdict == "Not known: nothing could be measured."
+        assert report.warnings[-1].startswith("Nothing could be measured. small, fill, commitment: 1 rollout of")
+        assert "Nothing could be measured; the reasons are below." in page(report)
+
+    def test_ours_is_said_to_differ_from_the_tables(self, whole_report):
+        (section,) = [s for s in whole_report.sections if s.title.endswith("what depends on a choice of ours")]
+        assert "one diagnostic for each axis; the tables above choose among all diagnostics" in section.note
+
+    def test_a_terminal_ends_with_the_answers(self, known_report, capsys):
+        show(known_report, "here", Console(width=100))
+        said = capsys.readouterr().out
+        assert "0.7000 [0.7000, 0.7000]" in said
+        assert "† fewer than 10 prompts" in said
+        assert said.index("written: here") < said.index("How much?")
+        assert said.endswith(f"\n\nDoes acting pay?\n{known_report.answers[-1].verdict}\n")
 
 
 class TestCommand:
     def test_writes_beside_the_tables(self, known_store, known_report, run):
         code, said, _ = run("study", "report", known_store.folder)
         assert code == 0
-        last = "\n\n".join(f"{a.question}\n{a.verdict}\n{a.text}" for a in known_report.answers)
-        assert said.endswith(f"\n\n{last}\n")
-        assert "could gain on 2 of 6 task-axis pairs" in said
-        assert "0.7000 [0.7000, 0.7000]" in said
-        assert f"{UNRELIABLE} fewer than 10 prompts" in said
-        there = sorted(path.name for path in (known_store.folder / "report").iterdir())
-        assert {"report.html", "report.md", "opportunity.csv", "reversal.csv", "concentration.csv"} <= set(there)
-        assert len([name for name in there if not name.endswith(".tex")]) == 15
-        assert {f"{Path(name).stem}.tex" for name in there if name.endswith(".csv")} <= set(there)
-        assert len(there) == 15 + 12
+        assert said.endswith(f"\n{known_report.answers[-1].verdict}\n")
+        there = {path.name for path in (known_store.folder / "report").iterdir()}
+        assert {"report.html", "report.md", "states.html", "opportunity.csv", "opportunity.tex"} <= there
         assert not [name for name in there if name.startswith(".")]
 
-    def test_json(self, known_store, known_report, tmp_path, run):
+    def test_json(self, known_store, tmp_path, run):
         code, out, _ = run("study", "report", known_store.folder, "--json", "--out", tmp_path / "r")
         assert code == 0
         values = json.loads(out)
+        assert all(Path(path).is_file() for path in values.pop("files"))
+        assert values == json.loads(json.dumps(to_document(study_report(analyse(known_store)))))
         assert values["complete"] is True
-        assert values["answer"] == [vars(answer) for answer in known_report.answers]
-        assert values["notes"] == list(known_report.notes)
-        assert all(Path(path).is_file() for path in values["files"])
         assert values["tables"]["opportunity"][1]["delta"] == pytest.approx(
             {"value": 0.7, "low": 0.7, "high": 0.7, "undefined": 0}
         )
         assert values["tables"]["opportunity"][0]["is_reference"] is False
-        del values["files"]
-        assert values == json.loads(json.dumps(document(known_report)))
 
-    @pytest.mark.slow
-    def test_diagnostics(self, diagnosed_store, tmp_path, run):
-        code, said, _ = run("study", "report", diagnosed_store.folder, "--out", tmp_path / "r")
-        assert code == 0
-        assert "Predictable? In part: on 1 of 4" in " ".join(said.split())
-        assert "never deviates" in said
-        assert "`end_to_end = true` in the study file asks for it." in said
-        there = {path.name for path in (tmp_path / "r").iterdir() if path.suffix != ".tex"}
-        assert {"e2-selection.csv", "e2-diagnostics.csv", "e3-lift.csv", "e3-utility.csv", "e3-detection.csv"} <= there
-        assert {"e3-coverage.csv", "e3-bins.csv", "e3-means.csv", "e23-missing.csv"} <= there
-        assert "e3-concentration.csv" in there
-        assert len(there) == 15 + 10
-        assert not list((tmp_path / "r").glob("e4-*"))
-
-    def test_whole_answers(self, diagnosed_store, whole, whole_report, analysed, tmp_path, run):
-        analysed(whole)
-        code, said, _ = run("study", "report", diagnosed_store.folder, "--out", tmp_path / "r")
-        assert code == 0
-        last = "\n\n".join(f"{a.question}\n{a.verdict}\n{a.text}" for a in whole_report.answers)
-        assert said.endswith(f"\n\n{last}\n")
-        assert "hint of worse" in said
-        assert (tmp_path / "r" / "e4-joint.csv").is_file()
-
-    def test_whole_answers_as_json(self, diagnosed_store, whole, analysed, tmp_path, run):
-        analysed(whole)
-        code, out, _ = run("study", "report", diagnosed_store.folder, "--json", "--out", tmp_path / "r")
-        assert code == 0
-        assert [row["task"] for row in json.loads(out)["tables"]["e4-end-to-end"]] == [*GAINS, MEAN]
-
-    @pytest.mark.slow
     def test_figures_for_a_paper(self, known_store, known_report, tmp_path, run):
-        code, said, _ = run("study", "report", known_store.folder, "--figures", "pdf", "--out", tmp_path / "r")
+        code, _, _ = run("study", "report", known_store.folder, "--out", tmp_path / "r", "--figures", "pdf")
         assert code == 0
-        made = sorted(path.name for path in (tmp_path / "r" / "figures").iterdir())
-        assert "e1-all.pdf" in made
-        assert made == sorted(f"{figure.name}.pdf" for figure in known_report.figures)
-        assert f"{len(made)} figures as pdf" in said
-
-    def test_without_plotly_all_but_the_page_is_written(self, known_store, tmp_path, run, monkeypatch):
-        monkeypatch.setitem(sys.modules, "plotly", None)
-        (tmp_path / "r").mkdir()
-        (tmp_path / "r" / "report.html").write_text("of another time")
-        code, said, note = run("study", "report", known_store.folder, "--out", tmp_path / "r")
-        assert code == 0
-        assert "report.html needs plotly, which is not installed here; everything else is written" in note
-        assert f"written: {tmp_path / 'r' / 'report.md'}, states.html (its states) and 12 tables" in said
-        there = {path.name for path in (tmp_path / "r").iterdir()}
-        assert "report.html" not in there
-        assert {"report.md", "opportunity.csv", "opportunity.tex"} <= there
-
-    @pytest.mark.parametrize("split", ["validation", "evaluation"])
-    def test_an_interrupted_study_has_a_page_of_what_is_missing(self, split, tmp_path, run):
-        tables = made.known()
-        lost = [key for key in tables if key[2] != split]
-        made.store(tmp_path / "s", {k: v for k, v in tables.items() if k not in lost}, unfinished=lost)
-        code, said, _ = run("study", "report", tmp_path / "s")
-        assert code == 0
-        assert "This study is not complete: 2 of 4 shards are finished." in said
-        text = (tmp_path / "s" / "report" / "report.html").read_text()
-        assert "the study is not complete: 2 of 4 shards are finished; 6 model-task-axis cells without numbers" in text
-
-    def test_a_damaged_shard_is_named_and_nothing_is_written(self, tmp_path, run):
-        store = made.store(tmp_path / "s", made.known())
-        name = store.names()[1]
-        table = (store.folder / "shards") / name / "branches.parquet"
-        table.write_bytes(table.read_bytes()[:-7])
-        code, _, said = run("study", "report", store.folder, "--out", tmp_path / "r")
-        assert code == 2
-        assert f"'{name}'" in said
-        assert "damaged" in said
-        assert "unmask study check" in said
-        assert not (tmp_path / "r").exists()
-
-    @pytest.mark.parametrize("kind", ["nowhere", "file", "other folder"])
-    def test_what_is_no_study(self, kind, tmp_path, run):
-        (tmp_path / "file").write_text("")
-        (tmp_path / "other folder").mkdir()
-        code, _, said = run("study", "report", tmp_path / kind)
-        assert code == 2
-        assert f"no study in '{tmp_path / kind}'" in said
-        assert "allowed: a folder of `unmask study run`" in said
+        names = sorted(path.name for path in (tmp_path / "r" / "figures").iterdir())
+        assert names == sorted(f"{figure.name}.pdf" for figure in known_report.figures)

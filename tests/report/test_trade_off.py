@@ -33,14 +33,14 @@ def draw(panels, **options):
 def labels(monkeypatch):
     """Text and box of every label that is placed."""
     placed = []
-    real = figure._placed
+    real = figure._place_label
 
     def recorded(ax, note, taken, lines):
         result = real(ax, note, taken, lines)
         placed.append((note.get_text(), result[0], list(taken)))
         return result
 
-    monkeypatch.setattr(figure, "_placed", recorded)
+    monkeypatch.setattr(figure, "_place_label", recorded)
     return placed
 
 

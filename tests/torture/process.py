@@ -29,7 +29,7 @@ PRELOADED = (
     "unmask.cli",
     "unmask.lab.calibrate",
     "unmask.lab.compare.summary",
-    "unmask.lab.analysis.findings",
+    "unmask.lab.analysis",
     "unmask.lab.study.protocol",
     "unmask.report.compare",
     "unmask.report.study",

@@ -58,7 +58,7 @@ def calibrate(
       unmask generate --model mini --gate gate.json "..."
     """
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
-    from unmask.report.plain import plain
+    from unmask.report.table import plain
     from unmask.tasks import check_scorer, open_task
 
     reference = None if policy is None else policy_of(policy)

@@ -61,10 +61,10 @@ class CompareOutput:
     def report_stop(self, done: int, total: int) -> None:
         """Say after Ctrl-C what is kept: whole batches."""
         from unmask.lab.compare.store import count_finished
-        from unmask.report.formats import counted
+        from unmask.report.table import count_noun
 
         kept = 0 if self.out is None else count_finished(self.out)
-        batches = counted(kept, "finished batch")
+        batches = count_noun(kept, "finished batch")
         what = f"{done} of {total} answers" if done else "no batch was finished"
         if self.out is None:
             note(f"stopped: {what}, and nothing is kept; with --out FOLDER the same command goes on")
@@ -84,11 +84,11 @@ class CompareOutput:
         """Write the files, and print the tables."""
         from unmask.report import compare as report
         from unmask.report import compare_words as words
-        from unmask.report.formats import counted
+        from unmask.report.table import count_noun
 
         written = () if self.out is None else report.write_comparison(comparison, summary, self.out, picks, speed)
         if comparison.damaged and not self.quiet:
-            note(f"{counted(len(comparison.damaged), 'damaged file')} of {self.out}: decoded again")
+            note(f"{count_noun(len(comparison.damaged), 'damaged file')} of {self.out}: decoded again")
         if written and report.PAGE not in [path.name for path in written] and not self.quiet:
             note("no page: the package plotly is not installed; `pip install 'unmask[lab]'`, and run the same command")
         if self.json:
@@ -101,7 +101,7 @@ class CompareOutput:
                 console.print()
             for line in words.conclusions(summary):
                 console.print(line, style="bold", highlight=False, markup=False)
-            answers = f"{counted(len(comparison.answers), 'answer')} in {seconds:.1f} s."
+            answers = f"{count_noun(len(comparison.answers), 'answer')} in {seconds:.1f} s."
             notes = (*words.remarks(summary), *words.time_remarks(speed), answers)
             for line in (*notes, *words.sign_legends(summary, speed)):
                 console.print(line, style="dim", highlight=False, markup=False)

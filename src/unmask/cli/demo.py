@@ -51,13 +51,13 @@ def demo(
     # Refuse a folder that cannot be used before the work, not after.
     chosen = Study.read(study or DEMO_STUDY)
     files.folder(out)
-    store = _store(out, chosen)
+    store = _open_store(out, chosen)
     with stoppable(lambda: f"what is finished is kept in {str(out)!r}; the same command goes on"):
-        comparison = _compared(out / "problems.json", problems, seeds, quiet)
-        load = _loaded_once()
-        runs, records = _decoded(chosen, load, data_dir, quiet)
-        outcome = _studied(chosen, store, load, data_dir, quiet)
-        results = _results(chosen, comparison, runs, records, store, load)
+        comparison = _run_problems(out / "problems.json", problems, seeds, quiet)
+        load = _load_once()
+        runs, records = _decode_examples(chosen, load, data_dir, quiet)
+        outcome = _run_demo_study(chosen, store, load, data_dir, quiet)
+        results = _collect_results(chosen, comparison, runs, records, store, load)
         written = write(results, out)
     _show(results, written, quiet)
     if not outcome.complete:
@@ -65,7 +65,7 @@ def demo(
         raise typer.Exit(INCOMPLETE)
 
 
-def _store(out: Path, study: "Study") -> "Store":
+def _open_store(out: Path, study: "Study") -> "Store":
     """The folder of the demo's study; one that cannot be gone on with is refused with what to do."""
     from unmask.lab.store import Store
 
@@ -78,7 +78,7 @@ def _store(out: Path, study: "Study") -> "Store":
         ) from error
 
 
-def _compared(path: Path, problems: int, seeds: int, quiet: bool) -> "DemoComparison":
+def _run_problems(path: Path, problems: int, seeds: int, quiet: bool) -> "DemoComparison":
     from unmask.lab.demo import CONTENDERS, demo_problems, load_or_run_demo
 
     chosen = demo_problems(problems)
@@ -88,7 +88,7 @@ def _compared(path: Path, problems: int, seeds: int, quiet: bool) -> "DemoCompar
         )
 
 
-def _loaded_once() -> "Callable[[ModelSpec], Model]":
+def _load_once() -> "Callable[[ModelSpec], Model]":
     """Runs and study share a model."""
     kept: dict[str, Model] = {}
 
@@ -101,7 +101,7 @@ def _loaded_once() -> "Callable[[ModelSpec], Model]":
     return load
 
 
-def _decoded(
+def _decode_examples(
     study: "Study", load: "Callable[[ModelSpec], Model]", data_dir: Path | None, quiet: bool
 ) -> "tuple[Sequence[DemoRun], list[dict[str, Any]]]":
     """A few runs of the study's first model, as values and as records to draw."""
@@ -131,7 +131,7 @@ def _decoded(
     return runs, records
 
 
-def _studied(
+def _run_demo_study(
     study: "Study", store: "Store", load: "Callable[[ModelSpec], Model]", data_dir: Path | None, quiet: bool
 ) -> "StudyOutcome":
     from unmask.lab.study.protocol import run_study
@@ -147,7 +147,7 @@ def _studied(
         )
 
 
-def _results(
+def _collect_results(
     study: "Study",
     comparison: "DemoComparison",
     runs: "Sequence[DemoRun]",
@@ -155,15 +155,17 @@ def _results(
     store: "Store",
     load: "Callable[[ModelSpec], Model]",
 ) -> "DemoResults":
-    from unmask.lab.analysis.evidence import evidence
-    from unmask.lab.analysis.findings import findings
+    from unmask.lab.analysis import analyse
+    from unmask.lab.analysis.states import state_evidence
     from unmask.report.demo.page import STATES, DemoResults
     from unmask.report.study import study_report
 
-    found = findings(store)
+    found = analyse(store)
     # The first model is loaded; tokens of others are shown as numbers.
     codecs = {study.models[0].name: load(study.models[0]).codec}
-    return DemoResults(comparison, runs, records, found, study_report(found), evidence(store, codecs, count=STATES))
+    return DemoResults(
+        comparison, runs, records, found, study_report(found), state_evidence(store, codecs, count=STATES)
+    )
 
 
 def _show(results: "DemoResults", written: Any, quiet: bool) -> None:

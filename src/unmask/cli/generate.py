@@ -231,7 +231,7 @@ def method_keywords(options: MethodOptions, compose: ComposeOptions | None = Non
 
     text, settings = options.policy, options.settings
     if compose is not None:
-        text, settings = compose.merged(text, settings)
+        text, settings = compose.merge_rules(text, settings)
     keywords = {name: value for name, value in options if value is not None and name not in options.settings}
     # With a gate the text names the reference that the gate was calibrated around.
     if text is None or text == SELECTIVE:

@@ -50,16 +50,16 @@ class LoadOptions:
         from unmask.api.load import load
 
         with loading() as on_progress:
-            return load(name, on_progress=on_progress, **self.chosen)
+            return load(name, on_progress=on_progress, **self.load_settings)
 
     def remote(self, name: str, cluster: "Ray") -> "RemoteModel":
         """The same on the workers of a cluster."""
         from unmask.api.load import load
 
-        return load(name, cluster=cluster, **self.chosen)
+        return load(name, cluster=cluster, **self.load_settings)
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def load_settings(self) -> dict[str, Any]:
         """The options by name."""
         chosen = parse_settings(self.model_option, "--model-option", lists=("accept",))
         for key, value in (("device", self.device), ("dtype", self.dtype)):
@@ -112,10 +112,10 @@ class ComposeOptions:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """What was given."""
+        """The rules that were given, by axis."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
-    def merged(self, policy: str | None, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    def merge_rules(self, policy: str | None, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
         """Policy and settings with the rules; refused beside another policy, or beside settings of one."""
         if not self.rules:
             return policy, dict(settings)

@@ -200,39 +200,33 @@ def report(
       unmask study report out/study
       unmask study report out/study --figures pdf
     """
-    from unmask.lab.analysis.findings import findings
+    from unmask.lab.analysis import analyse
     from unmask.lab.store import Store
-    from unmask.report.plain import document
     from unmask.report.screen import show
-    from unmask.report.study import study_report, write
+    from unmask.report.study import study_report, to_document, write_report
 
     _check_path("DIR", folder)
     target = report_folder(folder, out)
     _check_path("--out", target)
     store = Store.open(folder)
-    made = study_report(findings(store), store)
-    written = write(made, target, figures=figures, states=lambda beside: write_states(store, beside)[0])
-    if written.no_page:
-        note(written.no_page)
+    made = study_report(analyse(store))
+    written = write_report(made, target, figures=figures, states=lambda beside: write_states(store, beside)[0])
     if json_:
-        values = {**document(made), "files": [str(path) for path in written.paths]}
+        values = {**to_document(made), "files": [str(path) for path in written]}
         say_json(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    first = written.text if written.page is None else f"{written.page}, {written.text.name}"
-    beside = "" if written.states is None else f", {written.states.name} (its states)"
-    what = f"{first}{beside} and {len(written.tables)} tables as CSV and LaTeX"
-    what += f", {len(written.figures)} figures as {figures}" if figures else ""
+    what = f"{written[0]}, its states and {len(made.tables)} tables as CSV and LaTeX"
+    what += f", {len(made.figures)} figures as {figures}" if figures else ""
     show(made, what, wide_console())
 
 
 def _status(store: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from unmask.lab.analysis.completeness import totals
+    from unmask.lab.analysis.load import sum_costs
 
     manifest, infos, there = store.manifest, list(store.infos().values()), set(store.names())
     failed = [failure.to_json() for failure in store.failures.all()]
-    report = totals(infos)
+    work = sum_costs(infos)
+    whole = {name: sum(info["forwards"][name] for info in infos) for name in ("trajectory", "recalled", "calls")}
     models = {
         name: {"shards": len(planned["shards"]), "finished": len(there & set(planned["shards"]))}
         for name, planned in manifest["models"].items()
@@ -258,9 +252,8 @@ def _status(store: Any) -> dict[str, Any]:
         "failed": failed,
         "unjudged": branches - judged,
         "utility": sum(info["utility"] for info in infos) / judged if judged else None,
-        "forwards": {**asdict(report.total), "naive": report.total.naive, "trajectory": report.trajectory}
-        | {"recalled": report.recalled, "calls": report.calls},
-        "axes": {axis: {**asdict(work), "naive": work.naive} for axis, work in report.axes.items()},
+        "forwards": {name: int(count) for name, count in work.sum().items()} | whole,
+        "axes": {axis: {name: int(count) for name, count in counts.items()} for axis, counts in work.iterrows()},
         "seconds": sum(info["seconds"] for info in infos),
     }
 

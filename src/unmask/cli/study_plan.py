@@ -44,7 +44,7 @@ def plan(
       unmask study plan studies/paper.toml --rate 400
     """
     from unmask.lab.study import Study
-    from unmask.lab.study.forecast import uncounted
+    from unmask.lab.study.forecast import uncounted_methods
 
     ok = rate is None or (math.isfinite(rate) and rate > 0)
     require(ok, "--rate", rate, "row-forwards a second, above 0", "`unmask study status` of an earlier run has one")
@@ -54,11 +54,11 @@ def plan(
     frame, unavailable = _forecast(chosen, data_dir, measure, rate)
     if json_:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        document = {"study": chosen.config, "estimates": rows, "uncounted": uncounted(chosen)}
+        document = {"study": chosen.config, "estimates": rows, "uncounted": uncounted_methods(chosen)}
         say(json.dumps({**document, "unavailable": unavailable}, indent=2, default=str))
         return
     wide_console().print(_table(frame))
-    for line in _remarks(chosen, frame, uncounted(chosen), unavailable):
+    for line in _remarks(chosen, frame, uncounted_methods(chosen), unavailable):
         say(line)
 
 

@@ -12,7 +12,7 @@ from unmask.cli.progress import note
 from unmask.report.console import say
 
 if TYPE_CHECKING:
-    from unmask.lab.analysis.evidence import Evidence
+    from unmask.lab.analysis.states import StateEvidence
     from unmask.lab.store import Store
 
 NAME = "states.html"
@@ -44,8 +44,7 @@ def states(
     if told.unspelled:
         note(f"the tokenizer of {', '.join(told.unspelled)} is not on this machine: tokens are shown as numbers")
     for name, ranked in (("gain", told.gains), ("loss", told.losses)):
-        if ranked:
-            first = ranked[0]
+        for first in ranked[:1].itertuples():
             say(f"largest {name}: {first.difference:+.3f} at {first.key}, {first.axis} {first.candidate}")
     say(f"{len(told.states)} of {told.compared:,} states are in {written}")
 
@@ -61,10 +60,10 @@ def report_folder(folder: str, out: Path | None) -> Path:
     return Path(open_files(chosen).address)
 
 
-def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "tuple[Path, Evidence]":
+def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "tuple[Path, StateEvidence]":
     """Make the page in a folder; what is on it, too."""
     from unmask.api import saved_codec
-    from unmask.lab.analysis.evidence import evidence
+    from unmask.lab.analysis.states import state_evidence
     from unmask.report import files
     from unmask.report.states import states_page
 
@@ -72,5 +71,5 @@ def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "t
     specs = store.manifest["study"]["models"]
     found = {spec["name"]: saved_codec({"model": {**spec.get("options", {}), "name": spec["model"]}}) for spec in specs}
     codecs = {name: codec for name, codec in found.items() if codec is not None}
-    told = evidence(store, codecs, keys=keys)
+    told = state_evidence(store, codecs, keys=keys)
     return files.write(files.folder(place) / NAME, states_page(told).encode("utf-8")), told

@@ -105,7 +105,7 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
     _estimate(prepared, output.quiet)
     found: list[VerifiedRun] = []
     for one in prepared:
-        with _watched(output) as show:
+        with _show_progress(output) as show:
             found.append(
                 verify_run(
                     loaded,
@@ -124,7 +124,7 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
 
 
 def _estimate(prepared: "list[PreparedRun]", quiet: bool) -> None:
-    """What the run costs at most, before it begins."""
+    """Say before the run begins what it costs at most."""
     if quiet:
         return
     for one in prepared:
@@ -135,7 +135,7 @@ def _estimate(prepared: "list[PreparedRun]", quiet: bool) -> None:
 
 
 @contextmanager
-def _watched(output: VerifyOutput) -> "Iterator[Callable[[CompareProgress], None]]":
+def _show_progress(output: VerifyOutput) -> "Iterator[Callable[[CompareProgress], None]]":
     """Progress on stderr, and after Ctrl-C what is kept."""
     try:
         lines = AnswerLines(lambda now, text: f"{now.task}: {text}", at_once=True)

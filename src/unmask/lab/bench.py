@@ -293,7 +293,7 @@ class Effort:
     repeats: int = 15
 
 
-def interleaved(works: Mapping[str, Work], clock: Stopwatch, effort: Effort) -> dict[str, Times]:
+def time_in_turns(works: Mapping[str, Work], clock: Stopwatch, effort: Effort) -> dict[str, Times]:
     """Time every work once a round, in turns forwards and backwards, so that none always follows the same one."""
     for _ in range(effort.warm_up):
         for work in works.values():
@@ -336,7 +336,7 @@ class Ratio:
     """Whether the target is a limit from above."""
 
     @property
-    def met(self) -> bool | None:
+    def is_met(self) -> bool | None:
         """Whether the target is reached; None without one."""
         if self.target is None:
             return None
@@ -452,7 +452,7 @@ class Bench:
         operations, each = forward_operations(subject, batch), 2.0 * size**3
         count = ceil(operations / each)
         works[PRODUCTS] = lambda: [torch.matmul(square, square) for _ in range(count)]
-        times = interleaved(works, self.clock, self.plan.forward_effort)
+        times = time_in_turns(works, self.clock, self.plan.forward_effort)
         lines = {name: Line("forward", name, batch, "forward", times[name], peaks[name]) for name in networks}
         rate, reached = count * each / times[PRODUCTS].median, operations / times[default].median
         lines[default] = replace(lines[default], more={**peaks[default], "TFLOP/s": reached / 1e12})
@@ -476,7 +476,7 @@ class Bench:
         if on_gpu:
             torch.cuda.synchronize(subject.device)
             torch.cuda.reset_peak_memory_stats(subject.device)
-        times = interleaved({name: partial(subject.network, inputs, Needs())}, self.clock, Effort(3, 3))[name]
+        times = time_in_turns({name: partial(subject.network, inputs, Needs())}, self.clock, Effort(3, 3))[name]
         more = {"peak GB": torch.cuda.max_memory_allocated(subject.device) / 1e9} if on_gpu else {}
         self.lines.append(Line("forward", name, rows, "forward", times, more))
         self.ratios += [Ratio("forward", MEMORY, rows, used) for used in more.values()]
@@ -501,7 +501,7 @@ class Bench:
         }
         if self.plan.quick:
             del works["llada, sampled"]
-        times = interleaved(works, self.clock, self.plan.answer_effort)
+        times = time_in_turns(works, self.clock, self.plan.answer_effort)
         steps = len(asked.calls)
         lines = {
             name: Line("step", name, batch, "forward" if name == FORWARDS else "step", spent.per(steps))
@@ -522,7 +522,7 @@ class Bench:
         ours = subject.decoding(subject.network, LLaDA(canvas.block), batch)
         works: dict[str, Work] = {"llada": ours}
         works |= {name: partial(loop, prompt, canvas.steps) for name, loop in self.authors.items()}
-        times = interleaved(works, self.clock, self.plan.answer_effort)
+        times = time_in_turns(works, self.clock, self.plan.answer_effort)
         lines = {name: self._answer_line("decode", name, batch, spent, canvas.steps) for name, spent in times.items()}
         self.lines += lines.values()
         tokens_BL = ours().state.tokens_BL
@@ -550,7 +550,7 @@ class Bench:
         theirs = {name: f"Fast-dLLM on their modelling, {name}" for name in self.fast_dllm} if batch == 1 else {}
         prompt = torch.tensor(subject.prompts(1, subject.canvas.prompt), device=subject.device)
         works |= {label: partial(self.fast_dllm[name], prompt, steps) for name, label in theirs.items()}
-        times = interleaved(works, self.clock, self.plan.answer_effort)
+        times = time_in_turns(works, self.clock, self.plan.answer_effort)
         lines = {name: self._answer_line("caches", name, batch, spent) for name, spent in times.items()}
         self.lines += lines.values()
         for cached, plain in ((PREFIX, UNCACHED), (DUAL, UNCACHED), (SURE_DUAL, SURE)):
@@ -578,11 +578,11 @@ class Bench:
         alone: dict[str, Work] = {NETWORK_ALONE: lambda: network(inputs, Needs())}
         # Untimed, once: what is compiled or recorded on first use.
         branch(network, study_plan(quick=True), requests[:1], settings)
-        before = interleaved(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
+        before = time_in_turns(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
         results: list[BranchFrames] = []
         plan = study_plan(self.plan.quick)
         seconds = self.clock.seconds(lambda: results.append(branch(network, plan, requests, settings)))
-        after = interleaved(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
+        after = time_in_turns(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
         repeats, low, high = before.repeats + after.repeats, min(before.low, after.low), max(before.high, after.high)
         steady = Times((before.median + after.median) / 2, low, high, repeats)
         # Rows of work: dummies that fill a forward up are none.
@@ -602,7 +602,7 @@ class Bench:
             "model": self.subject.describe(),
             "settings": {"batches": list(plan.batches), "parts": list(plan.parts), "quick": plan.quick},
             "lines": [asdict(line) for line in self.lines],
-            "ratios": [asdict(ratio) | {"met": ratio.met} for ratio in self.ratios],
+            "ratios": [asdict(ratio) | {"met": ratio.is_met} for ratio in self.ratios],
             "remarks": list(dict.fromkeys(self.remarks)),
             "failures": [asdict(failure) for failure in self.failures],
             "seconds": self.seconds,
@@ -817,7 +817,7 @@ def bench_text(bench: Bench) -> str:
 def _target_text(ratio: Ratio) -> str:
     if ratio.target is None:
         return ""
-    return f"{'at most' if ratio.at_most else 'at least'} {ratio.target:g}{'' if ratio.met else ': missed'}"
+    return f"{'at most' if ratio.at_most else 'at least'} {ratio.target:g}{'' if ratio.is_met else ': missed'}"
 
 
 def _aligned_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -71,7 +71,7 @@ def authors_loops(name: str, network: Network, folder: Path, *, answer: int, blo
     check_family(name, network, AUTHORS)
     with _importing(folder):
         generate = _module(folder / "generate.py").generate
-        theirs = _published(folder, "", network) if (folder / f"{MODELLING}.py").is_file() else None
+        theirs = _load_published(folder, "", network) if (folder / f"{MODELLING}.py").is_file() else None
     label = f"authors' loop on {'our plain' if theirs is None else 'their'} modelling"
     settings = _settings(network, answer, block)
     return {label: OutsideLoop(label, generate, theirs or PlainModelling(network.model), settings)}
@@ -83,7 +83,7 @@ def fast_dllm_loops(name: str, network: Network, folder: Path, *, answer: int, b
     home = folder / "llada"
     with _importing(home):
         module = _module(home / "generate.py")
-        model = _published(home, "model.", network)
+        model = _load_published(home, "model.", network)
     settings, label = _settings(network, answer, block), "Fast-dLLM on their modelling"
     dual = module.generate_with_dual_cache
     return {
@@ -126,7 +126,7 @@ class PlainModelling:
         return SimpleNamespace(logits=self.model.head(self.model.norm(hidden.x_BNH)))
 
 
-def _published(folder: Path, package: str, network: Network) -> Any:
+def _load_published(folder: Path, package: str, network: Network) -> Any:
     """Make the authors' network around our weights, which both then share."""
     if not package:
         # The published file looks for its configuration beside itself, as part of a package.

@@ -32,7 +32,7 @@ from unmask.lab.cluster import Ray
 from unmask.lab.cluster.model_workers import ModelWorkers, Shared, model_workers
 from unmask.lab.store import OtherFormat, Store
 from unmask.lab.study import PromptRange, Study, decode_prompts, group_by_width
-from unmask.lab.study.jobs import jobs_of, load_examples
+from unmask.lab.study.jobs import load_examples, plan_jobs
 from unmask.lab.study.progress import StudyProgress
 from unmask.lab.study.prompts import score_answers
 from unmask.lab.study.protocol import run_study
@@ -354,7 +354,7 @@ class WholeRuns:
         """On a cluster its workers decode, and the model here only stands for theirs."""
         (spec,) = study.models
         tasks, _ = load_examples(study, options.data_dir)
-        jobs = jobs_of(study, spec, model, tasks)
+        jobs = plan_jobs(study, spec, model, tasks)
         requests = [request for job in jobs for request in job.requests]
         examples = [example for job in jobs for example in job.members]
         self.prompts = tuple(request.id for request in requests)

@@ -33,8 +33,7 @@ from unmask.report.compare_words import (
     sign_legends,
     time_remarks,
 )
-from unmask.report.latex import escape
-from unmask.report.plain import plain
+from unmask.report.table import escape_latex, plain
 from unmask.report.trade_off import CostPanel, CostPoint, trade_off
 from unmask.stats import Estimate
 
@@ -229,7 +228,7 @@ def markdown(comparison: Comparison, summary: CompareSummary, picks: Mapping[str
         card_table(summary, picks),
         *(f"\n- {text}" for text in remarks(summary)),
     ]
-    for task in summary.shown:
+    for task in summary.line_tasks:
         table = _markdown_table(LINE_COLUMNS, summary.of(task).to_dict("records"))
         parts += [f"\n## {panel_title(summary, task)}\n", table]
     return "\n".join([*parts, *(f"\n{text}" for text in sign_legends(summary))]) + "\n"
@@ -264,7 +263,7 @@ def timing_markdown(comparison: Comparison, summary: CompareSummary, speed: Spee
     """Wall time in tables."""
     parts = [f"# Wall time: {_title(comparison)}\n", f"{TIME_LEGEND} Machines: {'; '.join(speed.machines)}."]
     parts += [f"\n- {text}" for text in time_remarks(speed)]
-    for task in summary.shown:
+    for task in summary.line_tasks:
         table = _markdown_table(TIME_COLUMNS, speed.of(task).to_dict("records"))
         parts += [f"\n## {panel_title(summary, task)}\n", table]
     return "\n".join(parts) + "\n"
@@ -274,18 +273,18 @@ def latex(comparison: Comparison, summary: CompareSummary) -> str:
     """Make a table for a paper (package booktabs): every task and policy, methods of one's own in bold."""
     heads = ("method", "utility", "difference", "forwards", r"$\times$ reference", "tokens/forward")
     rows = []
-    for task in summary.shown:
-        rows.append(rf"\midrule \multicolumn{{{len(heads)}}}{{l}}{{{escape(panel_title(summary, task))}}} \\")
+    for task in summary.line_tasks:
+        rows.append(rf"\midrule \multicolumn{{{len(heads)}}}{{l}}{{{escape_latex(panel_title(summary, task))}}} \\")
         for line in summary.of(task).to_dict("records"):
-            name = escape(shown_name(line))
+            name = escape_latex(shown_name(line))
             is_reference = line["policy"] == summary.reference
             cells = [
                 rf"\textbf{{{name}}}" if line["label"] == OWN else name,
-                escape(format_measure(line, "utility", 3, "–")),
-                "" if is_reference else escape(format_measure(line, "difference", 3, "–")),
-                escape(format_measure(line, "forwards", 1, "–")),
-                "" if is_reference else escape(format_measure(line, "forwards_ratio", 2, "–")),
-                escape(format_measure(line, "answer_tokens_per_forward", 2, "–")),
+                escape_latex(format_measure(line, "utility", 3, "–")),
+                "" if is_reference else escape_latex(format_measure(line, "difference", 3, "–")),
+                escape_latex(format_measure(line, "forwards", 1, "–")),
+                "" if is_reference else escape_latex(format_measure(line, "forwards_ratio", 2, "–")),
+                escape_latex(format_measure(line, "answer_tokens_per_forward", 2, "–")),
             ]
             rows.append(" & ".join(cells) + r" \\")
     notes = ["Means with 95 % intervals over prompts; differences and ratios to the reference on the same prompts."]
@@ -332,7 +331,7 @@ def _figure(
     by_place = {(line["task"], line["policy"]): line for line in costs.to_dict("records")}
     nowhere = {column: nan, "front": False, "sure": False}
     panels, names = [], {}
-    for task in summary.shown:
+    for task in summary.line_tasks:
         points = []
         for line in summary.of(task).to_dict("records"):
             names[line["policy"]] = shown_name(line)
@@ -380,8 +379,8 @@ SCREEN_COSTS: tuple[tuple[str, str, int, float], ...] = (
 
 def screen_tables(summary: CompareSummary, speed: SpeedSummary | None = None, width: int = 100) -> list[Table]:
     """Make the tables of utilities by task and of costs: one table where both fit into so many characters."""
-    tasks = [task for task in summary.shown if task != MACRO]
-    columns = [*tasks, *([MACRO] if MACRO in summary.shown and len(tasks) > 1 else [])]
+    tasks = [task for task in summary.line_tasks if task != MACRO]
+    columns = [*tasks, *([MACRO] if MACRO in summary.line_tasks and len(tasks) > 1 else [])]
     by_place = {(line["task"], line["policy"]): line for line in summary.lines.to_dict("records")}
     names = {policy: shown_name(line) for (_, policy), line in by_place.items()}
     name_width = min(max([10, *map(len, names.values())]), max(32, width // 3))
@@ -435,6 +434,6 @@ def _screen_costs(
             cells.append(front_mark(lines.iloc[0]) if in_mean.any() else "")
             continue
         values = lines[column] if column in lines else times[column] if column in times else pd.Series([nan])
-        own_tasks = column == "forwards" and not in_mean.any() and len(summary.shown) > 1
+        own_tasks = column == "forwards" and not in_mean.any() and len(summary.line_tasks) > 1
         cells.append(format_number(factor * values.mean(skipna=False), digits) + ("~" if own_tasks else ""))
     return cells

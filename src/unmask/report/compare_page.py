@@ -20,7 +20,7 @@ from unmask.report.compare_words import (
     remarks,
     shown_name,
 )
-from unmask.report.plain import plain
+from unmask.report.table import plain
 
 PAGE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("policy", "policy"),
@@ -37,8 +37,8 @@ PAGE_COLUMNS: tuple[tuple[str, str], ...] = (
 
 def compare_page(comparison: Comparison, summary: CompareSummary, script: str) -> str:
     """Make the page; `script` is plotly's. No wall time is on it: the same comparison is the same page."""
-    tasks = [task for task in summary.shown if task != MACRO]
-    if MACRO in summary.shown and len(tasks) > 1:
+    tasks = [task for task in summary.line_tasks if task != MACRO]
+    if MACRO in summary.line_tasks and len(tasks) > 1:
         tasks.insert(0, MACRO)
     title = f"{comparison.config['model']['name']}: policies compared on the {comparison.split} prompts"
     choices = "".join(

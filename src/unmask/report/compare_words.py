@@ -8,7 +8,7 @@ from unmask.lab.compare import CompareSummary, SpeedSummary
 from unmask.lab.compare.run import LeftOut
 from unmask.lab.compare.summary import MACRO, NEAR_ZERO
 from unmask.methods import RECONSTRUCTION
-from unmask.report.formats import counted
+from unmask.report.table import count_noun
 
 OWN = "own"
 """Label of a policy of the user's own."""
@@ -30,7 +30,7 @@ Line = Mapping[str, Any]
 
 def conclusions(summary: CompareSummary) -> list[str]:
     """Say what is cheapest without a loss, and what is best, in a sentence each; nothing where nothing is compared."""
-    task = MACRO if MACRO in summary.shown else next(iter(summary.shown), "")
+    task = MACRO if MACRO in summary.line_tasks else next(iter(summary.line_tasks), "")
     lines = summary.of(task)
     if len(lines) < 2 or summary.reference not in set(lines["policy"]):
         return []
@@ -55,7 +55,7 @@ def remarks(summary: CompareSummary) -> list[str]:
     """Say what is missing from the tables, and why."""
     lines = [f"{run.task}: not available ({run.unavailable})" for run in summary.tasks if run.unavailable]
     lines += [
-        f"{run.task}: {counted(run.skipped, 'prompt')} skipped, longer with the answer than the model's limit"
+        f"{run.task}: {count_noun(run.skipped, 'prompt')} skipped, longer with the answer than the model's limit"
         for run in summary.tasks
         if run.skipped
     ]
@@ -68,7 +68,9 @@ def remarks(summary: CompareSummary) -> list[str]:
         if made_for:
             lines.append(f"{policy} is made for {made_for}: at other settings it is not what its authors run")
     for line in of_tasks[of_tasks["unscored"] > 0].to_dict("records"):
-        lines.append(f"{line['task']}: {counted(line['unscored'], 'answer')} of {line['policy']} could not be judged")
+        lines.append(
+            f"{line['task']}: {count_noun(line['unscored'], 'answer')} of {line['policy']} could not be judged"
+        )
     return lines
 
 
@@ -89,11 +91,11 @@ def time_remarks(speed: SpeedSummary) -> list[str]:
     if speed.earlier:
         where = f", {speed.elsewhere} of them on another machine or device" if speed.elsewhere else ""
         lines.append(
-            f"seconds of {counted(speed.earlier, 'batch')} are of an earlier run{where}"
-            + (f"; those of {counted(speed.measured, 'batch')} are of this one" if speed.measured else "")
+            f"seconds of {count_noun(speed.earlier, 'batch')} are of an earlier run{where}"
+            + (f"; those of {count_noun(speed.measured, 'batch')} are of this one" if speed.measured else "")
         )
     if speed.unknown:
-        lines.append(f"seconds of {counted(speed.unknown, 'batch')} are lost: the answers count, the time does not")
+        lines.append(f"seconds of {count_noun(speed.unknown, 'batch')} are lost: the answers count, the time does not")
     if speed.lines["cold"].any():
         lines.append("seconds are those of first batches: compiling and recording is in them; --warm-up keeps it out")
     return lines
@@ -107,9 +109,9 @@ def label_legends(summary: CompareSummary) -> list[str]:
 def panel_title(summary: CompareSummary, task: str) -> str:
     """Name a task with its size, or the mean with how many tasks it is of."""
     if task == MACRO:
-        return f"Mean over {counted(len(summary.macro_tasks), 'task')}"
+        return f"Mean over {count_noun(len(summary.macro_tasks), 'task')}"
     run = next(run for run in summary.tasks if run.task == task)
-    return f"{task} (horizon {run.horizon}, {counted(run.steps, 'step')})"
+    return f"{task} (horizon {run.horizon}, {count_noun(run.steps, 'step')})"
 
 
 def shown_name(line: Line) -> str:
@@ -147,7 +149,7 @@ def format_number(value: float, places: int = 1) -> str:
 def sign_legends(summary: CompareSummary, speed: SpeedSummary | None = None) -> list[str]:
     """Explain the signs that stand in the tables."""
     averaged = set(summary.of(MACRO)["policy"])
-    own = len(summary.shown) > 1 and not set(summary.lines["policy"]) <= averaged
+    own = len(summary.line_tasks) > 1 and not set(summary.lines["policy"]) <= averaged
     return [
         LEGEND,
         FRONT_LEGEND,

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from typing import Any
 from unmask.api import Generation, saved_codec
 from unmask.base.errors import ConfigError, ContractError, StorageError, UnknownName, require
 from unmask.core import Trajectory
-from unmask.lab.analysis.findings import Findings
+from unmask.lab.analysis import Findings
 from unmask.look.numbers import TokenNumbers
 from unmask.look.run import Record, run_record, runs_page
 from unmask.models import Codec
-from unmask.report.csv import table_csv
-from unmask.report.html import page as report_page
-from unmask.report.sheet import AnySheet
+from unmask.report.study import page as report_page
 from unmask.report.study import study_report
+from unmask.report.table import Table
 
 MOST_CELLS = 16_384
 """Steps times positions that a cell of a notebook draws; `show` draws all."""
@@ -145,7 +143,7 @@ def _findings_cell(found: Findings) -> str:
     report = study_report(found)
     warned = "".join(f"<p><strong>{html.escape(text)}</strong></p>" for text in report.warnings)
     said = "".join(
-        f"<dt><strong>{html.escape(one.question)}</strong></dt><dd>{_paragraphs(one.text)}</dd>"
+        f"<dt><strong>{html.escape(one.question)}</strong></dt><dd>{html.escape(one.verdict)}</dd>"
         for one in report.answers
     )
     tables = "".join(map(_table, report.screens))
@@ -157,26 +155,22 @@ def _findings_cell(found: Findings) -> str:
 def findings_table(found: Findings, table: str = "opportunity") -> Any:
     """A table of the report by its name, as in its CSV files."""
     require(isinstance(table, str), "table", table, "the name of a table", "'opportunity' is one")
-    sheets = {sheet.name: sheet for sheet in study_report(found).sheets}
-    if table not in sheets:
-        raise UnknownName("table", table, sheets)
-    return _pandas().read_csv(StringIO(table_csv(sheets[table])))
-
-
-def _paragraphs(text: str) -> str:
-    return "<br>".join(html.escape(line) for line in text.split("\n"))
+    tables = {one.name: one for one in study_report(found).tables}
+    if table not in tables:
+        raise UnknownName("table", table, tables)
+    return tables[table].file_frame.infer_objects()
 
 
 _ROOM = "padding:2px 8px;white-space:nowrap"
 
 
-def _table(sheet: AnySheet) -> str:
-    heads = [(column.head or "", "left" if column.left else "right") for column in sheet.heads]
+def _table(table: Table) -> str:
+    heads = [(column.head or "", "left" if column.align_left else "right") for column in table.shown]
     head = "".join(f'<th style="text-align:{side};{_ROOM}">{html.escape(name)}</th>' for name, side in heads)
-    body = "".join(f"<tr>{''.join(_cells(row, [side for _, side in heads]))}</tr>" for row in sheet.shown)
-    caption = f"<caption>{html.escape(sheet.title)}</caption>" if sheet.title else ""
-    table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div style="overflow-x:auto">{table}</div>'
+    body = "".join(f"<tr>{''.join(_cells(row, [side for _, side in heads]))}</tr>" for row in table.cells)
+    caption = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""
+    inside = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="overflow-x:auto">{inside}</div>'
 
 
 def _cells(row: Sequence[str], sides: Sequence[str]) -> Iterator[str]:

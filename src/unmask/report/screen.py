@@ -1,23 +1,16 @@
 """A report on a terminal: short tables, notes, where the files are, and the answers last."""
 
-from rich.table import Table
 from rich.text import Text
 
 from unmask.report.console import Console, say
-from unmask.report.report import Report
-from unmask.report.sheet import AnySheet
+from unmask.report.study import Report
 from unmask.report.terminal import columns
-
-
-def table_screen(sheet: AnySheet) -> Table:
-    """The cells that people see."""
-    return columns([column.head or "" for column in sheet.heads], sheet.shown)
 
 
 def show(report: Report, written: str, console: Console) -> None:
     """Print it; `written` says where the files are."""
-    for sheet in report.screens:
-        console.print(table_screen(sheet))
+    for table in report.screens:
+        console.print(columns([column.head or "" for column in table.shown], table.cells))
     for sign, meaning in report.signs.items():
         say(f"{sign} {meaning}")
     for text in (*report.notes, *report.warnings):
@@ -25,5 +18,4 @@ def show(report: Report, written: str, console: Console) -> None:
     say(f"\nwritten: {written}")
     for answer in report.answers:
         console.print(Text(f"\n{answer.question}", style="bold"))
-        console.print(Text(answer.verdict, style="bold"), soft_wrap=not console.is_terminal)
-        console.print(Text(answer.text), soft_wrap=not console.is_terminal)
+        console.print(Text(answer.verdict), soft_wrap=not console.is_terminal)

@@ -1,19 +1,19 @@
 """The page of states: where a candidate was better or worse than the reference, and what each of them wrote."""
 
 import html
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-from unmask.lab.analysis.evidence import Evidence, RankedState
+import pandas as pd
+
+from unmask.lab.analysis.states import StateEvidence
 from unmask.look.page import asset, page
 
 FORMAT = 1
-"""Of the values that the page's script reads."""
+"""Format of the values that the page's script reads."""
 
 
-def states_page(evidence: Evidence) -> str:
-    """One self-contained page; the lists are there without a script, too."""
+def states_page(evidence: StateEvidence) -> str:
+    """Return one self-contained page; the lists are there without a script, too."""
     title = f"States of the study {evidence.study}"
     body = f"""<main>
 <h1>{html.escape(title)}</h1>
@@ -33,21 +33,21 @@ so that luck cancels out.</p>
 </main>"""
     begin = "unmaskStates(document.getElementById('state'), JSON.parse(document.getElementById('states').textContent));"
     styles, scripts = [asset("grid.css"), asset("states.css")], [asset("states.js"), begin]
-    return page(title, body, styles=styles, scripts=scripts, data={"states": values(evidence)})
+    return page(title, body, styles=styles, scripts=scripts, data={"states": states_data(evidence)})
 
 
-def values(evidence: Evidence) -> dict[str, Any]:
-    """What the script draws: JSON's types only."""
-    states = [{**asdict(state), "key": state.key} for state in evidence.states]
-    return {"format": FORMAT, "study": evidence.study, "unspelled": list(evidence.unspelled), "states": states}
+def states_data(evidence: StateEvidence) -> dict[str, Any]:
+    """Return what the page's script draws, of JSON's types only (format 1)."""
+    unspelled = list(evidence.unspelled)
+    return {"format": FORMAT, "study": evidence.study, "unspelled": unspelled, "states": list(evidence.states)}
 
 
-def _rollouts(evidence: Evidence) -> str:
+def _rollouts(evidence: StateEvidence) -> str:
     one = evidence.rollouts == 1
     return "of one rollout" if one else f"the mean of up to {evidence.rollouts} rollouts with shared random numbers"
 
 
-def _warnings(evidence: Evidence) -> str:
+def _warnings(evidence: StateEvidence) -> str:
     lines = [*evidence.missing]
     if evidence.unspelled:
         names = ", ".join(evidence.unspelled)
@@ -55,11 +55,11 @@ def _warnings(evidence: Evidence) -> str:
     return "".join(f'<p class="warn">{html.escape(line[0].upper() + line[1:])}.</p>' for line in lines)
 
 
-def _list(title: str, states: Sequence[RankedState], nothing: str) -> str:
-    if not states:
+def _list(title: str, states: pd.DataFrame, nothing: str) -> str:
+    if states.empty:
         return f"<section><h2>{title}</h2><p>{nothing}</p></section>"
     heads = "".join(f'<th{align} scope="col">{head}</th>' for head, align in _HEADS)
-    rows = "\n".join(_row(one) for one in states)
+    rows = "\n".join(_row(one) for one in states.itertuples())
     return (
         f'<section><h2>{title}</h2><div class="wide"><table class="ranked"><thead><tr>{heads}</tr></thead>'
         f"<tbody>\n{rows}\n</tbody></table></div></section>"
@@ -69,7 +69,7 @@ def _list(title: str, states: Sequence[RankedState], nothing: str) -> str:
 _HEADS = (("change", ""), ("state", ' class="left"'), ("axis", ' class="left"'), ("candidate", ' class="left"'))
 
 
-def _row(one: RankedState) -> str:
+def _row(one: Any) -> str:
     sign = "better" if one.difference > 0 else "worse"
     # Prompts of the suite are named after their task.
     task = "" if one.prompt.startswith(one.task) else f"{one.task}, "

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from unmask.core import State, Step, Trajectory
 from unmask.models import Codec, LetterCodec
-from unmask.report.demo.summary import DemoSummary, summary_columns
+from unmask.report.demo.summary import DemoSummary
 
 # From Okabe and Ito's palette, which the colour-blind can tell apart.
 _CONFIDENCE = ((0.9, "black on #56b4e9"), (0.6, "black on #2fc99b"), (0.3, "black on #f0e442"))
@@ -297,10 +297,8 @@ def comparison(summaries: Sequence[DemoSummary]) -> Table:
     """The demonstration's result, best utility first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("policy", no_wrap=True)
-    shown = summary_columns()
-    for column in shown:
-        table.add_column(column.head or "", justify="left" if column.left else "right", no_wrap=True)
+    for head in summaries[0].cells if summaries else ():
+        table.add_column(head, justify="left" if head == "computed" else "right", no_wrap=True)
     for s in summaries:
-        cells = (column.show(column.get(s)) for column in shown)
-        table.add_row(f"{s.label}{' *' * s.frontier}", *cells, style="dim italic" if s.baseline else "")
+        table.add_row(f"{s.label}{' *' * s.frontier}", *s.cells.values(), style="dim italic" if s.baseline else "")
     return table

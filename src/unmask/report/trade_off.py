@@ -44,12 +44,13 @@ class CostPoint:
     """A method of the user's own: always named, and marked with a star."""
 
     @property
-    def named(self) -> bool:
+    def has_name(self) -> bool:
         """Whether the name stands beside the point; others have a number."""
         return self.front or self.reference or self.own
 
     @property
-    def shown(self) -> bool:
+    def is_drawable(self) -> bool:
+        """Whether cost and utility are numbers that the axes can show."""
         return isfinite(self.cost) and self.cost > 0 and isfinite(self.utility.value)
 
 
@@ -131,7 +132,7 @@ def _words(fig: Figure, x: float, y: float, text: str, color: str = INK, **look:
 
 def _panel(ax: Axes, panel: CostPanel, numbers: dict[str, int], cost: str) -> None:
     ax.set_title(drawable(panel.title, 70), loc="left", size=9.5, weight="bold", color=INK, parse_math=False)
-    points = [point for point in panel.points if point.shown]
+    points = [point for point in panel.points if point.is_drawable]
     if not points:
         ax.text(0.5, 0.5, "no numbers", ha="center", color=FAINT, transform=ax.transAxes)
         ax.set_axis_off()
@@ -202,12 +203,14 @@ def _place_labels(
 ) -> None:
     """Names of the front and numbers of the others, where they cover no point and no other label."""
     scale = ax.figure.dpi / 72
-    taken = [_square(ax, point, 0.55 * _MARK * scale) for point in points]
-    lines = [*_covered(ax, steps, scale), *(_bar(ax, point, scale) for point in points)]
+    taken = [_mark_box(ax, point, 0.55 * _MARK * scale) for point in points]
+    lines = [*_front_boxes(ax, steps, scale), *(_bar_box(ax, point, scale) for point in points)]
     groups = _groups(ax, points, scale)
-    for group in sorted(groups, key=lambda group: (not group[0].named, -group[0].utility.value)):
-        front = group[0].named
-        text = "\n".join(drawable(p.policy) for p in group) if front else _spelled([numbers[p.policy] for p in group])
+    for group in sorted(groups, key=lambda group: (not group[0].has_name, -group[0].utility.value)):
+        front = group[0].has_name
+        text = (
+            "\n".join(drawable(p.policy) for p in group) if front else _join_numbers([numbers[p.policy] for p in group])
+        )
         note = ax.annotate(
             text,
             (group[0].cost, group[0].utility.value),
@@ -218,7 +221,7 @@ def _place_labels(
             parse_math=False,
             zorder=5,
         )
-        box, place, far = _placed(ax, note, taken, lines)
+        box, place, far = _place_label(ax, note, taken, lines)
         taken.append(box.padded(1.8 * scale))
         if far:
             style = {"arrowstyle": "-", "color": FRONT if front else BAR, "lw": 0.6, "shrinkA": 0, "shrinkB": 2}
@@ -230,10 +233,12 @@ def _place_labels(
 def _label_colour(group: Sequence[CostPoint]) -> str:
     if any(point.own for point in group):
         return OWN
-    return INK if group[0].reference else FRONT if group[0].named else FAINT
+    return INK if group[0].reference else FRONT if group[0].has_name else FAINT
 
 
-def _placed(ax: Axes, note: Annotation, taken: list[Bbox], lines: list[Bbox]) -> tuple[Bbox, tuple[float, float], bool]:
+def _place_label(
+    ax: Axes, note: Annotation, taken: list[Bbox], lines: list[Bbox]
+) -> tuple[Bbox, tuple[float, float], bool]:
     """Move a label to the nearest place that is free; where none is, to where it covers the least."""
     frame = ax.get_window_extent()
     tries: list[tuple[float, tuple[float, float]]] = []
@@ -265,7 +270,7 @@ def _groups(ax: Axes, points: Sequence[CostPoint], scale: float) -> list[list[Co
         here = ax.transData.transform((point.cost, point.utility.value))
         for group in groups:
             there = ax.transData.transform((group[0].cost, group[0].utility.value))
-            if group[0].named == point.named and max(abs(here - there)) < 2.5 * scale:
+            if group[0].has_name == point.has_name and max(abs(here - there)) < 2.5 * scale:
                 group.append(point)
                 break
         else:
@@ -273,8 +278,8 @@ def _groups(ax: Axes, points: Sequence[CostPoint], scale: float) -> list[list[Co
     return groups
 
 
-def _covered(ax: Axes, steps: tuple[list[float], list[float]], scale: float) -> Iterator[Bbox]:
-    """What the front's line covers: its level parts, and its rises."""
+def _front_boxes(ax: Axes, steps: tuple[list[float], list[float]], scale: float) -> Iterator[Bbox]:
+    """Boxes that the line of the front covers: its level parts, and its rises."""
     xs, ys = steps
     for i in range(len(xs) - 1):
         (left, low), (right, high) = ax.transData.transform([(xs[i], ys[i]), (xs[i + 1], ys[i + 1])])
@@ -282,15 +287,15 @@ def _covered(ax: Axes, steps: tuple[list[float], list[float]], scale: float) -> 
         yield Bbox.from_extents(right - scale, low, right + scale, high)
 
 
-def _bar(ax: Axes, point: CostPoint, scale: float) -> Bbox:
-    """What an interval covers."""
+def _bar_box(ax: Axes, point: CostPoint, scale: float) -> Bbox:
+    """Box that an interval covers."""
     ends = [y if isfinite(y) else point.utility.value for y in (point.utility.low, point.utility.high)]
     (x, low), (_, high) = ax.transData.transform([(point.cost, y) for y in ends])
     return Bbox.from_extents(x - 0.5 * scale, low, x + 0.5 * scale, high)
 
 
-def _square(ax: Axes, point: CostPoint, half: float) -> Bbox:
-    """What a mark covers."""
+def _mark_box(ax: Axes, point: CostPoint, half: float) -> Bbox:
+    """Box that a mark covers."""
     x, y = ax.transData.transform((point.cost, point.utility.value))
     return Bbox.from_extents(x - half, y - half, x + half, y + half)
 
@@ -302,7 +307,7 @@ def _offsets() -> Iterator[tuple[float, float]]:
         yield radius * cos(angle), radius * sin(angle)
 
 
-def _spelled(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     return ",".join(map(str, sorted(numbers)))
 
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from unmask.lab.verify import Target, VerifiedRun
 from unmask.methods import describe_policy
-from unmask.report.plain import plain
+from unmask.report.table import plain
 
 VERIFY_FORMAT = "unmask-verify-1"
 

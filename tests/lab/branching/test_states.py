@@ -6,7 +6,7 @@ from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.core import SamplingParams
-from unmask.lab.branching import BranchPlan, spaced
+from unmask.lab.branching import BranchPlan, spaced_steps
 from unmask.lab.branching.states import sample_states, states_frame
 from unmask.lab.branching.stepper import Stepper
 from unmask.methods import candidates, fixed_action
@@ -14,10 +14,10 @@ from unmask.models import ExactDenoiser, JointDistribution
 
 
 def test_spaced_states():
-    assert spaced(16, 8) == [0, 2, 4, 6, 8, 10, 12, 14]
-    assert spaced(24, 8) == [0, 3, 6, 9, 12, 15, 18, 21]
-    assert spaced(5, 8) == [0, 1, 2, 3, 4]
-    assert spaced(1, 8) == [0]
+    assert spaced_steps(16, 8) == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert spaced_steps(24, 8) == [0, 3, 6, 9, 12, 15, 18, 21]
+    assert spaced_steps(5, 8) == [0, 1, 2, 3, 4]
+    assert spaced_steps(1, 8) == [0]
 
 
 def test_a_state_is_stored_as_if_it_were_alone():

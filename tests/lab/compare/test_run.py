@@ -197,7 +197,7 @@ class TestMissing:
         found = compare(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
         assert all(math.isnan(row.utility) and "jsonschema" in row.reason for row in rows(found))
         summary = summarise(found)
-        assert MACRO not in summary.shown
+        assert MACRO not in summary.line_tasks
         assert "none" in report.card_table(summary)
         assert json.loads(report.summary_json(found, summary))["lines"][0]["utility"] == dict.fromkeys(
             ("mean", "low", "high")

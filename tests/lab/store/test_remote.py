@@ -12,7 +12,7 @@ from tests.helpers import made_studies as made
 from tests.helpers.tiny_studies import TEXT
 from unmask.base.errors import ConfigError, OtherStudy, StorageError
 from unmask.cli.app import main
-from unmask.lab.analysis.findings import findings
+from unmask.lab.analysis import analyse
 from unmask.lab.store import DamagedShard, Shard, Store, objects, remote, scheme_of
 from unmask.lab.store.lease import Lease, driver_name
 from unmask.lab.store.objects import Objects
@@ -337,8 +337,8 @@ class TestInPlace:
         for name, content in files_of(local.folder).items():
             bucket.write(name, content)
         before = bucket.files()
-        there, here = (findings(Store.open(place), resamples=50, draws=5) for place in (address, local.folder))
-        assert there.opportunity.hashes == here.opportunity.hashes
+        there, here = (analyse(Store.open(place), resamples=50, draws=5) for place in (address, local.folder))
+        assert there.study.hashes == here.study.hashes
         assert main(["study", "report", address, "--out", str(tmp_path / "r")]) == 0
         assert (tmp_path / "r" / "report.html").is_file()
         for refused in ([], ["--out", address]):

@@ -13,15 +13,16 @@ import pytest
 import torch
 
 from tests.helpers.compared import compare, rows
+from tests.helpers.findings import fact, reasons
 from tests.helpers.made_gates import known_gates, set_tau
 from tests.helpers.tiny_studies import SMALL, by_hash
 from unmask import engine
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy, SchemaError
 from unmask.base.json_files import to_hashed_json
-from unmask.lab.analysis.detection import detect
-from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED, end_to_end
-from unmask.lab.analysis.opportunity import measure
+from unmask.lab.analysis import analyse
+from unmask.lab.analysis.load import MEAN
+from unmask.lab.analysis.runs import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED
 from unmask.lab.choose import Choice, choices
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.shard import encode_shard, read_info
@@ -153,9 +154,7 @@ def answers(place, axis, arm, task=TASKS[0], split="evaluation"):
 
 
 def measured(place, resamples=100):
-    e1 = measure(place, resamples=resamples)
-    findings = detect(place, e1, draws=20)
-    return findings, end_to_end(place, e1, findings)
+    return analyse(place, resamples=resamples, draws=20)
 
 
 @pytest.fixture(scope="module")
@@ -189,16 +188,18 @@ class TestGates:
         assert answers(further, "region", "selective lift-together") == answers(further, "region", "selective")
 
     def test_they_are_reported_beside_the_usual_one(self, further, whole):
-        assert measured(whole)[1].gates == ()
-        cells = [c for c in measured(further)[1].gates if c.axis == "region" and c.task == TASKS[0]]
-        assert [c.gate for c in cells] == ["lift", "mean", "lift-together"]
-        lift, mean, together = cells
-        assert mean.coverage == 1
-        assert mean.utility["random gate"].value == pytest.approx(mean.utility["selective"].value)
-        assert together.difference["selective", "lift"].value == 0
-        cell = next(c for c in measured(further)[1].cells if c.axis == "region" and c.task == TASKS[0])
-        assert lift.difference["selective", "fixed"] == cell.difference["selective", "fixed"]
-        assert lift.coverage == cell.coverage["selective"]
+        assert measured(whole).select("gates").empty
+        found, where = measured(further), {"axis": "region", "task": TASKS[0]}
+        gates = found.select("gates", measure="prompts", **where)["at"].tolist()
+        assert gates == ["lift", "mean", "lift-together"]
+        assert fact(found, "gates", "coverage", arm="selective", at="mean", **where) == 1
+        random, selective = (
+            fact(found, "gates", "utility", arm=arm, at="mean", **where) for arm in ("random gate", "selective")
+        )
+        assert random == pytest.approx(selective)
+        assert fact(found, "gates", "difference", arm="selective - lift", at="lift-together", **where) == 0
+        gain = {"arm": "selective - fixed", **where}
+        assert found.estimate("gates", "difference", at="lift", **gain) == found.estimate("arms", "difference", **gain)
 
     def test_switched_on_later_the_unit_is_another(self, whole, study, loaded, tmp_path):
         shutil.copytree(whole.folder, tmp_path / "copy")
@@ -257,14 +258,15 @@ class TestRun:
             assert answers(whole, "region", arm) == texts
 
     def test_calibrations_are_those_of_the_steps(self, whole):
-        findings, _ = measured(whole)
-        assert len(findings.cells) == 4
+        found = measured(whole)
+        fixed = found.select("diagnostics", measure="fixed", proposal="raw")
         stored = {
-            (info["unit"]["task"], axis): entry["calibration"]
-            for info in list(whole.infos("decodes").values())
+            (info["unit"]["task"], axis): Calibration.from_json(entry["calibration"]).fixed_name
+            for info in whole.infos("decodes").values()
             for axis, entry in info["axes"].items()
         }
-        assert {(c.task, c.axis): c.raw.calibration.to_json() for c in findings.cells} == stored
+        assert len(stored) == 4
+        assert {(r.task, r.axis): r.note for r in fixed.itertuples()} == stored
 
     def test_the_random_gate_deviates_about_as_often(self, whole):
         for task in TASKS:
@@ -283,14 +285,20 @@ class TestRun:
             assert {(row["evaluated"], row["deviated"]) for row in rows} == {(None, 0)}
 
     def test_what_it_says(self, whole):
-        _, findings = measured(whole)
-        assert [(c.task, c.axis) for c in findings.cells] == [(t, a) for t in TASKS for a in ("score", "region")]
-        assert [c.axis for c in findings.cells if c.chosen] == ["region", "region"]
-        assert {c.never for c in findings.cells} == {"", "made shut"}
-        assert {m.axis: m.tasks for m in findings.means} == dict.fromkeys((CHOSEN, "score", "region"), tuple(TASKS))
-        assert [j.axes for j in findings.joints] == [("score", "region")] * 2
-        assert all(joint.coverage["score"] == 0 < joint.coverage["region"] for joint in findings.joints)
-        assert findings.missing == ()
+        found = measured(whole)
+        chosen = found.select("arms", measure="chosen")
+        assert list(zip(chosen["task"], chosen["axis"], strict=True)) == [
+            (t, a) for t in TASKS for a in ("score", "region")
+        ]
+        assert chosen["value"].tolist() == [0, 1, 0, 1]
+        assert set(found.select("arms", measure="never")["note"]) == {"", "made shut"}
+        for axis in (CHOSEN, "score", "region"):
+            assert fact(found, "arms", "tasks", task=MEAN, axis=axis) == len(TASKS)
+        assert found.select("joint", measure="axes")["note"].tolist() == ["score, region"] * 2
+        for task in TASKS:
+            score, region = (fact(found, "joint", "coverage", task=task, arm=axis) for axis in ("score", "region"))
+            assert score == 0 < region
+        assert reasons(found, "arms", "task") == {}
 
 
 def counted(monkeypatch):
@@ -438,7 +446,8 @@ class TestInterrupted:
             path.write_text(to_hashed_json(FORMAT, unit))
         moved = Store.open(tmp_path / "moved")
         if taken:
-            assert len(measured(moved)[1].cells) == len(measured(whole)[1].cells) > 0
+            counts = [len(measured(place).select("arms", measure="chosen")) for place in (moved, whole)]
+            assert counts[0] == counts[1] > 0
         else:
             with pytest.raises(SchemaError, match="another calibration"):
                 measured(moved)
@@ -484,8 +493,7 @@ def test_all_gates_shut(copy, study, loaded, monkeypatch):
     for task in TASKS:
         assert answers(copy, JOINT, JOINT, task) == answers(copy, JOINT, JOINT_FIXED, task)
     assert {(r["evaluated"], r["deviated"]) for r in rows_of(copy, arm=JOINT)} == {(None, 0)}
-    _, findings = measured(copy)
-    assert all(joint.coverage == {"score": 0.0, "region": 0.0} for joint in findings.joints)
+    assert set(measured(copy).select("joint", measure="coverage")["value"]) == {0.0}
 
 
 @pytest.mark.parametrize("reference", ["llada", "dream"])
@@ -509,13 +517,14 @@ def test_with_revision(scaled, tmp_path, reference):
     place = Store.create(tmp_path / "out", study.config)
     model = load(str(folder), device="cpu", dtype="fp32")
     assert run_study(study, place, lambda spec: model).complete
-    _, findings = measured(place)
-    assert [c.axis for c in findings.cells] == raw["axes"]
-    (joint,) = findings.joints
-    assert joint.axes == (("score", "region") if reference == "dream" else ("score", "region", "commitment"))
-    assert not next(c for c in findings.cells if c.axis == "commitment").never
-    assert [c.axis for c in findings.of(extension=True).cells] == (["commitment"] if reference == "dream" else [])
-    assert {c.axis for c in findings.cells if c.chosen} <= set(raw["axes"][:2]) | set(joint.axes)
+    found = measured(place)
+    chosen = found.select("arms", measure="chosen")
+    assert chosen["axis"].tolist() == raw["axes"]
+    joint = fact(found, "joint", "axes")
+    assert joint == ("score, region" if reference == "dream" else "score, region, commitment")
+    assert not fact(found, "arms", "never", task=TASKS[0], axis="commitment")
+    assert found.study.extends("tiny", "commitment") == (reference == "dream")
+    assert set(chosen[chosen["value"] > 0]["axis"]) <= set(joint.split(", "))
 
 
 def without(rows, *names):
@@ -569,22 +578,28 @@ class TestSeveralDiagnosticsOfAnAxis:
         assert without(tried, "diagnostic") == rows_of(one, axis="region", split="validation")
 
     def test_all_axes_together_take_one_of_each(self, named):
-        (joint,) = measured(named["region", "region:share"])[1].joints
-        assert joint.axes == ("score", "region")
-        first, second = joint.diagnostics or joint.axes
+        found = measured(named["region", "region:share"])
+        assert fact(found, "joint", "axes") == "score, region"
+        first, second = fact(found, "joint", "diagnostics").split(", ")
         assert first == "score"
         assert second in ("region", "region:share")
         assert "diagnostics" not in next(iter(named["region",].infos("decodes").values()))["joint"]
 
     def test_findings_go_by_name(self, named):
-        e23, e4 = measured(named["region", "region:share"])
-        assert [c.diagnostic for c in e23.cells] == ["score", "region", "region:share"]
-        assert [c.diagnostic for c in e4.cells] == ["score", "region", "region:share"]
-        assert sum(c.chosen for c in e4.cells) == 1
+        found = measured(named["region", "region:share"])
+        names = ["score", "region", "region:share"]
+        fixed = found.select("diagnostics", measure="fixed", proposal="raw")
+        assert fixed["diagnostic"].tolist() == names
+        chosen = found.select("arms", measure="chosen")
+        assert chosen["diagnostic"].tolist() == names
+        assert chosen["value"].sum() == 1
         for name in ("region", "region:share"):
-            alone = {c.diagnostic: c for c in measured(named[name,])[1].cells}
-            cell = next(c for c in e4.cells if c.diagnostic == name)
-            assert (cell.axis, cell.utility) == ("region", alone[name].utility)
+            mine, alone = (
+                one.select("arms", measure="utility", diagnostic=name, task=TASKS[0]).reset_index(drop=True)
+                for one in (found, measured(named[name,]))
+            )
+            assert mine.equals(alone)
+            assert set(mine["axis"]) == {"region"}
 
 
 @pytest.fixture(scope="module")
@@ -615,12 +630,12 @@ class TestSnapped:
         )
 
     def test_is_reported(self, snapped, whole):
-        _, e4 = measured(snapped)
-        _, without = measured(whole)
-        assert e4.cells == without.cells
+        found, without = measured(snapped), measured(whole)
+        mine, theirs = (one.select("arms").reset_index(drop=True) for one in (found, without))
+        assert mine.equals(theirs)
         rows = rows_of(snapped, arm="selective snapped", task=TASKS[0], axis="region")
-        (cell,) = (c for c in e4.gates if (c.task, c.diagnostic, c.gate) == (TASKS[0], "region", "snapped"))
-        assert cell.utility["selective"].value == pytest.approx(np.mean([row["utility"] for row in rows]))
+        where = {"task": TASKS[0], "diagnostic": "region", "at": "snapped", "arm": "selective"}
+        assert fact(found, "gates", "utility", **where) == pytest.approx(np.mean([row["utility"] for row in rows]))
 
 
 def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
@@ -652,10 +667,11 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
         key: one.calibration.to_json() for key, one in after.items()
     }
     assert {key: one.opportunity for key, one in before.items()} == {k: one.opportunity for k, one in after.items()}
-    (steps, findings), (other_steps, other) = measured(whole), measured(turned)
-    lift = [c.raw.measures["lift", "always"].value for c in steps.cells]
-    assert lift != [c.raw.measures["lift", "always"].value for c in other_steps.cells]
-    assert [(c.task, c.axis) for c in findings.cells if c.chosen] == [(c.task, c.axis) for c in other.cells if c.chosen]
+    found, other = measured(whole), measured(turned)
+    lifts = [one.select("diagnostics", measure="lift", arm="always")["value"].tolist() for one in (found, other)]
+    assert lifts[0] != lifts[1]
+    chosen = [one.select("arms", measure="chosen")["value"].tolist() for one in (found, other)]
+    assert chosen[0] == chosen[1]
 
 
 def test_answers_that_nobody_can_judge(copy, study, loaded, monkeypatch):
@@ -665,8 +681,8 @@ def test_answers_that_nobody_can_judge(copy, study, loaded, monkeypatch):
     rows = rows_of(copy)
     assert {row["split"] for row in rows} == {"validation"}
     assert {(row["utility"], row["reason"]) for row in rows} == {(None, "timed out")}
-    _, e4 = measured(copy)
-    assert e4.cells == ()
-    assert {lost.reason for lost in e4.missing} == {
+    found = measured(copy)
+    assert set(found.select("arms")["measure"]) == {"missing"}
+    assert set(reasons(found, "arms", "task", "axis").values()) == {
         "no validation prompt has a judged answer of every candidate end to end"
     }

@@ -10,7 +10,7 @@ from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
 from unmask.lab.study.forecast import decodes_at_most, forecast, measured_rate, prompts_by_role
-from unmask.lab.study.jobs import jobs_of, load_examples
+from unmask.lab.study.jobs import load_examples, plan_jobs
 from unmask.lab.study.protocol import run_study
 
 
@@ -55,7 +55,7 @@ def test_branches_that_share_nothing_stay_within_the_bound(reference, tiny_folde
     study = Study.parse(table(models__0__model=str(tiny_folder), models__0__reference=reference, candidates=...))
     tasks, _ = load_examples(study)
     (row,) = forecast(study, tasks).to_dict("records")
-    requests = [r for job in jobs_of(study, study.models[0], tiny_model, tasks) for r in job.requests]
+    requests = [r for job in plan_jobs(study, study.models[0], tiny_model, tasks) for r in job.requests]
     settings = BatchSettings(study.engine.rows, bucket=study.engine.bucket, merge=False)
     frames = branch(tiny_model.denoiser, study.plan(reference), requests, settings)
     assert row["branches"] + row["proposals"] == len(frames.branches)

@@ -10,7 +10,7 @@ from unmask.api.request import Request
 from unmask.base.errors import OtherStudy
 from unmask.lab.branching import BatchSettings
 from unmask.lab.store import Shard, Store
-from unmask.lab.study.jobs import Job, in_groups, jobs_of, load_examples
+from unmask.lab.study.jobs import Job, group_jobs, load_examples, plan_jobs
 from unmask.lab.study.prompts import example_request
 from unmask.tasks import find_task
 
@@ -33,7 +33,7 @@ def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_pat
     changed.append(parsed(prompt_file.parent))
     names = []
     for one in (study, *changed):
-        names.append({job.shard.name for job in jobs_of(one, one.models[0], tiny_model, load_examples(one)[0])})
+        names.append({job.shard.name for job in plan_jobs(one, one.models[0], tiny_model, load_examples(one)[0])})
     assert not names[0] & names[1]
     assert not names[0] & names[2]
     for one in changed:
@@ -60,11 +60,11 @@ def test_a_shard_is_keyed_by_name_source_reference_options_and_study(prompt_file
         (replace(study, seed=study.seed + 1), spec, tiny_model),
     ]
     keys = [
-        {job.shard.name.casefold() for job in jobs_of(one, of, model, load_examples(one)[0])}
+        {job.shard.name.casefold() for job in plan_jobs(one, of, model, load_examples(one)[0])}
         for one, of, model in ((study, spec, tiny_model), *others)
     ]
     assert len(set.union(*keys)) == sum(map(len, keys))
-    again = jobs_of(study, spec, tiny_model, load_examples(study)[0])
+    again = plan_jobs(study, spec, tiny_model, load_examples(study)[0])
     assert {job.shard.name.casefold() for job in again} == keys[0]
 
 
@@ -78,7 +78,7 @@ def test_shards_of_one_bucket_fill_a_forward_together():
         )
 
     work = [job("a", 30, 3), job("b", 60, 3), job("c", 31, 5), job("d", 20, 1), job("e", 64, 9), job("f", 33, 2)]
-    groups = in_groups(BatchSettings(rows=8, bucket=32), work)
+    groups = group_jobs(BatchSettings(rows=8, bucket=32), work)
     assert [[one.shard.task for one in group] for group in groups] == [["a", "c"], ["b"], ["d"], ["e"], ["f"]]
 
 
@@ -89,5 +89,5 @@ def test_every_worker_gets_two_groups():
         for at in range(16)
     ]
     engine = BatchSettings(rows=16, bucket=32)
-    sizes = {workers: [len(group) for group in in_groups(engine, work, workers)] for workers in (1, 2, 4, 8, 64)}
+    sizes = {workers: [len(group) for group in group_jobs(engine, work, workers)] for workers in (1, 2, 4, 8, 64)}
     assert sizes == {1: [8, 8], 2: [4] * 4, 4: [2] * 8, 8: [1] * 16, 64: [1] * 16}

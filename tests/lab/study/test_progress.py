@@ -56,10 +56,10 @@ class TestLeft:
         tracked = tracker(study, tiny_run, told)
         infos = list(tiny_run.infos().values())
         stored = sum(info["seconds"] for info in infos) / sum(info["forwards"]["done"] for info in infos)
-        tracked.decoded(DecodeProgress("tiny/t", 0, 80, 100))
+        tracked.report_decoding(DecodeProgress("tiny/t", 0, 80, 100))
         assert told[-1].left == pytest.approx(80 * stored), "what branches took stands in"
         clock[0] += 5
-        tracked.decoded(DecodeProgress("tiny/t", 20, 60, 100))
+        tracked.report_decoding(DecodeProgress("tiny/t", 20, 60, 100))
         assert (told[-1].left, told[-1].decoded) == (pytest.approx(5 / 20 * 60), pytest.approx(0.4))
 
     def test_never_jumps_from_nothing_to_hours(self, study, tiny_load, tmp_path):
@@ -103,5 +103,5 @@ def test_a_failed_attempt_counts_for_nothing(study, tmp_path):
     class Failed:
         name = "shard"
 
-    tracked.lost(Failed())
+    tracked.count_failure(Failed())
     assert (told[-1].failed, told[-1].branches, told[-1].forwards) == (1, 0, 0)

@@ -15,7 +15,7 @@ from unmask.base.errors import ContractError, OtherStudy, UnknownName
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.engine import decode
-from unmask.lab.analysis.opportunity import measure
+from unmask.lab.analysis import analyse
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts, site
 from unmask.lab.study.jobs import load_examples
@@ -69,7 +69,7 @@ def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
     """Three shards of one prompt each fill forwards that one would leave empty; what they hold stays the same."""
     alone = Store.create(tmp_path / "alone", tiny_study.config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site, "in_groups", lambda engine, jobs: [[job] for job in jobs])
+        patch.setattr(site, "group_jobs", lambda engine, jobs: [[job] for job in jobs])
         assert run_study(tiny_study, alone, tiny_load).complete
     assert alone.content_hash() == tiny_run.content_hash()
     calls, each = (
@@ -207,8 +207,8 @@ class TestOwnTasks:
         seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
         assert seen == set(roles.items())
         assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
-        (cell,) = measure(store).cells
-        assert (cell.task, cell.axis) == ("mine", "region")
+        fixed = analyse(store, resamples=20).select("opportunity", measure="fixed")
+        assert fixed[["task", "axis"]].to_numpy().tolist() == [["mine", "region"]]
 
     def test_end_to_end(self, prompt_file, tiny_load, tmp_path):
         study = parsed(prompt_file.parent, diagnostics=["region"], end_to_end=True)

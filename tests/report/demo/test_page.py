@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers import made_demo
-from unmask.lab.analysis.evidence import evidence
+from unmask.lab.analysis.states import state_evidence
 from unmask.lab.demo import MODE
 from unmask.report.demo.page import GLOSSARY, page
 
 
 @pytest.fixture(scope="module")
 def results(known, known_store):
-    return made_demo.results(known, evidence(known_store, count=1))
+    return made_demo.results(known, state_evidence(known_store, count=1))
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,14 @@ def test_runs_are_there_with_prompt_answer_and_record(text, results):
 
 def test_the_best_gain_and_the_worst_loss_are_there_with_their_branches(text, results):
     part = text[text.index('<section id="states"') : text.index('<section id="methods"')]
-    gain, loss = results.evidence.gains[0], results.evidence.losses[0]
+    gain, loss = results.evidence.gains.iloc[0], results.evidence.losses.iloc[0]
     assert gain.difference > 0 > loss.difference
     for one in (gain, loss):
         assert f'data-state="{one.key}"' in part
         assert f"{one.difference:+.2f}</b>" in part
         assert f"{one.candidate} instead of " in part
     (island,) = re.findall(r'id="states-data">(.*?)</script>', text, re.S)
-    assert [state["key"] for state in json.loads(island)["states"]] == [s.key for s in results.evidence.states]
+    assert [state["key"] for state in json.loads(island)["states"]] == [s["key"] for s in results.evidence.states]
 
 
 def test_without_gains_and_losses_there_is_no_such_part(results):

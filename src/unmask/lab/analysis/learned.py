@@ -1,217 +1,191 @@
 """E3 with a learned detector beside the bins of one signal: the same states, proposals, controls and resampled prompts.
 
-Only for studies that ask for it. All fitting is on validation prompts, by `stats.learned`; `stats.measures` compares.
+Only for studies that ask for it. What it reads of a state is known before acting: every diagnostic's reading, how far
+the run is, how sure the prediction. Which numbers there are is settled by validation states.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from math import isfinite, nan
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from unmask.base.errors import SchemaError
-from unmask.lab.analysis.cells import DiagnosedCell, OfDiagnostic
-from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, states_by_role
-from unmask.lab.analysis.features import ReadStates, feature_frame, feature_names, read_states
-from unmask.lab.choose import Missing, Row, StateKey
-from unmask.lab.store import Store, Utilities, parts, utilities_of
-from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
+from unmask.lab.analysis.load import ALL_AXES, MEAN, Row, StudyFrames, missing_row, result_rows
+from unmask.lab.analysis.steps import Diagnosed, Diagnostics, list_partial, threshold_numbers
+from unmask.lab.choose import StateKey
+from unmask.lab.store.schemas import SUMMARY
 from unmask.lab.study import ROLES
-from unmask.stats import RESAMPLES, Estimate, NotEnough, estimate_measures
-from unmask.stats.measures import Measures, compare_detectors, count_prompts, few_positive, mean_comparison
-from unmask.stats.protocol import require_apart
+from unmask.stats import COVERAGES, NotEnough, estimate_measures
+from unmask.stats.measures import compare_detectors, count_prompts, few_positive, mean_comparison
 
-if TYPE_CHECKING:
-    from unmask.stats.learned import LearnedDetector
-
-_UNREAD = ("reason", "answer", *FIRST_STEP)
-"""Columns of readings that are long and say nothing here."""
-ComparedKey = tuple[str, str, Any]
-"""A detector, or `difference` (learned less bins); a measure; a coverage, or ""."""
-EVERY = "all"
-"""In the place of an axis: the mean over all diagnosed ones."""
+ABSTAINED = "abstained"
+CONTROLS = ("concentration", "random_captured", "random_lift", "oracle_lift")
+"""Measures at a coverage that are the same whoever ranks."""
 
 
-@dataclass(frozen=True)
-class LearnedCell(DiagnosedCell):
-    """One model, task and diagnostic under both detectors, with the diagnostic's own actions."""
-
-    numbers: Mapping[ComparedKey, Estimate]
-    controls: Measures
-    """Measures of the bins: random states, an oracle gate and C* are the same whoever ranks."""
-    detector: "LearnedDetector" = field(repr=False)
-    bins_never: str
-    """Why the bins' gate never opens; empty if it may."""
-    frame: pd.DataFrame = field(repr=False)
-    """The held-out states, with what the learned detector says of them."""
-    unreliable: str
-    partial: str
+# What is known of a state before acting
 
 
-@dataclass(frozen=True, kw_only=True)
-class LearnedMean(OfDiagnostic):
-    """One model and diagnostic, or all of them, over its tasks."""
-
-    model: str
-    axis: str
-    reference: str
-    diagnostic: str = ""
-    tasks: tuple[str, ...]
-    settings: int
-    """Cells that it is over."""
-    numbers: Mapping[ComparedKey, Estimate]
-    unreliable: str
-    partial: str
+def state_features(rows: Mapping[str, Mapping[StateKey, Row]]) -> dict[StateKey, dict[str, float]]:
+    """Numbers of every state by name, from stored readings by diagnostic and state."""
+    features: dict[StateKey, dict[str, float]] = {}
+    for name, by_state in rows.items():
+        for key, row in by_state.items():
+            # The summary of the prediction is the same in the readings of all diagnostics.
+            terms = features.setdefault(key, {column: finite_or_nan(row[column]) for column, _ in SUMMARY})
+            terms |= {f"{name}: {term}": value for term, value in reading_terms(row).items()}
+    return features
 
 
-@dataclass(frozen=True)
-class LearnedFindings:
-    """What is to be said about the learned detector."""
-
-    cells: tuple[LearnedCell, ...]
-    means: tuple[LearnedMean, ...]
-    """Of every diagnostic; then, under the axis `EVERY`, of all that the native decoder has."""
-    missing: tuple[Missing, ...]
-
-    def of(self, *, extension: bool) -> "LearnedFindings":
-        """The revision extension alone, or all but it."""
-        cells = tuple(cell for cell in self.cells if cell.extension == extension)
-        means = tuple(mean for mean in self.means if mean.extension == extension)
-        return LearnedFindings(cells, means, self.missing)
-
-
-def learn(store: Store, detection: DetectionFindings, *, resamples: int = RESAMPLES) -> LearnedFindings | None:
-    """None where the study does not ask for it."""
-    study = store.manifest["study"]
-    if not study.get("learned", False):
-        return None
-    table, keys = store.read_arrow("readings"), ("model", "task", "split")
-    _check_summaries(table)
-    readings = dict(parts(table.drop_columns(_UNREAD), keys))
-    columns = ("step", "masked", "is_reference", "utility")
-    branches = dict(parts(store.read_arrow("branches", columns), (*keys, "axis")))
-    results: list[LearnedCell | Missing] = []
-    draws = {"seed": int(study["seed"]), "resamples": resamples}
-    for model, task in dict.fromkeys((cell.model, cell.task) for cell in detection.cells):
-        # Rows of one model and task at a time: ingredients are long.
-        read = {role: _read(readings[model, task, role]) for role in ROLES}
-        for cell in detection.cells:
-            if (cell.model, cell.task) == (model, task):
-                utilities = {role: utilities_of(branches[model, task, role, cell.axis]) for role in ROLES}
-                results.append(_cell(cell, utilities, read, study["steps"][task], draws))
-    cells = tuple(result for result in results if isinstance(result, LearnedCell))
-    missing = tuple(result for result in results if isinstance(result, Missing))
-    return LearnedFindings(cells, tuple(_means(cells, missing, draws)), missing)
+def reading_terms(row: Row) -> dict[str, float]:
+    """Signal of one reading, whether it abstained, and the terms that the signal was made of."""
+    terms = {"signal": finite_or_nan(row["signal"]), ABSTAINED: float(row["abstained"])}
+    for name, value in sorted(json.loads(row["ingredients"]).items()):
+        # The last letters of a name say what its axes are: rules (J) are taken one by one, of a matrix of rules its
+        # diagonal, and positions and counts as their mean, least and most, so that every state has the same numbers.
+        stem, _, axes = name.rpartition("_")
+        if not isinstance(value, list):
+            terms[stem] = finite_or_nan(value)
+        elif axes.endswith("J"):
+            rules = [x[at] for at, x in enumerate(value)] if axes.endswith("JJ") else value
+            terms |= {f"{stem} {at}": finite_or_nan(x) for at, x in enumerate(rules)}
+        else:
+            known = [x for x in map(finite_or_nan, value) if isfinite(x)] or [nan]
+            terms |= {f"{stem} mean": float(np.mean(known)), f"{stem} least": min(known), f"{stem} most": max(known)}
+    return terms
 
 
-@dataclass(frozen=True)
-class _Role:
-    """Readings of one model, task and role: as stored, by diagnostic, and as numbers."""
-
-    rows: Mapping[str, Mapping[StateKey, Row]]
-    numbers: ReadStates
+def finite_or_nan(value: Any) -> float:
+    number = nan if value is None else float(value)
+    return number if isfinite(number) else nan
 
 
-def _read(part: pa.Table) -> _Role:
-    rows = {
-        name: {(row["prompt"], row["state"]): row for row in leaf.to_pylist()}
-        for (name,), leaf in parts(part, ("diagnostic",))
-    }
-    return _Role(rows, read_states(rows))
+def feature_names(rows: Mapping[str, Mapping[StateKey, Row]], own: str) -> list[str]:
+    """Names of the detector's inputs beside the signal of `own`, whose detector it is: that has a place of its own."""
+    names = ["masked share", "step share", *(column for column, _ in SUMMARY)]
+    for name, by_state in rows.items():
+        terms = dict.fromkeys(term for row in by_state.values() for term in reading_terms(row))
+        # Where its own diagnostic abstains, a detector says nothing at all.
+        names += [f"{name}: {term}" for term in terms if name != own or term not in ("signal", ABSTAINED)]
+    return names
 
 
-def _check_summaries(table: pa.Table) -> None:
-    if lost := [name for name, _ in SUMMARY if name not in table.column_names]:
-        raise SchemaError(
-            f"the readings have no {', '.join(lost)}; allowed: what a run of a study with learned = true stores; run "
-            "it into a new folder"
-        )
+# Both detectors, setting by setting
 
 
-def _cell(
-    cell: DetectionCell,
-    utilities: Mapping[str, Utilities],
-    read: Mapping[str, _Role],
-    steps: int,
-    draws: Mapping[str, int],
-) -> LearnedCell | Missing:
+def analyse_learned(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -> list[Row]:
+    """Compare both detectors on every diagnosed setting; nothing where the study does not ask for it."""
+    if not study.config.get("learned", False):
+        return []
+    rows: list[Row] = []
+    missing: list[Row] = []
+    frames: dict[tuple[str, str, str], pd.DataFrame] = {}
+    for one in diagnostics.settings:
+        try:
+            numbers, frames[one.model, one.task, one.diagnostic] = _compare(study, one, resamples)
+        except NotEnough as error:
+            missing.append(missing_row("learned", one.model, one.task, one.axis, str(error), one.diagnostic))
+            continue
+        where = {"experiment": "learned", "model": one.model, "task": one.task, "axis": one.axis}
+        rows += result_rows({**where, "diagnostic": one.diagnostic}, numbers)
+    settings = [one for one in diagnostics.settings if (one.model, one.task, one.diagnostic) in frames]
+    return [*rows, *_mean_rows(study, settings, frames, missing, resamples), *missing]
+
+
+def _compare(study: StudyFrames, one: Diagnosed, resamples: int) -> tuple[dict[Any, Any], pd.DataFrame]:
+    """Fit the learned detector on validation states and put both beside each other on the held-out ones."""
     # Loading scikit-learn takes a second, which reports of other studies need not wait for.
     from unmask.stats.learned import fit_learned
 
-    rows = {role: one.rows[cell.diagnostic] for role, one in read.items()}
-    validation, held_out = states_by_role(cell.axis, cell.reference, utilities, rows)
-    require_apart(validation, held_out)
-    names, chosen = feature_names(read["validation"].numbers, cell.diagnostic), cell.raw.calibration
-    features = {
-        role: feature_frame(read[role].numbers, names, utilities[role], states.masked_S, steps)
-        for role, states in zip(ROLES, (validation, held_out), strict=True)
-    }
-    try:
-        detector = fit_learned(validation, features["validation"], chosen.fixed.action, chosen.settings)
-    except NotEnough as error:
-        return Missing(cell.model, cell.task, cell.axis, str(error), cell.diagnostic)
-    frame = cell.raw.frame
-    # The frame has the used states only; a state of a prompt is told by its place.
+    validation, held_out = study.state_sets(one.model, one.task, one.axis, one.diagnostic)
+    rows = {role: _readings(study, one, role) for role in ROLES}
+    names = feature_names(rows["validation"], one.diagnostic)
+    features = {}
+    for role, states in zip(ROLES, (validation, held_out), strict=True):
+        table, known = study.utilities[one.model, one.task, one.axis, role], state_features(rows[role])
+        steps = study.config["steps"][one.task]
+        features[role] = pd.DataFrame(
+            [
+                {**known.get(key, {}), "masked share": masked, "step share": step / steps}
+                for key, masked, step in zip(
+                    zip(table.prompt_S, table.state_S.tolist(), strict=True), states.masked_S, table.step_S, strict=True
+                )
+            ]
+        ).reindex(columns=names)
+    detector = fit_learned(validation, features["validation"], one.calibration.fixed.action, one.calibration.settings)
+    # The frame has the used states only; a state of a prompt is found by its place.
     predicted = pd.Series(
         detector.predict(held_out.signal_S, features["evaluation"]), index=[held_out.prompt_S, held_out.place_S]
     )
-    learned_S = predicted.loc[pd.MultiIndex.from_frame(frame[["prompt", "place"]])].to_numpy()
-    frame = frame.assign(learned=learned_S, learned_opens=detector.tau.active(learned_S) & frame["proposes"])
-    return LearnedCell(
-        model=cell.model,
-        task=cell.task,
-        axis=cell.axis,
-        reference=cell.reference,
-        diagnostic=cell.diagnostic,
-        numbers=estimate_measures(lambda weight_DS: compare_detectors(frame, weight_DS), frame["prompt"], **draws),
-        controls=cell.raw.measures,
-        detector=detector,
-        bins_never=chosen.tau.reason if chosen.tau.value is None else "",
-        frame=frame,
-        unreliable=cell.raw.measures.unreliable,
-        partial=cell.partial,
+    learned_S = predicted.loc[pd.MultiIndex.from_frame(one.frame[["prompt", "place"]])].to_numpy()
+    frame = one.frame.assign(learned=learned_S, learned_opens=detector.tau.active(learned_S) & one.frame["proposes"])
+    estimates = estimate_measures(
+        lambda weight_DS: compare_detectors(frame, weight_DS), frame["prompt"], seed=study.seed, resamples=resamples
     )
+    never = one.calibration.tau
+    numbers: dict[Any, Any] = {
+        **_by_arm(estimates),
+        **{(name, c): one.measures[name, c] for name in CONTROLS for c in COVERAGES},
+        **{("weight", at): weight for at, (_, weight) in enumerate(detector.sorted_weights(), 1)},
+        **{("weight_column", at): column for at, (column, _) in enumerate(detector.sorted_weights(), 1)},
+        **threshold_numbers("tau", detector.tau),
+        "tau_out_of_fold": detector.tau.out_of_fold,
+        "penalty": detector.penalty,
+        "validation_states": detector.states,
+        "validation_prompts": detector.prompts,
+        "bins_never": never.reason if never.value is None else "",
+        "positive_prompts": one.measures.positive_prompts,
+        "unreliable": one.measures.unreliable,
+        "partial": one.partial,
+        "settings": 1,
+    }
+    return numbers, frame
 
 
-# Means over tasks
+def _readings(study: StudyFrames, one: Diagnosed, role: str) -> dict[str, Mapping[StateKey, Row]]:
+    """Readings of all diagnostics of a model and task, in the order in which the table first has them."""
+    tables = {key: rows for key, rows in study.readings.items() if key[:2] == (one.model, one.task) and key[3] == role}
+    return {name: by_state for rows in tables.values() for name, by_state in rows.items()}
 
 
-def _means(cells: Sequence[LearnedCell], missing: Sequence[Missing], draws: Mapping[str, int]) -> Iterator[LearnedMean]:
-    for model in dict.fromkeys(c.model for c in cells):
-        of_model = [c for c in cells if c.model == model]
-        for name in dict.fromkeys(c.diagnostic for c in of_model):
-            group = [c for c in of_model if c.diagnostic == name]
-            lost = [m.task for m in missing if (m.model, m.diagnostic) == (model, name)]
-            yield _mean(group, group[0].axis, name, lost, draws)
-        if native := [c for c in of_model if not c.extension]:
-            lost = sorted({m.task for m in missing if m.model == model})
-            yield _mean(native, EVERY, EVERY, lost, draws)
+def _by_arm(estimates: Mapping[tuple[str, str, Any], Any]) -> dict[Any, Any]:
+    """Keys of two detectors as (measure, arm, at): bins, learned, and their difference."""
+    return {(measure, detector, at): estimate for (detector, measure, at), estimate in estimates.items()}
 
 
-def _mean(
-    cells: Sequence[LearnedCell], axis: str, diagnostic: str, lost: Sequence[str], draws: Mapping[str, int]
-) -> LearnedMean:
-    frames: dict[str, list[pd.DataFrame]] = {}
-    for cell in cells:
-        frames.setdefault(cell.task, []).append(cell.frame)
-    part = list(dict.fromkeys(c.task for c in cells if c.partial))
-    remarks = [f"without some of {', '.join(lost)}"] * bool(lost) + [f"part of {', '.join(part)}"] * bool(part)
-    return LearnedMean(
-        model=cells[0].model,
-        axis=axis,
-        reference=cells[0].reference,
-        diagnostic=diagnostic,
-        tasks=tuple(frames),
-        settings=len(cells),
-        numbers=mean_comparison(frames, **draws),
-        unreliable=_unreliable(cells),
-        partial="; ".join(remarks),
-    )
-
-
-def _unreliable(cells: Sequence[LearnedCell]) -> str:
-    """As of one setting, over the prompts of all tasks."""
-    everyone = [f"{c.task}/{prompt}" for c in cells for prompt in c.frame["prompt"]]
-    return few_positive(*count_prompts(everyone, np.concatenate([c.frame["oracle"] for c in cells])))
+def _mean_rows(
+    study: StudyFrames,
+    settings: Sequence[Diagnosed],
+    frames: Mapping[tuple[str, str, str], pd.DataFrame],
+    missing: Sequence[Row],
+    resamples: int,
+) -> Iterator[Row]:
+    """Means over tasks of every diagnostic, then of all that the model's own decoder has."""
+    for model in dict.fromkeys(one.model for one in settings):
+        own = [one for one in settings if one.model == model]
+        groups = {(one.axis, one.diagnostic): [x for x in own if x.diagnostic == one.diagnostic] for one in own}
+        groups |= {(ALL_AXES, ALL_AXES): [one for one in own if not study.extends(model, one.axis)]}
+        for (axis, name), group in groups.items():
+            if not group:
+                continue
+            by_task: dict[str, list[pd.DataFrame]] = {}
+            for one in group:
+                by_task.setdefault(one.task, []).append(frames[model, one.task, one.diagnostic])
+            lost = [row["task"] for row in missing if row["model"] == model and row["diagnostic"] == name]
+            if axis == ALL_AXES:
+                lost = sorted({row["task"] for row in missing if row["model"] == model})
+            part = list(dict.fromkeys(one.task for one in group if one.partial))
+            prompts = np.concatenate([[f"{one.task}/{prompt}" for prompt in one.frame["prompt"]] for one in group])
+            positive, count = count_prompts(prompts, np.concatenate([one.frame["oracle"] for one in group]))
+            numbers = {
+                **_by_arm(mean_comparison(by_task, seed=study.seed, resamples=resamples)),
+                "tasks": len(by_task),
+                "settings": len(group),
+                "positive_prompts": positive,
+                "unreliable": few_positive(positive, count),
+                "partial": list_partial(lost, part, some="some of "),
+            }
+            where = {"experiment": "learned", "model": model, "task": MEAN, "axis": axis, "diagnostic": name}
+            yield from result_rows(where, numbers)

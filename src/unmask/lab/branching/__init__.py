@@ -11,7 +11,7 @@ from unmask.lab.branching.graph import (
 )
 from unmask.lab.branching.plan import PROPOSAL, Alternative, BatchSettings, BranchPlan, Continuation, stream
 from unmask.lab.branching.readings import SUMMARY
-from unmask.lab.branching.states import spaced
+from unmask.lab.branching.states import spaced_steps
 
 __all__ = [
     "PROPOSAL",
@@ -27,6 +27,6 @@ __all__ = [
     "BranchProgress",
     "Continuation",
     "branch",
-    "spaced",
+    "spaced_steps",
     "stream",
 ]

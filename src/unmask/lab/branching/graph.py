@@ -521,7 +521,9 @@ class BucketBranches:
             if not len(rows_U):
                 continue
             policy = continuation.policy
-            past = step._replace(prediction=trimmed(step.prediction, policy.needs)) if policy.past_steps else step
+            past = (
+                step._replace(prediction=trim_prediction(step.prediction, policy.needs)) if policy.past_steps else step
+            )
             traj = select_rows(after_step(seen, name, past, policy.past_steps), rows_U)
             own_U = point_U[rows_U]
             payer_U = np.arange(self.begun_branches, self.begun_branches + len(rows_U))
@@ -723,7 +725,7 @@ class BucketBranches:
         return branches.drop(columns=own)
 
     def reading_frame(self) -> pd.DataFrame:
-        """What the diagnostics said, state by state and axis by axis, in the order of the plan's diagnostics."""
+        """All readings, state by state and axis by axis, in the order of the plan's diagnostics."""
         if not self.readings:
             return pd.DataFrame(columns=["run", "prompt", "state", *COLUMNS[1:]])
         frame = pd.concat(self.readings, ignore_index=True)
@@ -767,7 +769,7 @@ def place_of(one: T, known: list[T]) -> int:
 
 
 def transitions_of(before: State, change: Transition) -> Transitions:
-    """What a transition did, row by row; read from the device in one go."""
+    """The changes that a transition made, row by row; read from the device in one go."""
     final_BL = change.state.committed_BL & ~before.committed_BL
     parts = (change.revealed_BL, change.remasked_BL, final_BL, change.state.tokens_BL)
     *flags, tokens_BL = torch.stack([part.to(torch.int32) for part in parts]).cpu().numpy()
@@ -794,7 +796,7 @@ def plain_action(action: Action, change: Transition) -> Action:
     )
 
 
-def trimmed(prediction: Prediction, needs: Needs) -> Prediction:
+def trim_prediction(prediction: Prediction, needs: Needs) -> Prediction:
     """A prediction with the parts that the continuation would have asked for, so that rows of all alternatives have one
     structure."""
     k, draws = max(needs.top_k, 2), needs.draws

@@ -67,7 +67,7 @@ class SampledStates(NamedTuple):
         return SampledStates(traj.select(torch.from_numpy(order)), run_S[order], index_S[order])
 
 
-def spaced(steps: int, n: int) -> list[int]:
+def spaced_steps(steps: int, n: int) -> list[int]:
     """Indices floor(i T / n) of the steps whose states are sampled, without duplicates."""
     require(steps >= 1, "steps", steps, "1 or more", "decode at least one step")
     require(n >= 1, "states per prompt", n, "1 or more", "sample at least one state")
@@ -145,7 +145,9 @@ def _runs_and_states(
     for at, (traj, _) in enumerate(history):
         for row, run in enumerate(traj.rows_B.tolist()):
             places[run].append((at, row))
-    chosen = [(run, i, *own[step]) for run, own in enumerate(places) for i, step in enumerate(spaced(len(own), states))]
+    chosen = [
+        (run, i, *own[step]) for run, own in enumerate(places) for i, step in enumerate(spaced_steps(len(own), states))
+    ]
     sampled = []
     for at in sorted({at for _, _, at, _ in chosen}):
         run_S, index_S, row_S = np.array([(run, i, row) for run, i, step, row in chosen if step == at]).T

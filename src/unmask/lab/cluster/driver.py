@@ -29,7 +29,7 @@ from unmask.lab.cluster.workers import Setup
 from unmask.lab.store import ATTEMPTS, Shard
 from unmask.lab.study.arms import PromptDecoder, PromptGroup
 from unmask.lab.study.attempts import Claims, Piece
-from unmask.lab.study.jobs import Job, in_groups
+from unmask.lab.study.jobs import Job, group_jobs
 from unmask.lab.study.prompts import Known, score_answers
 from unmask.lab.study.shards import FinishedShard
 from unmask.lab.study.side_by_side import Errors, SideBySide
@@ -69,7 +69,7 @@ class ClusterSite:
             self._pool = self.stack.enter_context(WorkerPool(ray, self.where, setup, logs=logs))
         return self._pool
 
-    def planned(self, spec: ModelSpec) -> PlannedWork:
+    def plan_work(self, spec: ModelSpec) -> PlannedWork:
         if spec.name not in self._planned:
             what = f"planning {spec.name}"
             planned = self.pool.submit(plan_model, spec, what=what, deaths=ATTEMPTS)
@@ -93,7 +93,7 @@ class ClusterSite:
         stored: dict[str, Mapping[str, Any]] = {}
 
         def done(job: Job) -> None:
-            tracker.stored(job.shard.name, stored.pop(job.shard.name))
+            tracker.add_stored(job.shard.name, stored.pop(job.shard.name))
 
         def tick() -> None:
             now = self.pool.now()
@@ -103,7 +103,7 @@ class ClusterSite:
 
         return SideBySide(
             claims=Claims(order.store, lambda job: job.shard, order.lost, done, len(pending)),
-            groups=lambda jobs: in_groups(order.engine, jobs, self.pool.size),
+            groups=lambda jobs: group_jobs(order.engine, jobs, self.pool.size),
             do=partial(self._shards, spec, stored),
             room=lambda: AHEAD * self.pool.size,
             stop=order.stop,

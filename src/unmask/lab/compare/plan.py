@@ -204,7 +204,7 @@ def plan_comparison(
     prompts = options.prompts
     if not options.names_policies:
         prompts = options.prompts or FEW_PROMPTS
-        suitable, _ = suitable_methods(model.reference, _headed(model))
+        suitable, _ = suitable_methods(model.reference, _methods_with_heads(model))
         named = saving_methods(suitable)
         on_note(
             f"no policy is named: the reference beside {len(named)} of {len(suitable)} methods, those that may need "
@@ -215,7 +215,7 @@ def plan_comparison(
             f"{', '.join(AXES)} or all; --prompts N"
         )
     elif any(text.strip() == ALL for text in options.policy):
-        suitable, others = suitable_methods(model.reference, _headed(model))
+        suitable, others = suitable_methods(model.reference, _methods_with_heads(model))
         by_reason: dict[str, list[str]] = {}
         for name, reason in others.items():
             by_reason.setdefault(reason, []).append(name)
@@ -373,7 +373,7 @@ def saving_methods(methods: Mapping[str, Policy | Search]) -> dict[str, Policy |
     }
 
 
-def _headed(model: LoadedModel) -> list[str]:
+def _methods_with_heads(model: LoadedModel) -> list[str]:
     """Return the learned methods that have a head for the model, or need none with it."""
     exact = isinstance(model.denoiser, ExactDenoiser)
     return [kind for kind in HEADS if exact or model.fingerprint in shipped_heads(kind)]

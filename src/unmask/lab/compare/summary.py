@@ -74,7 +74,7 @@ class CompareSummary:
         return lines.iloc[0]
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def line_tasks(self) -> tuple[str, ...]:
         """The tasks with answers, and the mean over tasks where there is one."""
         return tuple(dict.fromkeys(self.lines["task"]))
 
@@ -260,7 +260,7 @@ def summarise_speed(
     draws = {"seed": comparison.config["seed"] if seed is None else seed, "resamples": resamples}
     times = comparison.times
     parts = []
-    for task in summary.shown:
+    for task in summary.line_tasks:
         tasks = list(summary.macro_tasks) if task == MACRO else [task]
         parts.append(_speed_lines(task, [times[times["task"] == one] for one in tasks], summary.of(task), draws))
     known = times[times["seconds"].notna()]

@@ -108,7 +108,7 @@ Finish = Callable[[], None]
 
 
 def _nothing() -> None:
-    """Of a piece that is finished."""
+    """Leave a piece that is finished as it is."""
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Claims(Generic[Piece]):
     """By name: what this process holds."""
 
     def claim(self, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
-        """Those that are ours from now on, and the others."""
+        """Take what nobody else has; returns the pieces that are ours from now on, and the others."""
         ours: list[Piece] = []
         others: list[Piece] = []
         for piece in pieces:
@@ -140,7 +140,7 @@ class Claims(Generic[Piece]):
         return ours, others
 
     def to_do(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Of pieces that are ours those that are not set aside; the others are let go."""
+        """Keep the pieces that are not set aside, and let the others go."""
         todo: list[Piece] = []
         for piece in pieces:
             before = self.store.failures.of(self.place(piece))
@@ -150,14 +150,14 @@ class Claims(Generic[Piece]):
                 todo.append(piece)
         return todo
 
-    def succeeded(self, piece: Piece) -> None:
+    def record_success(self, piece: Piece) -> None:
         failures, work = self.store.failures, self.place(piece)
         if failures.of(work) is not None:
             failures.forget(work)
         self.release(piece)
         self.done(piece)
 
-    def failed(self, piece: Piece, error: BaseException) -> None:
+    def record_failure(self, piece: Piece, error: BaseException) -> None:
         work = self.place(piece)
         failure = self.store.failures.add(work, error)
         self.broken.add(work.name)
@@ -170,7 +170,7 @@ class Claims(Generic[Piece]):
         self.again += [] if failure.is_set_aside else [piece]
 
     def take_again(self) -> list[Piece]:
-        """What is to be tried again."""
+        """Hand out the pieces that are to be tried again."""
         again, self.again = self.again, []
         return again
 
@@ -216,7 +216,7 @@ class _Attempts(Generic[Piece]):
         except (Exception, SystemExit) as error:
             raise_if_general(self.claims.store, error)
             if len(todo) == 1:
-                return self.claims.failed(todo[0], error)
+                return self.claims.record_failure(todo[0], error)
             for piece in todo:
                 self.together([piece])
             return
@@ -232,7 +232,7 @@ class _Attempts(Generic[Piece]):
 
     def _later(self, piece: Piece, finish: Finish) -> None:
         if finish is _nothing:
-            return self.claims.succeeded(piece)
+            return self.claims.record_success(piece)
         self.finishing.append((piece, self.thread.submit(finish)))
 
     def _collect(self, leave: int) -> None:
@@ -243,9 +243,9 @@ class _Attempts(Generic[Piece]):
                 outcome.result()
             except (Exception, SystemExit) as error:
                 raise_if_general(self.claims.store, error)
-                self.claims.failed(piece, error)
+                self.claims.record_failure(piece, error)
             else:
-                self.claims.succeeded(piece)
+                self.claims.record_success(piece)
 
 
 class _Finisher:

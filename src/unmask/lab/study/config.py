@@ -113,7 +113,7 @@ class Study:
     @classmethod
     def parse(cls, raw: Mapping[str, Any], folder: Path = Path()) -> "Study":
         """A study from a file's content; `folder` is where its files are looked for."""
-        check_keys("the study", raw, _required(raw), _OPTIONAL)
+        check_keys("the study", raw, _required_keys(raw), _OPTIONAL)
         names = parse_names("tasks", raw["tasks"])
         own = _own(raw.get("own", {}), names, folder)
         tasks = {name: own[name] if name in own else _suite_task(name, own) for name in names}
@@ -137,7 +137,7 @@ class Study:
             engine=_engine(raw["engine"]),
             shard=parse_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
             candidates=named,
-            diagnostics=_diagnosed(raw.get("diagnostics", []), axes, holds),
+            diagnostics=_parse_diagnostics(raw.get("diagnostics", []), axes, holds),
             end_to_end=_with_diagnostics("end_to_end", raw, _NAME_THEM),
             gates=parse_gates(raw.get("gates", []), bool(raw.get("end_to_end", False))),
             axis_by=parse_axis_by(raw.get("axis_by", AXIS_BY[0])),
@@ -199,7 +199,7 @@ class Study:
         return tuple(DIAGNOSTICS[name].axis for name in self.diagnostics)
 
     @property
-    def renamed(self) -> bool:
+    def has_renamed_diagnostics(self) -> bool:
         """Whether some diagnostic is not called as its axis, so that tables have to name it."""
         return self.diagnosed_axes != self.diagnostics
 
@@ -228,7 +228,7 @@ class Study:
         return chosen
 
     def plan(self, reference: str) -> BranchPlan:
-        """What the engine is to do for a model with this reference."""
+        """The branch plan for a model with this reference."""
         return BranchPlan(
             reference=reference_of(candidates(reference)),
             candidates=self.sets(reference),
@@ -249,7 +249,7 @@ _READINGS = ("scoring", "below_k_min", "region_holds", "gates", "axis_by", "lear
 _OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "searches", "budget", "own", *_READINGS)
 
 
-def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
+def _required_keys(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """The revision operator has no default where an axis revises, and no meaning elsewhere."""
     axes = raw.get("axes", []) if isinstance(raw, Mapping) else []
     revises = isinstance(axes, list) and any(axis.name in axes and axis.revises for axis in AXES.values())
@@ -363,7 +363,7 @@ def _region_holds(value: Any, axes: Sequence[str]) -> str:
     return str(value)
 
 
-def _diagnosed(value: Any, axes: Sequence[str], holds: str) -> tuple[str, ...]:
+def _parse_diagnostics(value: Any, axes: Sequence[str], holds: str) -> tuple[str, ...]:
     if value == []:
         return ()
     names = parse_names("diagnostics", value)

@@ -15,7 +15,7 @@ import torch
 from unmask.api import LoadedModel, TextSide, start_trajectory, token_request
 from unmask.axes import POLICY
 from unmask.core import ModelInput, Needs
-from unmask.lab.branching import spaced
+from unmask.lab.branching import spaced_steps
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.gates import FURTHER_DRAWS
 from unmask.lab.study.config import ROLES, Study
@@ -87,7 +87,7 @@ def forecast(
             widths = _widths(study, task, tasks, text)
             if widths is not None:
                 prompts = {role: len(found) for role, found in widths.items()}
-            count, at = sum(prompts.values()), spaced(steps, study.states)
+            count, at = sum(prompts.values()), spaced_steps(steps, study.states)
             each = study.rollouts * (candidates + len(study.diagnostics))
             # A run takes `steps` forwards, a branch those that are left at its state, and one more where a method reads
             # an input of its own there. The last step before a state may be computed again.
@@ -113,7 +113,7 @@ def forecast(
     return pd.DataFrame(rows)
 
 
-def uncounted(study: Study) -> list[str]:
+def uncounted_methods(study: Study) -> list[str]:
     """Methods whose further forwards come on top of the bound: they look ahead as often as they see fit."""
     names: dict[str, None] = {}
     for spec in study.models:

@@ -69,7 +69,7 @@ def _check_apart(task: str, roles: Mapping[str, Sequence[Example]]) -> None:
             )
 
 
-def jobs_of(study: Study, spec: ModelSpec, model: LoadedModel, tasks: Members) -> list[Job]:
+def plan_jobs(study: Study, spec: ModelSpec, model: LoadedModel, tasks: Members) -> list[Job]:
     """The shards of a model: prompts of one bucket, so many at a time, in the order of their split."""
     return [
         job
@@ -108,20 +108,22 @@ def most_together(rows: int, prompts: int, workers: int) -> int:
     return rows if workers == 1 else min(rows, max(1, -(-prompts // (2 * workers))))
 
 
-def in_groups(engine: BatchSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
+def group_jobs(engine: BatchSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
     """Jobs that are done together, so that forwards are full: of one bucket."""
 
     def slots(job: Job) -> int:
         return max(request.padded_length(engine.bucket) for request in job.requests)
 
-    return grouped(jobs, slots, lambda job: len(job.requests), engine.rows, workers)
+    return group_alike(jobs, slots, lambda job: len(job.requests), engine.rows, workers)
 
 
-def grouped(
+def group_alike(
     work: Sequence[W], alike: Callable[[W], Hashable], prompts: Callable[[W], int], rows: int, workers: int
 ) -> list[list[W]]:
-    """What is alike together, with no more prompts than `most_together`, unless one has more by itself; in the order of
-    their first ones."""
+    """Put work that is alike together, with at most `most_together` prompts unless one has more by itself.
+
+    Groups are in the order of their first pieces.
+    """
     most = most_together(rows, sum(map(prompts, work)), workers)
     groups: list[list[W]] = []
     growing: dict[Hashable, list[W]] = {}
@@ -135,7 +137,7 @@ def grouped(
 
 
 def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict[str, Any]:
-    """What the manifest keeps of a model; of its shards what their names stand for."""
+    """Metadata of a model for the manifest, with the meaning of the names of its shards."""
     shards = {
         job.shard.name: {
             "task": job.shard.task,
@@ -148,8 +150,8 @@ def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict
     return {**_identity(spec, model), "reference": spec.reference, "shards": shards}
 
 
-def about_task(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
-    """What the manifest keeps of a task."""
+def task_metadata(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
+    """Metadata of a task for the manifest."""
     remasks = (
         study.revision.expected_remasks(study.task(task).max_new_tokens, study.steps[task]) if study.revision else 0.0
     )

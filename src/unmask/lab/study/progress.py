@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, BranchFrames, BranchProgress, spaced
+from unmask.lab.branching import PROPOSAL, RECOMPUTED, REFERENCE_RUN, BranchFrames, BranchProgress, spaced_steps
 from unmask.lab.cluster.progress import ClusterNow
 from unmask.lab.store import Failure, Store
 from unmask.lab.study import Study
@@ -103,7 +103,7 @@ class ProgressTracker:
         self.candidates = {name: count / (count + proposals) for name, count in self.per_state.items()}
         """Share of branches that are candidates'; tables count those of proposals apart."""
         prompts = [(task, len(members)) for task, roles in tasks.items() for members in roles.values()]
-        states = {task: len(spaced(study.steps[task], study.states)) for task in tasks}
+        states = {task: len(spaced_steps(study.steps[task], study.states)) for task in tasks}
         each = sum(states[task] * count for task, count in prompts)
         self.states_total = each * len(study.models)
         self.branches_total = each * sum(self.per_state.values())
@@ -141,41 +141,41 @@ class ProgressTracker:
             self.working = time.monotonic()
 
     def inside(self, model: str, shard: str, together: int = 1) -> Callable[[BranchProgress], None]:
-        """Of so many shards that are computed together, of which this is the first."""
+        """Make the callback of shards that are computed together, of which `shard` is the first."""
         name = shard if together == 1 else f"{shard} and {together - 1} more"
 
-        def heard(now: BranchProgress) -> None:
+        def report(now: BranchProgress) -> None:
             self.live = now._replace(branches=round(now.branches * self.candidates[model]))
             self.tell(self.now(name))
 
-        return heard
+        return report
 
-    def computed(self, shards: Mapping[str, BranchProgress]) -> None:
+    def add_computed(self, shards: Mapping[str, BranchProgress]) -> None:
         """These are to be judged and stored."""
         self.ready = {**self.ready, **shards}
         self.live = BranchProgress(0, 0, 0)
 
-    def decoded(self, now: DecodeProgress) -> None:
-        """Of the end-to-end decoding; until a policy is through, a forward takes what it took before."""
+    def report_decoding(self, now: DecodeProgress) -> None:
+        """Report whole runs; until a policy is through, a forward is taken to last as long as before."""
         if math.isnan(self.decoding):
             self.decoding = time.monotonic()
         pace = (time.monotonic() - self.decoding) / now.done if now.done else self._pace()
         self.tell(self.now(now.name)._replace(left=pace * now.left, decoded=1 - now.left / now.total))
 
-    def lost(self, failure: Failure) -> None:
+    def count_failure(self, failure: Failure) -> None:
         """An attempt has failed; what it did counts for nothing."""
         self.failed += 1
         self.ready.pop(failure.name, None)
         self.live = BranchProgress(0, 0, 0)
         self.tell(self.now(failure.name))
 
-    def finished(self, shard: str) -> None:
+    def add_finished(self, shard: str) -> None:
         """It is stored."""
         self.refresh()
         self.forwards += self.ready.pop(shard).forwards
         self.tell(self.now(shard))
 
-    def stored(self, shard: str, info: Mapping[str, Any]) -> None:
+    def add_stored(self, shard: str, info: Mapping[str, Any]) -> None:
         """A worker's shard is in its place; what it says of itself need not be read again."""
         if shard not in self.counted:
             self.counted.add(shard)
@@ -183,7 +183,7 @@ class ProgressTracker:
         self.forwards += info["forwards"]["done"]
 
     def live_on(self, model: str, parts: Sequence[BranchProgress]) -> None:
-        """What workers are at."""
+        """Take over the counts of shards that workers compute at this moment."""
         states, branches, forwards = (sum(part) for part in zip(*parts, strict=True)) if parts else (0, 0, 0)
         self.live = BranchProgress(states, round(branches * self.candidates[model]), forwards)
 
@@ -209,17 +209,17 @@ class ProgressTracker:
             utility=tally.utility / tally.judged if tally.judged else math.nan,
             unjudged=tally.branches - tally.judged,
             seconds=time.monotonic() - self.began,
-            left=self._left(branches),
+            left=self._seconds_left(branches),
             failed=self.failed,
             cluster=self.cluster,
         )
 
     def _open(self) -> BranchProgress:
-        """What is not stored yet."""
+        """Counts of shards that are not stored yet."""
         parts = zip(self.live, *self.ready.values(), strict=True)
         return BranchProgress(*(sum(part) for part in parts))
 
-    def _left(self, branches: int) -> float:
+    def _seconds_left(self, branches: int) -> float:
         """Branches that are left take as many forwards each as those that are there; then come the whole runs."""
         open_branches = max(0, self.branches_total - branches)
         each = (self.tally.done + self._open().forwards) / branches if branches else math.nan
@@ -237,7 +237,7 @@ class ProgressTracker:
 
 
 def progress_of(frames: BranchFrames) -> BranchProgress:
-    """What a computed shard comes to; branches of candidates alone, as tables count them."""
+    """Counts of a computed shard; branches of candidates alone, as tables count them."""
     candidates = int((frames.branches["candidate"] != PROPOSAL).sum())
     costs = frames.costs
     done = int(costs.loc[~costs["axis"].isin([REFERENCE_RUN, RECOMPUTED]), "done"].sum())

@@ -39,7 +39,7 @@ from unmask.lab.store import ATTEMPTS, Failure, Failures, Shard, Store, fingerpr
 from unmask.lab.study.arms import decode_arms, is_staged
 from unmask.lab.study.config import ROLES, Study
 from unmask.lab.study.forecast import Decodes
-from unmask.lab.study.jobs import Job, about_task, load_examples
+from unmask.lab.study.jobs import Job, load_examples, task_metadata
 from unmask.lab.study.progress import DecodeProgress, ProgressTracker, StudyProgress
 from unmask.lab.study.site import Load, Site, StudyOrder, ThisProcess
 from unmask.lab.study.tables import decodes_table
@@ -95,7 +95,7 @@ def run_study(
         # Prompts: disjoint roles, and every data file is read before the first forward.
         examples, unavailable = load_examples(study, data_dir)
         for task, roles in examples.items():
-            store.set_metadata("tasks", task, about_task(study, task, roles))
+            store.set_metadata("tasks", task, task_metadata(study, task, roles))
         for task, reason in unavailable.items():
             warn_once(f"the study leaves {task} out: {reason}")
             store.set_metadata("tasks", task, {"unavailable": reason})
@@ -103,7 +103,7 @@ def run_study(
         tracker = ProgressTracker(study, examples, store, began, on_progress)
 
         def on_failed_attempt(failure: Failure) -> None:
-            tracker.lost(failure)
+            tracker.count_failure(failure)
             on_failure(failure)
 
         settings = replace(study.engine, merge=not naive)
@@ -116,7 +116,7 @@ def run_study(
                 _check_scorers(study, store)
             # Choices on validation prompts, then whole runs of the arms on evaluation prompts.
             if not stopped and study.end_to_end:
-                stopped = decode_tasks(study, store, site, on_progress=tracker.decoded)
+                stopped = decode_tasks(study, store, site, on_progress=tracker.report_decoding)
         tracker.refresh()
         failed = tuple(failures.set_aside())
         reason = stopped or _in_words(failed, unavailable)
@@ -157,7 +157,7 @@ def branch_prompts(order: StudyOrder, site: Site, failures: Failures) -> str:
     for spec in order.study.models:
         if _nothing_to_do(store, spec, failures):
             continue
-        work = site.planned(spec)
+        work = site.plan_work(spec)
         store.set_metadata("models", spec.name, work.provenance)
         tracker.planned[spec.name] = len(work.jobs)
         tracker.start()
@@ -227,7 +227,7 @@ def decode_tasks(
         pending = [work for work in works[spec.name] if not store.is_finished(work.unit)]
         if not pending:
             continue
-        planned = site.planned(spec)
+        planned = site.plan_work(spec)
         # Refused if this is not the model that the branches came from.
         store.set_metadata("models", spec.name, planned.provenance)
         do = partial(_decode_task, study, spec, site, planned.jobs, store, ahead)
@@ -293,7 +293,7 @@ def _decode_task(
         "seconds": time.monotonic() - began,
         "versions": versions(),
     }
-    store.write(work.unit, {"decodes": decodes_table(work.unit, arms.frame, named=study.renamed)}, info)
+    store.write(work.unit, {"decodes": decodes_table(work.unit, arms.frame, named=study.has_renamed_diagnostics)}, info)
     with ahead.lock:
         ahead.done[work.unit] = decoder.forwards
 

@@ -73,7 +73,7 @@ class SideBySide(Generic[Piece]):
                 self._begin(groups, waiting, threads)
             ended, _ = wait(self.running, TICK, FIRST_COMPLETED)
             for future in ended:
-                self._ended(self.running.pop(future), future)
+                self._handle_end(self.running.pop(future), future)
             self.tick()
         return reason
 
@@ -91,7 +91,7 @@ class SideBySide(Generic[Piece]):
         if group:
             self.running[threads.submit(self.do, group)] = group
 
-    def _ended(self, group: list[Piece], future: "Future[Errors]") -> None:
+    def _handle_end(self, group: list[Piece], future: "Future[Errors]") -> None:
         whole = future.exception()
         if whole is not None:
             raise_if_general(self.claims.store, whole)
@@ -102,10 +102,10 @@ class SideBySide(Generic[Piece]):
         errors: Errors = [whole] if whole is not None else future.result()
         for piece, error in zip(group, errors, strict=True):
             if error is None:
-                self.claims.succeeded(piece)
+                self.claims.record_success(piece)
             else:
                 raise_if_general(self.claims.store, error)
-                self.claims.failed(piece, error)
+                self.claims.record_failure(piece, error)
 
     def _let_go(self) -> None:
         for group in self.todo:

@@ -15,7 +15,7 @@ from unmask.lab.store import Failure, Shard, Store
 from unmask.lab.study.arms import PromptDecoder, PromptGroup, decode_group
 from unmask.lab.study.attempts import Finish, Piece, work_in_groups, work_through
 from unmask.lab.study.config import Study
-from unmask.lab.study.jobs import Job, Members, in_groups, jobs_of, provenance
+from unmask.lab.study.jobs import Job, Members, group_jobs, plan_jobs, provenance
 from unmask.lab.study.progress import ProgressTracker, progress_of
 from unmask.lab.study.prompts import Known, score_answers
 from unmask.lab.study.shards import BranchedShard, branch_group, score_shard
@@ -35,7 +35,7 @@ class PlannedWork(NamedTuple):
 
 def planned_work(study: Study, spec: ModelSpec, model: LoadedModel, tasks: Members) -> PlannedWork:
     """Where the model is."""
-    work = jobs_of(study, spec, model, tasks)
+    work = plan_jobs(study, spec, model, tasks)
     return PlannedWork(work, provenance(spec, model, work))
 
 
@@ -61,7 +61,7 @@ class StudyOrder:
 class Site(Protocol):
     """A place that has models, or can get them."""
 
-    def planned(self, spec: ModelSpec) -> PlannedWork:
+    def plan_work(self, spec: ModelSpec) -> PlannedWork:
         """The work of a model: its tokenizer and device decide."""
         ...
 
@@ -100,7 +100,7 @@ class ThisProcess:
             self.loaded[spec.name] = self.load(spec)
         return self.loaded[spec.name]
 
-    def planned(self, spec: ModelSpec) -> PlannedWork:
+    def plan_work(self, spec: ModelSpec) -> PlannedWork:
         return planned_work(self.order.study, spec, self.model(spec), self.order.tasks)
 
     def branch(self, spec: ModelSpec, pending: Sequence[Job]) -> str:
@@ -110,7 +110,7 @@ class ThisProcess:
         def do(together: Sequence[Job]) -> list[Finish]:
             heard = tracker.inside(spec.name, together[0].shard.name, len(together))
             branched = branch_group(model, order.study, spec, order.engine, together, heard)
-            tracker.computed({one.job.shard.name: progress_of(one.frames) for one in branched})
+            tracker.add_computed({one.job.shard.name: progress_of(one.frames) for one in branched})
             return [partial(finish, one) for one in branched]
 
         def finish(branched: BranchedShard) -> None:
@@ -121,12 +121,12 @@ class ThisProcess:
             order.store,
             pending,
             lambda job: job.shard,
-            partial(in_groups, order.engine),
+            partial(group_jobs, order.engine),
             do,
             order.stop,
             tracker.refresh,
             order.lost,
-            lambda job: tracker.finished(job.shard.name),
+            lambda job: tracker.add_finished(job.shard.name),
             order.on_wait,
         )
 

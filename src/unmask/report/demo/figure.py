@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from unmask.report.demo.summary import DemoSummary
-from unmask.report.demo.themed import EDGE, FAINT, INK, PAPER, plain_axes, themed_svg
+from unmask.report.themed import EDGE, FAINT, INK, PAPER, plain_axes, themed_svg
 from unmask.report.trade_off import drawable
 
 # Okabe and Ito's palette, which the colour-blind can tell apart.
@@ -41,7 +41,7 @@ def trade_off_svg(summaries: Sequence[DemoSummary]) -> str:
 
 def trade_off_words(summaries: Sequence[DemoSummary]) -> str:
     """For those who do not see the picture."""
-    shown = sorted(_shown(summaries), key=lambda s: s.spent)
+    shown = sorted(_points_to_draw(summaries), key=lambda s: s.spent)
     best = [f"{s.label} {s.utility:.2f} with {s.spent:.1f}" for s in shown if s.frontier]
     return (
         f"Expected utility of {len(shown)} policies against forwards per answer. None does better for as many "
@@ -50,7 +50,7 @@ def trade_off_words(summaries: Sequence[DemoSummary]) -> str:
 
 
 def _trade_off(ax: Axes, summaries: Sequence[DemoSummary]) -> None:
-    shown = _shown(summaries)
+    shown = _points_to_draw(summaries)
     xs, ys = _frontier(shown)
     ax.step(xs, ys, where="post", color=EDGE, lw=1)
     ax.axhline(1.0, color=FAINT, lw=0.8, ls=(0, (4, 3)))
@@ -71,8 +71,8 @@ def _trade_off(ax: Axes, summaries: Sequence[DemoSummary]) -> None:
     plain_axes(ax)
 
 
-def _shown(summaries: Sequence[DemoSummary]) -> list[DemoSummary]:
-    """Those with a place on the axis of forwards."""
+def _points_to_draw(summaries: Sequence[DemoSummary]) -> list[DemoSummary]:
+    """Select the policies that have a place on the axis of forwards."""
     return [s for s in summaries if s.forwards is not None]
 
 
@@ -86,7 +86,7 @@ def _frontier(shown: Sequence[DemoSummary]) -> tuple[list[float], list[float]]:
 def _place_labels(ax: Axes, summaries: Sequence[DemoSummary]) -> None:
     """Beside each point, at the nearest place that covers no point, error bar, line or other label."""
     scale = ax.figure.dpi / 72
-    shown = _shown(summaries)
+    shown = _points_to_draw(summaries)
     points = {s.label: _footprint(ax, s, scale) for s in shown}
     taken = [*points.values(), *_lines(ax, shown, scale), *(text.get_window_extent() for text in ax.texts)]
     frame = ax.get_window_extent()
@@ -124,7 +124,7 @@ def _gap(one: Bbox, other: Bbox) -> float:
 
 
 def _lines(ax: Axes, shown: Sequence[DemoSummary], scale: float) -> list[Bbox]:
-    """What the frontier covers: its level parts, and its rises."""
+    """Boxes that the frontier covers: its level parts, and its rises."""
     xs, ys = _frontier(shown)
     boxes = []
     for i in range(len(xs) - 1):
@@ -135,7 +135,7 @@ def _lines(ax: Axes, shown: Sequence[DemoSummary], scale: float) -> list[Bbox]:
 
 
 def _footprint(ax: Axes, s: DemoSummary, scale: float) -> Bbox:
-    """What a marker and its error bar cover, in pixels."""
+    """Box in pixels that a marker and its error bar cover."""
     x, low = ax.transData.transform((s.spent, s.utility - s.stderr))
     _, high = ax.transData.transform((s.spent, s.utility + s.stderr))
     return Bbox.from_extents(x - 4 * scale, low - 4 * scale, x + 4 * scale, high + 4 * scale)

@@ -1,57 +1,63 @@
 """What hindsight could add at one step, axis by axis: the study's first answer as one picture."""
 
-from collections.abc import Sequence
-from math import isfinite
-
+import pandas as pd
 from matplotlib.axes import Axes
 
-from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings
-from unmask.report.demo.themed import AXIS_COLOURS, FAINT, INK, PAPER, plain_axes, themed_svg
+from unmask.lab.analysis import Findings
+from unmask.lab.analysis.load import MEAN
+from unmask.report.study_tables import opportunity_settings
+from unmask.report.themed import AXIS_COLOURS, FAINT, INK, PAPER, plain_axes, themed_svg
 from unmask.report.trade_off import drawable
 
 _LONGEST = 60
 """Characters of a task's name that fit."""
 
 
-def opportunity_svg(findings: OpportunityFindings) -> str:
-    """A line for each axis, task by task; empty where nothing was measured."""
+def opportunity_svg(findings: Findings) -> str:
+    """Draw a line for each axis, task by task; empty where nothing was measured."""
     cells = _measured(findings)
-    if not cells:
+    if cells.empty:
         return ""
-    groups = dict.fromkeys(_group(findings, cell) for cell in cells)
-    height = max(4.1, 0.9 + 0.3 * (len(cells) + len(groups)))
-    return themed_svg(lambda fig: _draw(fig.subplots(), findings, cells), (6.4, height))
+    height = max(4.1, 0.9 + 0.3 * (len(cells) + cells["group"].nunique()))
+    return themed_svg(lambda fig: _draw(fig.subplots(), cells), (6.4, height))
 
 
-def opportunity_words(findings: OpportunityFindings) -> str:
-    """For those who do not see the picture."""
-    best = max(_measured(findings), key=lambda c: c.overall["delta"].value, default=None)
-    if best is None:
+def opportunity_words(findings: Findings) -> str:
+    """Describe the picture for those who do not see it."""
+    cells = _measured(findings)
+    if cells.empty:
         return "Nothing was measured."
-    delta = best.overall["delta"]
+    best = cells.loc[cells["delta"].idxmax()]
     return (
         "What the best choice at one step would add to the utility, for each task and axis, with 95 % intervals. The "
-        f"largest is {best.axis} on {best.task}: {delta.value:.3f}, from {delta.low:.3f} to {delta.high:.3f}."
+        f"largest is {best['axis']} on {best['task']}: {best['delta']:.3f}, from {best['delta_low']:.3f} to "
+        f"{best['delta_high']:.3f}."
     )
 
 
-def _measured(findings: OpportunityFindings) -> list[OpportunityCell]:
-    return [cell for cell in findings.cells if isfinite(cell.overall["delta"].value)]
+def _measured(findings: Findings) -> pd.DataFrame:
+    cells = opportunity_settings(findings)
+    if "delta" not in cells:
+        return cells[:0]
+    cells = cells[(cells["task"] != MEAN) & cells["delta"].notna()]
+    several = cells["model"].nunique() > 1
+    names = cells["model"] + ": " + cells["task"] if several else cells["task"]
+    return cells.assign(group=[drawable(name, _LONGEST) for name in names])
 
 
-def _group(findings: OpportunityFindings, cell: OpportunityCell) -> str:
-    return drawable(cell.task if len(findings.models) == 1 else f"{cell.model}: {cell.task}", _LONGEST)
-
-
-def _draw(ax: Axes, findings: OpportunityFindings, cells: Sequence[OpportunityCell]) -> None:
+def _draw(ax: Axes, cells: pd.DataFrame) -> None:
     place, names, groups = 0.0, {}, {}
-    for cell in cells:
-        group = _group(findings, cell)
-        if group not in groups:
-            groups[group] = place
+    for cell in cells.itertuples():
+        if cell.group not in groups:
+            groups[cell.group] = place
             place += 1
         names[place] = drawable(cell.axis)
-        _row(ax, cell, place)
+        colour = AXIS_COLOURS.get(cell.axis, INK)
+        if pd.notna(cell.delta_low):
+            dashes = (0, (3, 2)) if cell.unreliable else "solid"
+            ax.plot([cell.delta_low, cell.delta_high], [place, place], color=colour, lw=1.8, ls=dashes, zorder=2)
+        face = PAPER if cell.unreliable else colour
+        ax.plot([cell.delta], [place], "o", ms=6.5, mfc=face, mec=colour, mew=1.5, zorder=3)
         place += 1
     ax.axvline(0, color=FAINT, lw=1)
     ax.set_yticks(list(names), list(names.values()), size=9)
@@ -62,12 +68,3 @@ def _draw(ax: Axes, findings: OpportunityFindings, cells: Sequence[OpportunityCe
     plain_axes(ax)
     ax.yaxis.grid(False)
     ax.tick_params(axis="y", labelcolor=INK)
-
-
-def _row(ax: Axes, cell: OpportunityCell, y: float) -> None:
-    delta, colour = cell.overall["delta"], AXIS_COLOURS.get(cell.axis, INK)
-    if isfinite(delta.low):
-        dashes = (0, (3, 2)) if cell.overall.unreliable else "solid"
-        ax.plot([delta.low, delta.high], [y, y], color=colour, lw=1.8, ls=dashes, zorder=2)
-    face = PAPER if cell.overall.unreliable else colour
-    ax.plot([delta.value], [y], "o", ms=6.5, mfc=face, mec=colour, mew=1.5, zorder=3)

@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
 
 from unmask.lab.demo import DemoComparison, Reveal
-from unmask.report.demo.themed import FAINT, GRID, INK, PAPER, themed_svg
+from unmask.report.themed import FAINT, GRID, INK, PAPER, themed_svg
 from unmask.report.trade_off import drawable
 
 _ON_LIGHT, _ON_DARK = "#1f1f1f", "#fefefe"

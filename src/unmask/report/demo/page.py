@@ -2,30 +2,30 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as resources
 from typing import Any
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 
-from unmask.lab.analysis.evidence import Evidence
-from unmask.lab.analysis.findings import Findings
+from unmask.lab.analysis import Findings
+from unmask.lab.analysis.states import StateEvidence
 from unmask.lab.demo import FAMILIES, DemoComparison, DemoRun
 from unmask.look.page import asset
-from unmask.report import html
 from unmask.report.demo.figure import trade_off_svg, trade_off_words
 from unmask.report.demo.opportunity import opportunity_svg, opportunity_words
 from unmask.report.demo.order import order_svg, order_words
 from unmask.report.demo.summary import DemoSummary, summarise
-from unmask.report.demo.themed import picture
 from unmask.report.demo.verdicts import DemoVerdict, verdicts
-from unmask.report.formats import counted
-from unmask.report.report import Report
-from unmask.report.states import values
-from unmask.report.tables.shared import FEW
-from unmask.report.words.phrases import listed, model_name
+from unmask.report.figures import FEW
+from unmask.report.states import states_data
+from unmask.report.study import Opening, Report, model_name
+from unmask.report.study import page as study_page
+from unmask.report.table import count_noun
+from unmask.report.themed import picture
 
 STATES = 2
 """With the largest gains, and as many with the largest losses."""
@@ -53,7 +53,7 @@ class DemoResults:
     findings: Findings
     report: Report
     """Of the findings."""
-    evidence: Evidence | None = None
+    evidence: StateEvidence | None = None
     """The study's states with the largest gains and losses."""
 
     @property
@@ -78,7 +78,7 @@ def page(results: DemoResults) -> str:
         **_on_states(results),
     )
     own = "unmask.report.demo"
-    opening = html.Opening(
+    opening = Opening(
         title=TITLE,
         body=Markup(body),
         contents=_contents(results),
@@ -86,7 +86,7 @@ def page(results: DemoResults) -> str:
         scripts=[asset("grid.js"), asset("states.js"), asset("page.js", own)],
         data={"runs-data": list(results.records), "states-data": _states_data(results.evidence)},
     )
-    return html.page(results.report, opening=opening)
+    return study_page(results.report, opening=opening)
 
 
 def _contents(results: DemoResults) -> dict[str, str]:
@@ -96,7 +96,7 @@ def _contents(results: DemoResults) -> dict[str, str]:
 
 
 def _pictures(results: DemoResults) -> dict[str, Markup]:
-    summaries, opportunity = results.summaries, results.findings.opportunity
+    summaries, opportunity = results.summaries, results.findings
     labels = [s.label for s in summaries if not s.baseline]
     gains = opportunity_svg(opportunity)
     return {
@@ -123,26 +123,26 @@ def _on_methods(results: DemoResults) -> dict[str, Any]:
 
 
 def _on_study(findings: Findings) -> dict[str, Any]:
-    opportunity = findings.opportunity
+    models = dict.fromkeys(findings.select("opportunity", measure="fixed")["model"])
     return {
-        "models": listed([model_name(opportunity, model) for model in opportunity.models]),
+        "models": " and ".join(model_name(findings, model) for model in models),
         "few": FEW,
-        "states_count": counted(sum(extent.states for extent in opportunity.extents), "state"),
+        "states_count": count_noun(int(findings.study.extents["states"].sum()), "state"),
     }
 
 
 def _on_states(results: DemoResults) -> dict[str, Any]:
-    evidence = results.evidence
-    shown = () if evidence is None else (*evidence.gains, *evidence.losses)
-    usual = {(c.task, c.axis): c.candidates[0] for c in results.findings.opportunity.cells}
+    evidence, utilities = results.evidence, results.findings.study.utilities
+    shown = [] if evidence is None else pd.concat([evidence.gains, evidence.losses]).to_dict("records")
+    usual = {(task, axis): table.candidates[0] for (_, task, axis, _), table in utilities.items()}
     return {
-        "ranked": [{**asdict(one), "key": one.key, "usual": usual.get((one.task, one.axis), "")} for one in shown],
+        "ranked": [{**one, "usual": usual.get((one["task"], one["axis"]), "")} for one in shown],
         "compared": "" if evidence is None else f"{evidence.compared:,}",
     }
 
 
-def _states_data(evidence: Evidence | None) -> dict[str, Any]:
-    return {"states": []} if evidence is None else values(evidence)
+def _states_data(evidence: StateEvidence | None) -> dict[str, Any]:
+    return {"states": []} if evidence is None else states_data(evidence)
 
 
 def _groups(runs: Sequence[DemoRun]) -> list[dict[str, Any]]:
@@ -158,13 +158,13 @@ def _groups(runs: Sequence[DemoRun]) -> list[dict[str, Any]]:
                 "title": task,
                 "prompt": example.prompt,
                 "target": example.target,
-                "runs": [_shown(number, run) for number, run in own],
+                "runs": [_run_panel(number, run) for number, run in own],
             }
         )
     return groups
 
 
-def _shown(at: int, run: DemoRun) -> dict[str, Any]:
+def _run_panel(at: int, run: DemoRun) -> dict[str, Any]:
     return {
         "at": at,
         "label": run.shown.label,

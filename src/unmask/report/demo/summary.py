@@ -1,11 +1,10 @@
 """One line per policy out of a row per policy and problem."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
 from unmask.lab.demo import DemoRow
-from unmask.report.sheet import Column, attribute
 
 _EQUAL = 1e-9
 """Expected utilities and forwards closer than this differ by rounding only."""
@@ -49,21 +48,16 @@ class DemoSummary:
     def show_speed(self) -> str:
         return "" if self.tokens_per_forward is None else f"{self.tokens_per_forward:.2f}"
 
-
-def summary_columns(families: Iterable[str] = ()) -> tuple[Column[DemoSummary], ...]:
-    """What is said about a policy beside its name; `families` with a column each."""
-    return (
-        Column("utility", "utility", lambda s: f"{s.utility:.3f}"),
-        Column("stderr", "s.e.", lambda s: "" if s.deterministic else f"{s.stderr:.3f}"),
-        attribute("forwards", "forwards", path="show_forwards"),
-        attribute("tokens_per_forward", "tokens/forward", path="show_speed"),
-        *(Column(family, family, _in_family(family)) for family in families),
-        attribute("computed", "computed", left=True),
-    )
-
-
-def _in_family(family: str) -> Callable[[DemoSummary], str]:
-    return lambda summary: f"{summary.by_family[family]:.3f}"
+    @property
+    def cells(self) -> dict[str, str]:
+        """Cells of the terminal's table beside the policy's name, by their heads."""
+        return {
+            "utility": f"{self.utility:.3f}",
+            "s.e.": "" if self.deterministic else f"{self.stderr:.3f}",
+            "forwards": self.show_forwards,
+            "tokens/forward": self.show_speed,
+            "computed": self.computed,
+        }
 
 
 def summarise(rows: Sequence[DemoRow]) -> list[DemoSummary]:

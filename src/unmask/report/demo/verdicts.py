@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.lab.demo import AT_ONCE
 from unmask.report.demo.summary import DemoSummary
-from unmask.report.report import Answer
+from unmask.report.headlines import Answer
 
 _LEAD = 24
 """Characters of an answer in a word or two."""
@@ -22,7 +22,7 @@ class DemoVerdict:
 
     @property
     def lead(self) -> str:
-        """What the sentence begins with, colon included; empty where that is the sentence itself."""
+        """Beginning of the sentence, colon included; empty where that is the sentence itself."""
         word, colon, _ = self.sentence.partition(": ")
         return f"{word}{colon}" if colon and len(word) <= _LEAD else ""
 

@@ -1,0 +1,401 @@
+"""A study's folder as values that statistics read, and the one frame that everything found is written to.
+
+Every other module of this package takes a `StudyFrames` and gives rows of `Findings.frame`. A setting without numbers
+has a row `missing` with its reason, and is never counted as 0.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unmask.axes import POLICY, STUDY_AXES
+from unmask.base.display import Displayable, import_drawing
+from unmask.base.errors import SchemaError
+from unmask.lab.choose import (
+    StateKey,
+    diagnostic_names,
+    fixed_mixture,
+    is_extension,
+    join_readings,
+    settings_of,
+    why_not_cross_fitted,
+)
+from unmask.lab.store import FORMAT, Failure, Store, Utilities, parts, utilities_of
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, SUMMARY
+from unmask.lab.study import ROLES
+from unmask.stats import RESAMPLES, CalibrationSettings, Estimate
+from unmask.stats.protocol import HeldOutSet, ValidationSet, require_apart
+
+MEAN = "mean over tasks"
+"""Stands in place of a task."""
+MISSING = "missing"
+"""Measure of a row that says why a setting has no numbers."""
+ALL_AXES = "all"
+"""Stands in place of an axis for numbers of all axes together."""
+_MANIFEST_KEYS = ("fingerprint", "study", "models", "tasks", "versions")
+_STUDY_KEYS = (
+    "name",
+    "seed",
+    "models",
+    "tasks",
+    "axes",
+    "candidates",
+    "splits",
+    "states",
+    "steps",
+    "rollouts",
+    "temperature",
+)
+_SAVED = ("rollouts", "first", "futures")
+
+Row = dict[str, Any]
+Number = Estimate | float | str | None
+
+
+# Findings
+
+
+COLUMNS = ("experiment", "model", "task", "axis", "diagnostic", "proposal", "arm", "measure", "at")
+NUMBERS = ("value", "low", "high", "undefined", "n", "note")
+
+
+@dataclass(frozen=True)
+class Findings(Displayable):
+    """What a study found: a row of `frame` for every number.
+
+    `experiment` is one of opportunity, methods, diagnostics, learned, arms, joint, gates, readings, headlines and
+    searches. `task` may be "mean over tasks". `at` is what a measure is taken at: a coverage, a stage, a bin, a gate, a
+    pair of candidates; or "". A difference has the arm "one - other". `low` and `high` are the 95 % interval, which
+    `undefined` resamples lack; `n` counts prompts. What is a text, such as the name of the fixed action, is in `note`.
+    """
+
+    frame: pd.DataFrame = field(repr=False)
+    study: "StudyFrames" = field(repr=False)
+    resamples: int = RESAMPLES
+
+    def select(self, experiment: str, **where: Any) -> pd.DataFrame:
+        """Rows of one experiment, with these values in these columns."""
+        chosen = self.frame["experiment"] == experiment
+        for column, value in where.items():
+            chosen &= self.frame[column] == value
+        return self.frame[chosen]
+
+    def estimate(self, experiment: str, measure: str, **where: Any) -> Estimate:
+        """The one number with these values in these columns; `at` and `arm` are "" unless they are named."""
+        rows = self.select(experiment, measure=measure, **({"arm": "", "at": ""} | where))
+        if len(rows) != 1:
+            raise KeyError(
+                f"{len(rows)} rows are {experiment} {measure} {where}; name the columns that tell them apart"
+            )
+        row = rows.iloc[0]
+        value, low, high, undefined = (float(row[end]) for end in ("value", "low", "high", "undefined"))
+        return Estimate(value, low, high, int(np.nan_to_num(undefined)))
+
+    def to_pandas(self, table: str = "opportunity") -> Any:
+        """Return a table of the report, by the name of its file, as a `pandas.DataFrame`."""
+        return import_drawing().make_frame(self, table)
+
+
+def result_rows(where: Mapping[str, Any], numbers: Mapping[Any, Number]) -> Iterator[Row]:
+    """Rows of numbers of one setting. A key is a measure, (measure, arm), (measure, at) or (measure, arm, at)."""
+    for key, number in numbers.items():
+        measure, *rest = (key,) if isinstance(key, str) else key
+        arm = rest[0] if rest and isinstance(rest[0], str) else ""
+        at = rest[-1] if rest and not (len(rest) == 1 and isinstance(rest[0], str)) else ""
+        row = {**where, "arm": arm, "measure": measure, "at": at, **({} if "at" not in where else {"at": where["at"]})}
+        if isinstance(number, Estimate):
+            row |= {"value": number.value, "low": number.low, "high": number.high, "undefined": number.undefined}
+            row |= {"n": number.n}
+        elif isinstance(number, str):
+            row["note"] = number
+        elif number is not None:
+            row["value"] = float(number)
+        yield row
+
+
+def missing_row(experiment: str, model: str, task: str, axis: str, reason: str, diagnostic: str = "") -> Row:
+    """The row of a setting without numbers."""
+    where = {"experiment": experiment, "model": model, "task": task, "axis": axis, "diagnostic": diagnostic}
+    return {**where, "measure": MISSING, "note": reason}
+
+
+def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """Put rows together, in their order."""
+    frame = pd.DataFrame(list(rows), columns=[*COLUMNS, *NUMBERS])
+    texts = [*COLUMNS, "note"]
+    frame[texts] = frame[texts].astype(object).where(frame[texts].notna(), "")
+    numbers = ["value", "low", "high", "undefined", "n"]
+    frame[numbers] = frame[numbers].astype(float)
+    return frame
+
+
+# What a study's folder holds
+
+
+@dataclass(frozen=True)
+class StudyFrames:
+    """What is finished of a study, cut by model, task, axis and role."""
+
+    manifest: Mapping[str, Any]
+    utilities: Mapping[tuple[str, ...], Utilities] = field(repr=False)
+    """By model, task, axis and role: utilities of branches."""
+    readings: Mapping[tuple[str, ...], Mapping[str, Mapping[StateKey, Row]]] = field(repr=False)
+    """By model, task, axis and role, then by diagnostic and state."""
+    decodes: pd.DataFrame = field(repr=False)
+    """Whole runs of evaluation prompts."""
+    units: Mapping[tuple[str, str], Mapping[str, Any]] = field(repr=False)
+    """By model and task: what its whole runs were made with."""
+    decodes_folder: str
+    extents: pd.DataFrame
+    """A row for each model, task and split whose data is there: what is finished, and what is asked for."""
+    costs: pd.DataFrame
+    """Row-forwards by model and axis, and of all its axes."""
+    method_costs: pd.DataFrame
+    """What a step of each method of the policy axis takes beside one forward."""
+    unjudged: pd.DataFrame
+    """Branches without a utility, counted by reason."""
+    branches: int
+    decode_seconds: float
+    failures: Sequence[Failure]
+    """Work that failed so often that the study goes on without it."""
+    folder: str
+    hashes: Mapping[str, str]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The study as its file has it."""
+        config: Mapping[str, Any] = self.manifest["study"]
+        return config
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def references(self) -> dict[str, str]:
+        """Decoder of each model, in the order of the study."""
+        return {spec["name"]: str(spec["reference"]) for spec in self.config["models"]}
+
+    @property
+    def settings(self) -> CalibrationSettings:
+        """How the study chooses on its validation prompts."""
+        return settings_of(self.config)
+
+    @property
+    def diagnosed_axes(self) -> list[str]:
+        """Axes with readings."""
+        return [axis for axis in self.config["axes"] if any(key[2] == axis for key in self.readings)]
+
+    @property
+    def diagnostics(self) -> dict[str, tuple[str, ...]]:
+        """Names of the diagnostics of each axis."""
+        return diagnostic_names(self.config)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned shard of branches is finished."""
+        return bool((self.extents["shards"] >= self.extents["planned"].fillna(np.inf)).all())
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Reason of each task whose data is not there."""
+        tasks = self.manifest["tasks"].items()
+        return {task: str(about["unavailable"]) for task, about in tasks if about.get("unavailable")}
+
+    def extends(self, model: str, axis: str) -> bool:
+        """Whether an axis is no choice of the model's own decoder, but an extension of it."""
+        return is_extension(self.references[model], axis)
+
+    def open_shards(self, model: str, task: str) -> str:
+        """Say which shards are not there yet; empty if all are."""
+        return unfinished_shards(self.extents, model, task)
+
+    def why_absent(self, model: str, task: str, axis: str) -> str:
+        """Say why an axis of a task can have no numbers; empty if it can."""
+        if task in self.unavailable:
+            return self.unavailable[task]
+        for row in self.extents[(self.extents["model"] == model) & (self.extents["task"] == task)].itertuples():
+            if not row.prompts:
+                if row.planned == 0:
+                    return f"no {row.split} prompt fits into the model"
+                return f"no {row.split} prompt is finished yet"
+        return why_not_cross_fitted(self.config, axis)
+
+    def state_sets(self, model: str, task: str, axis: str, diagnostic: str) -> tuple[ValidationSet, HeldOutSet]:
+        """States of both roles with the readings of one diagnostic; its signal compares with the fixed action."""
+        tables = {role: self.utilities[model, task, axis, role] for role in ROLES}
+        mixture = fixed_mixture(tables["validation"], self.references[model], axis)
+        rows = {role: self.readings.get((model, task, axis, role), {}).get(diagnostic, {}) for role in ROLES}
+        validation = join_readings(ValidationSet, tables["validation"], rows["validation"], "validation", mixture)
+        held_out = join_readings(HeldOutSet, tables["evaluation"], rows["evaluation"], "evaluation", mixture)
+        require_apart(validation, held_out)
+        return validation, held_out
+
+
+def read_study(store: Store) -> StudyFrames:
+    """Read everything of a study that is finished; refused where nothing is."""
+    manifest, infos = check_manifest(store), list(store.infos().values())
+    extents = read_extents(manifest, infos)
+    if not extents["shards"].any():
+        raise SchemaError(
+            f"study {manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: some of "
+            "validation and of evaluation; carry it on with `unmask study run` and the same --out"
+        )
+    keys = ("model", "task", "axis", "split")
+    branches = store.read_arrow(
+        "branches", ("step", "masked", "is_reference", "utility", "reason", "extra_forwards", "extra_tokens")
+    )
+    readings = store.read_arrow("readings")
+    learned = manifest["study"].get("learned", False)
+    if learned and (lost := [name for name, _ in SUMMARY if name not in readings.column_names]) and len(readings):
+        raise SchemaError(
+            f"the readings have no {', '.join(lost)}; allowed: what a run of a study with learned = true stores; run "
+            "it into a new folder"
+        )
+    units = _units(store)
+    return StudyFrames(
+        manifest=manifest,
+        utilities={key: utilities_of(part) for key, part in parts(branches, keys)},
+        readings={
+            key: {name: _by_state(leaf) for (name,), leaf in parts(part, ("diagnostic",))}
+            for key, part in parts(readings.drop_columns(["reason", "answer", *FIRST_STEP]), keys)
+        },
+        decodes=_evaluation_runs(store) if units else pd.DataFrame(),
+        units=units,
+        decodes_folder=f"{store.folder}/decodes",
+        extents=extents,
+        costs=_costs(infos),
+        method_costs=_method_costs(branches),
+        unjudged=_count_unjudged(branches),
+        branches=len(branches),
+        decode_seconds=sum(float(info.get("seconds", 0)) for info in units.values()),
+        failures=tuple(store.failures.set_aside()),
+        folder=str(store.folder),
+        hashes=store.content_hash(),
+    )
+
+
+def check_manifest(store: Store) -> dict[str, Any]:
+    """Return the manifest; refused if it lacks what an analysis reads."""
+    manifest = store.manifest
+    lost = [key for key in _MANIFEST_KEYS if key not in manifest]
+    lost += [f"study.{key}" for key in _STUDY_KEYS if key not in manifest.get("study", {})]
+    if lost:
+        raise SchemaError(
+            f"the manifest of {str(store.folder)!r} has no {', '.join(lost)}; allowed: one of format {FORMAT!r}; "
+            "restore it, or run the study again elsewhere"
+        )
+    return manifest
+
+
+def _by_state(part: pa.Table) -> dict[StateKey, Row]:
+    return {(row["prompt"], row["state"]): row for row in part.to_pylist()}
+
+
+def read_extents(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Count what is finished of every model, task and split whose data is there."""
+    study, rows = manifest["study"], []
+    for model in (spec["name"] for spec in study["models"]):
+        # Before the model is first loaded it is not known how prompts are cut.
+        plan = manifest["models"].get(model)
+        planned = None if plan is None else Counter((s["task"], s["split"]) for s in plan["shards"].values())
+        for task in study["tasks"]:
+            for role in () if manifest["tasks"].get(task, {}).get("unavailable") else ROLES:
+                keys = ((i["shard"]["model"], i["shard"]["task"], i["shard"]["split"]) for i in infos)
+                finished = [info for info, key in zip(infos, keys, strict=True) if key == (model, task, role)]
+                rows.append(
+                    {
+                        "model": model,
+                        "task": task,
+                        "split": role,
+                        "shards": len(finished),
+                        "planned": None if planned is None else planned[task, role],
+                        "prompts": sum(len(info["prompts"]) for info in finished),
+                        "asked": study["splits"][role]["prompts"],
+                        "states": sum(info["states"] for info in finished),
+                        # More than one where the user accepted that code had changed.
+                        "code": " ".join(sorted({info["code"] for info in finished})),
+                    }
+                )
+    frame = pd.DataFrame(
+        rows, columns=["model", "task", "split", "shards", "planned", "prompts", "asked", "states", "code"]
+    )
+    return frame.astype({"planned": float})
+
+
+def unfinished_shards(extents: pd.DataFrame, model: str, task: str) -> str:
+    """Say which shards of a task are not there yet; empty if all are."""
+    rows = extents[(extents["model"] == model) & (extents["task"] == task)]
+    # Before the model was first loaded it is not known how many there will be.
+    lacking = rows[~(rows["shards"] >= rows["planned"].fillna(np.inf))]
+    counts = ((x.shards, None if np.isnan(x.planned) else int(x.planned), x.split) for x in lacking.itertuples())
+    return ", ".join(f"{shards} of {planned} {split} shards" for shards, planned, split in counts)
+
+
+def sum_costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Row-forwards by axis: done, saved by reason, and `naive`, which is what both add up to."""
+    work = pd.DataFrame([{"axis": axis, **counts} for info in infos for axis, counts in info["axes"].items()])
+    if work.empty:
+        return pd.DataFrame(columns=["branches", "done", *_SAVED, "naive"], dtype=int)
+    by_axis = work.groupby("axis", sort=False).sum()
+    return by_axis.assign(naive=by_axis["done"] + by_axis[[name for name in _SAVED if name in by_axis]].sum(axis=1))
+
+
+def _costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Row-forwards by model and axis; what is not counted by axis stands beside the sum over axes alone."""
+    rows = []
+    for model in dict.fromkeys(info["shard"]["model"] for info in infos):
+        own = [info for info in infos if info["shard"]["model"] == model]
+        by_axis = sum_costs(own)
+        rows += [{"model": model, "axis": a, **by_axis.loc[a]} for a in STUDY_AXES if a in by_axis.index]
+        whole = {name: sum(info["forwards"][name] for info in own) for name in ("trajectory", "recalled", "calls")}
+        seconds = sum(info["seconds"] for info in own)
+        rows.append({"model": model, "axis": ALL_AXES, **by_axis.sum(), **whole, "seconds": seconds})
+    return pd.DataFrame(rows)
+
+
+def _method_costs(branches: pa.Table) -> pd.DataFrame:
+    columns = ["extra_forwards", "extra_tokens"]
+    if not set(columns) <= set(branches.column_names):
+        return pd.DataFrame(columns=["model", "task", "candidate", "branches", *columns])
+    own = branches.filter(pc.equal(branches["axis"], POLICY)).select(["model", "task", "candidate", *columns])
+    groups = own.to_pandas().groupby(["model", "task", "candidate"], sort=False, observed=True)
+    return groups[columns].mean().assign(branches=groups.size()).reset_index()
+
+
+def _count_unjudged(branches: pa.Table) -> pd.DataFrame:
+    keys = ["model", "task", "split", "axis", "reason"]
+    lost = branches.filter(pc.is_null(branches["utility"])).select(keys).to_pandas().astype(str)
+    return lost.groupby(keys, dropna=False).size().rename("branches").reset_index()
+
+
+def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Read the info of each unit of whole runs, by model and task; refused where two are of one."""
+    units: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for shard, info in store.infos("decodes").items():
+        key = (shard.model, shard.task)
+        if key in units:
+            raise SchemaError(
+                f"{key[0]}, {key[1]} was decoded end to end twice; allowed: once; remove the folder of an older run, "
+                f"{shard.name!r} or another of the same, from {f'{store.folder}/decodes'!r}"
+            )
+        units[key] = info
+    return units
+
+
+def _evaluation_runs(store: Store) -> pd.DataFrame:
+    """Whole runs of evaluation prompts: utility, and evaluated and deviated steps."""
+    runs = store.read_arrow("decodes", ("utility", "evaluated", "deviated")).to_pandas()
+    runs = runs[runs["split"] == "evaluation"]
+    # Where every diagnostic is called as its axis, the table has no names of its own for them.
+    names = runs[DIAGNOSTIC[0]] if DIAGNOSTIC[0] in runs else runs["axis"]
+    runs = runs.assign(diagnostic=names)[
+        ["model", "task", "diagnostic", "arm", "draw", "prompt", "utility", "evaluated", "deviated"]
+    ]
+    return runs.astype(dict.fromkeys(("model", "task", "diagnostic", "arm", "prompt"), str))

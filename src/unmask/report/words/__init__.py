@@ -1,1 +1,0 @@
-"""What a study says, in words."""
