@@ -29,7 +29,7 @@ from unmask.methods import (
 )
 from unmask.methods.best_of import log_probability
 from unmask.methods.examples import ScriptedDenoiser, logs
-from unmask.methods.order_token_search import best_first, block_log_p
+from unmask.methods.order_token_search import block_log_p, rank_by_value
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 # What all searches share: budgets that are kept, looks that are batched, and a record of what was thought of
@@ -433,7 +433,7 @@ def test_order_token_more_noise_finds_other_answers():
 
 def test_order_token_an_impossible_token_is_worth_nothing():
     assert block_log_p([0.5, 0.0]) == -float("inf")
-    assert best_first([-1.0, -float("inf"), -1.0]) == [0, 2, 1]
+    assert rank_by_value([-1.0, -float("inf"), -1.0]) == [0, 2, 1]
 
 
 def test_order_token_fewer_steps_than_blocks_are_refused():

@@ -372,7 +372,7 @@ class Coverage:
 
 
 def coverage(run: Trajectory) -> dict[str, Coverage]:
-    """Count the deviations of a recorded run, by the name of each diagnostic; empty for other policies."""
+    """Count per diagnostic how often a recorded run deviated from the fixed action; empty if no step was adaptive."""
     require(bool(run.steps), "steps of the run", 0, "one or more", "decode with record=True")
     zero_B = torch.zeros_like(run.forwards_B)
     counts: dict[str, Coverage] = {}
@@ -416,18 +416,18 @@ def without_deviation_notes(notes: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def needs_of(readers: Sequence[Policy | Diagnostic]) -> Needs:
-    """Combine what several policies and diagnostics read of a prediction."""
+    """Return the parts of a prediction that at least one of these policies and diagnostics reads."""
     return reduce(or_, (reader.needs for reader in readers), Needs())
 
 
 def common_steps(policies: Sequence[Policy]) -> str:
-    """Combine the meaning of the number of steps: where policies differ it sets a pace but ends nothing."""
+    """Return the trait `steps` of these policies if all agree, else "pace": a schedule that ends nothing."""
     meanings = {policy.steps for policy in policies}
     return meanings.pop() if len(meanings) == 1 else "pace"
 
 
 def check_plain_policy(*policies: Policy) -> None:
-    """Refuse policies whose own view, end or look-ahead would be lost inside another."""
+    """Refuse policies with their own model input, end rule or look-ahead, which a policy around them would ignore."""
     for policy in policies:
         lost = {"view": has_own_input(policy), "done": policy.own_end, "look-ahead": policy.looks_ahead}
         for part in (part for part, has in lost.items() if has):

@@ -73,7 +73,7 @@ class EndToEnd(Options):
 
     @property
     def difference(self) -> float:
-        """Selective less reference."""
+        """Mean utility of the selective policy minus that of the reference."""
         return self.selective - self.reference
 
     @property
@@ -208,7 +208,7 @@ class Gate(Options):
             )
 
     def steps_warning(self, steps: int, usual: int, blanks: int) -> str:
-        """Return a warning where a run has other steps than the `usual` ones of the gate's own share; else nothing."""
+        """Return a warning if a run's number of steps is not the `usual` one of the gate's calibration, else ""."""
         if steps == usual:
             return ""
         return (

@@ -75,7 +75,7 @@ def block_clock(state: State, block_length: int | None) -> BlockClock:
 
 
 def open_block(state: State, block_length: int | None) -> Tensor:
-    """Return the masked positions of the leftmost block that has some, or of the whole answer without blocks."""
+    """Return the masked positions of the leftmost block with masks, or of the whole answer if there are no blocks."""
     return state.masked_BL if block_length is None else region.first_open_block(state, block_length)
 
 

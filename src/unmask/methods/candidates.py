@@ -73,10 +73,10 @@ _REFERENCES = {
 @cache
 def candidates(reference: str = "llada") -> CandidateSets:
     """Return the four candidate sets around a reference. The reference is the first member of each set."""
-    return _find(reference).sets()
+    return _find_reference(reference).sets()
 
 
-def _find(reference: str) -> _Reference:
+def _find_reference(reference: str) -> _Reference:
     if reference in _REFERENCES:
         return _REFERENCES[reference]
     if re.fullmatch(r".+-[0-9a-f]{12}", reference) is None:
@@ -132,7 +132,10 @@ def reference_of(sets: CandidateSets) -> Policy:
 
 
 def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = None) -> Policy:
-    """Return the reference with one axis changed to any rule of that axis. `operator` remasks what stays revisable."""
+    """Return the reference policy with one axis changed to any rule of that axis.
+
+    Where the result remasks, `operator` replaces the ReMDM operator that chooses which revisable tokens it remasks.
+    """
     sets = candidates(reference)
     if axis not in sets:
         raise UnknownName("axis", axis, AXES)
@@ -145,7 +148,7 @@ def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = Non
 
 def combine_candidates(reference: str, names: Mapping[str, str]) -> Policy:
     """Return the reference with the named candidate of each axis, all at once, without remasking."""
-    found, sets = _find(reference), candidates(reference)
+    found, sets = _find_reference(reference), candidates(reference)
     own = {axis: next(iter(named)) for axis, named in sets.items()}
     region = names.get(REGION.name, "")
     if region.endswith(SHARE):

@@ -45,7 +45,7 @@ _MOST = 32
 
 @dataclass(frozen=True)
 class Problem:
-    """A start that methods are tried on: rows with different prompts, lengths and numbers of steps, and a denoiser."""
+    """Test problem for methods: rows with different prompts, lengths and numbers of steps, and a denoiser."""
 
     denoiser: Denoiser
     state: State
@@ -93,7 +93,7 @@ def check_policy(policy: Policy, problem: Problem | None = None) -> None:
     if given is not None:
         return
     longer = _Trial(policy, Problem.longer(), SamplingParams())
-    ends = [_Trial(end, problem, SamplingParams(), f" with {change}") for end, change in _at_both_ends(policy)]
+    ends = [_Trial(end, problem, SamplingParams(), f" with {change}") for end, change in _with_extreme_settings(policy)]
     # The cheaper promises only: resuming at every step of every end would take minutes.
     for trial in (longer, *ends):
         try:
@@ -123,7 +123,7 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
             trial.check_budget(whole, base_B)
 
 
-def _at_both_ends(policy: Policy) -> Iterator[tuple[Policy, str]]:
+def _with_extreme_settings(policy: Policy) -> Iterator[tuple[Policy, str]]:
     """Yield the policy with one setting at an end of its range, for every setting that has a range."""
     hints = get_type_hints(type(policy), include_extras=True)
     for setting, field in policy.setting_fields.items():
@@ -149,8 +149,8 @@ class _Trial:
 
     def run(self, start: State | Trajectory, noise: Noise) -> Trajectory:
         """Decode from a start with a denoiser that counts its passes."""
-        self.counter = _Counting(self.problem.denoiser)
-        policy = _Watched(self.policy) if isinstance(self.policy, Policy) else self.policy
+        self.counter = _CountingDenoiser(self.problem.denoiser)
+        policy = _WatchedPolicy(self.policy) if isinstance(self.policy, Policy) else self.policy
         return decode(self.counter, policy, start, noise=noise, sampling=self.sampling)
 
     def check_run(self) -> Trajectory:
@@ -160,36 +160,40 @@ class _Trial:
         self.check_end(whole)
         counted = int(whole.forwards_B.sum()), int(whole.processed_B.sum())
         real = self.counter.rows, self.counter.tokens
-        self._must(counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}")
+        self._require_promise(
+            counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}"
+        )
         again = self.run(state, noise)
-        same = all(_row_record(whole, row) == _row_record(again, row) for row in range(state.batch))
-        self._must(same, "gives the same bytes for the same seed", "two runs differ")
+        same = all(_row_outcome(whole, row) == _row_outcome(again, row) for row in range(state.batch))
+        self._require_promise(same, "gives the same bytes for the same seed", "two runs differ")
         return whole
 
     def check_end(self, end: Trajectory) -> None:
         start, final = self.problem.state, end.state
-        self._must(not bool(final.masked_BL.any()), "finishes", "masks are left at the end")
+        self._require_promise(not bool(final.masked_BL.any()), "finishes", "masks are left at the end")
         same = torch.equal(final.tokens_BL[start.fixed_BL], start.tokens_BL[start.fixed_BL])
-        self._must(same, "leaves the prompt alone", "a fixed token changed")
+        self._require_promise(same, "leaves the prompt alone", "a fixed token changed")
         answers = final.tokens_BL[final.answer_BL]
         legal = bool(((answers >= 0) & (answers < self.problem.denoiser.vocabulary.size)).all())
-        self._must(legal, "writes tokens of the vocabulary", "an id out of range")
+        self._require_promise(legal, "writes tokens of the vocabulary", "an id out of range")
 
     def check_steps(self, end: Trajectory) -> None:
-        """Recorded steps must lead from the start to the end, each changing only what it says it changes."""
+        """Check that recorded steps lead from start to end, and that each changes only what it says it changes."""
         start = self.problem.state
         for row in range(start.batch):
             alone = end.row(row)
             canvases = list(alone.canvases())
             begins = torch.equal(canvases[0], start.tokens_BL[row])
-            self._must(bool(alone.steps) and begins, "records its steps", f"row {row} has no first step at its start")
+            self._require_promise(
+                bool(alone.steps) and begins, "records its steps", f"row {row} has no first step at its start"
+            )
             for step, before_L, after_L in zip(alone.steps, canvases, canvases[1:], strict=False):
                 changed_L = step.revealed_BL[0] | step.remasked_BL[0]
                 same = torch.equal(before_L[~changed_L], after_L[~changed_L])
-                self._must(same, "records its steps", f"row {row} changed where no step says so")
+                self._require_promise(same, "records its steps", f"row {row} changed where no step says so")
 
     def check_budget(self, whole: Trajectory, base_B: Tensor) -> None:
-        """The search must keep its own budget and the smallest one, and refuse a budget below that."""
+        """Check that the search spends no more than its own or the smallest budget, and refuses a smaller one."""
         search: Any = self.policy
 
         def within(traj: Trajectory, most: list[int]) -> bool:
@@ -197,30 +201,38 @@ class _Trial:
 
         budget = ForwardBudget(search.budget, base_B)
         most = [base + spare for base, spare in zip(budget.base, budget.spare, strict=True)]
-        self._must(within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards")
+        self._require_promise(
+            within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards"
+        )
         least = int(base_B.max())
         end = _Trial(replace(search, budget=least), self.problem, self.sampling).run(
             self.problem.state, self.problem.noise
         )
-        self._must(within(end, [least] * len(most)), "stops inside its budget", f"more than {least}, the smallest")
+        self._require_promise(
+            within(end, [least] * len(most)), "stops inside its budget", f"more than {least}, the smallest"
+        )
         try:
             replace(search, budget=least - 1).check(self.problem.state)
         except ConfigError:
             return
-        self._must(least == 1, "refuses a budget below a base decode", f"took {least - 1} forwards")
+        self._require_promise(least == 1, "refuses a budget below a base decode", f"took {least - 1} forwards")
 
     def check_rows(self, whole: Trajectory) -> None:
-        """A row's run must be the same alone, in another order, and with more padding."""
+        """Check that a row's run is the same alone, in another order, and with more padding."""
         state, noise = self.problem.state, self.problem.noise
         order = torch.arange(state.batch - 1, -1, -1)
         turned = self.run(state.select(order), noise.select(order))
         for row in range(state.batch):
             one = torch.tensor([row])
             alone = self.run(state.select(one), noise.select(one))
-            expected = _row_record(whole, row)
-            self._must(_row_record(alone, 0) == expected, "rows ignore their neighbours", f"row {row} alone differs")
-            reverse = _row_record(turned, state.batch - 1 - row)
-            self._must(reverse == expected, "rows ignore their order", f"row {row} differs in a reversed batch")
+            expected = _row_outcome(whole, row)
+            self._require_promise(
+                _row_outcome(alone, 0) == expected, "rows ignore their neighbours", f"row {row} alone differs"
+            )
+            reverse = _row_outcome(turned, state.batch - 1 - row)
+            self._require_promise(
+                reverse == expected, "rows ignore their order", f"row {row} differs in a reversed batch"
+            )
         self.check_padding(whole)
 
     def check_padding(self, whole: Trajectory) -> None:
@@ -228,23 +240,25 @@ class _Trial:
         for extra in PADDINGS:
             padded = self.run(state.pad_to(state.tokens_BL.shape[1] + extra), self.problem.noise)
             for row in range(state.batch):
-                same = _row_record(padded, row) == _row_record(whole, row)
-                self._must(same, "rows ignore padding", f"row {row} differs when padded by {extra}")
+                same = _row_outcome(padded, row) == _row_outcome(whole, row)
+                self._require_promise(same, "rows ignore padding", f"row {row} differs when padded by {extra}")
 
     def check_resumes(self, whole: Trajectory) -> None:
-        """A run must resume from any recorded state, with as much of the past as the policy says that it reads."""
+        """Check that a run resumes from any recorded state with only the past steps that the policy declares."""
         for row in range(whole.state.batch):
-            expected = _row_record(whole, row)
+            expected = _row_outcome(whole, row)
             for step in range(len(whole.row(row).steps)):
                 start = whole.resume(row, step)
                 resumed = self.run(start, start.noise)
                 where = f"row {row} resumed at step {step}"
-                self._must(_row_record(resumed, 0) == expected, "resumes from any recorded state", f"{where} differs")
+                self._require_promise(
+                    _row_outcome(resumed, 0) == expected, "resumes from any recorded state", f"{where} differs"
+                )
                 memory = self.policy.past_steps if isinstance(self.policy, Policy) else -1
                 if 0 <= memory < len(start.steps):
                     cut = self.run(replace(start, steps=start.steps[len(start.steps) - memory :]), start.noise)
                     promise = f"memory {memory} reads no {'past' if memory == 0 else 'more'}"
-                    self._must(
+                    self._require_promise(
                         _answer_tokens(cut, 0) == _answer_tokens(whole, row),
                         promise,
                         f"{where} differs with its past cut",
@@ -253,42 +267,48 @@ class _Trial:
     # --- traits
 
     def check_traits(self, whole: Trajectory) -> None:
-        """Steps, remasking and blocks must be as the policy declares them."""
+        """Check that the run has the steps, remasking and blocks that the policy declares."""
         policy, start = self.policy, self.problem.state
         assert isinstance(policy, Policy)
         if policy.steps == "end" and not policy.extra_steps:
             steps, horizons = whole.state.step_B.tolist(), start.horizon_B.tolist()
             in_time = all(taken <= given for taken, given in zip(steps, horizons, strict=True))
-            self._must(in_time, "steps = 'end'", f"rows take {steps} steps where they were given {horizons}")
+            self._require_promise(in_time, "steps = 'end'", f"rows take {steps} steps where they were given {horizons}")
         if policy.steps == "ignore":
             # One step fewer, or one more where there is a single one: State refuses 0.
             other_B = torch.where(start.horizon_B > 1, start.horizon_B - 1, start.horizon_B + 1)
             other = self.run(replace(start, horizon_B=other_B), self.problem.noise)
             for row in range(start.batch):
-                same = _decisions(other, row) == _decisions(whole, row)
-                self._must(same, "steps = 'ignore'", f"row {row} goes another way with another number of steps")
+                same = _row_decisions(other, row) == _row_decisions(whole, row)
+                self._require_promise(
+                    same, "steps = 'ignore'", f"row {row} goes another way with another number of steps"
+                )
         for number, step in enumerate(whole.steps):
             taken_back = bool(step.remasked_BL.any())
-            self._must(policy.remasks or not taken_back, "remasks = False", f"step {number} masks a token again")
+            self._require_promise(
+                policy.remasks or not taken_back, "remasks = False", f"step {number} masks a token again"
+            )
             if policy.block_cache and not taken_back:
                 self._check_block(policy, step.state, step.revealed_BL, number)
 
     def _check_block(self, policy: Policy, state: State, revealed_BL: Tensor, number: int) -> None:
-        """A step may reveal in the leftmost open block alone."""
+        """Check that a step reveals only in the leftmost block that has masks."""
         length = getattr(policy, "block_length", None)
         if length is None:
             return
         block_BL = torch.where(state.masked_BL, state.rank_BL // length, torch.iinfo(torch.long).max)
         beyond = (revealed_BL & (block_BL > block_BL.amin(-1, keepdim=True))).any(-1)
-        self._must(not bool(beyond.any()), "block_cache = True", f"step {number} reveals beyond the first open block")
+        self._require_promise(
+            not bool(beyond.any()), "block_cache = True", f"step {number} reveals beyond the first open block"
+        )
 
-    def _must(self, ok: bool, promise: str, broken: str) -> None:
+    def _require_promise(self, ok: bool, promise: str, broken: str) -> None:
         if not ok:
             at = f"at temperature {self.sampling.temperature:g}{self.settings}"
             raise ContractError(f"{self.policy.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
 
 
-class _Watched(CombinedPolicy):
+class _WatchedPolicy(CombinedPolicy):
     """A policy around another that raises when a decision changes its inputs, or breaks a declared trait.
 
     One that is not `random` gets noise that raises on every draw; one with `cuda_graph` may not read a tensor.
@@ -350,8 +370,8 @@ class _NoHostReads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Counting(DenoiserWrapper):
-    """A denoiser that counts the rows and tokens that it is run on."""
+class _CountingDenoiser(DenoiserWrapper):
+    """Denoiser that counts its forward passes over rows, and the tokens that these passes read."""
 
     def __init__(self, inner: Denoiser):
         self.denoiser, self.rows, self.tokens = inner, 0, 0
@@ -377,13 +397,13 @@ def _answer_tokens(traj: Trajectory, row: int) -> list[int]:
     return traj.state.tokens_BL[row, : int(traj.state.length_B[row])].tolist()
 
 
-def _row_record(traj: Trajectory, row: int) -> list[object]:
-    """A row's decisions and costs, which must not depend on the batch."""
-    return [*_decisions(traj, row), int(traj.forwards_B[row]), int(traj.processed_B[row])]
+def _row_outcome(traj: Trajectory, row: int) -> list[object]:
+    """Return a row's decisions and costs, which must not depend on the other rows of the batch."""
+    return [*_row_decisions(traj, row), int(traj.forwards_B[row]), int(traj.processed_B[row])]
 
 
-def _decisions(traj: Trajectory, row: int) -> list[object]:
-    """Every change to the row's canvas, cut to its own length; floats as bytes."""
+def _row_decisions(traj: Trajectory, row: int) -> list[object]:
+    """Return all changes to a row's canvas, without padding and with floats as bytes."""
     alone = traj.row(row)
     length = int(alone.state.length_B[0])
     record: list[object] = [_answer_tokens(traj, row), len(alone.steps)]

@@ -46,23 +46,23 @@ _STORED: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """Recorded settings of each registered name, and the field that holds each."""  # stored names
 
 
-def _any_part(trait: str) -> property:
-    """A trait that a combination has as soon as one of its parts has it."""
+def _trait_of_any_part(trait: str) -> property:
+    """Return a property for a trait that a combined policy has if one of its parts has it."""
     return property(lambda self: any(getattr(part, trait) for part in self.parts))
 
 
 class CombinedPolicy(Policy):
     """A policy that decides with other policies, its parts. It declares whatever a part declares."""
 
-    random = _any_part("random")
-    looks_ahead = _any_part("looks_ahead")
-    remasks = _any_part("remasks")
-    extra_steps = _any_part("extra_steps")
-    own_end = _any_part("own_end")
+    random = _trait_of_any_part("random")
+    looks_ahead = _trait_of_any_part("looks_ahead")
+    remasks = _trait_of_any_part("remasks")
+    extra_steps = _trait_of_any_part("extra_steps")
+    own_end = _trait_of_any_part("own_end")
 
     @property
     def parts(self) -> tuple[Policy, ...]:
-        """The policies that it decides with."""
+        """Policies whose actions this policy combines or changes."""
         raise NotImplementedError
 
     @property
@@ -87,7 +87,7 @@ class CombinedPolicy(Policy):
 
 
 class _Rules(NamedTuple):
-    """The rules of a composition, parsed; None where the base's own stays."""
+    """Parsed rules of a composition, one for each axis; None for an axis on which the base decides."""
 
     weights: list[float] | None
     """Weights of the scoring rules. None also for an order that is no mixture of them."""
@@ -281,7 +281,7 @@ class Composed(CombinedPolicy):
             alpha_BJ, only_rule = score.rows(mixture, state), score.only_weighted_rule(mixture)
 
         def order() -> Tensor:
-            """The score that positions are revealed by, the largest first."""
+            """Return the score of each position; the largest scores are revealed first."""
             if self.score == "random":
                 return traj.uniform("order")
             if self.score == "entropy":
@@ -345,7 +345,7 @@ def with_remasking(base: Policy | None = None, operator: ReMDM | None = None) ->
 
 
 def remask(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
-    """Return the action with what the operator re-opens."""
+    """Return the action with the positions added that the operator masks again."""
     state = traj.state
     psi_BL = confidence_when_revealed(traj)
     remask_BL = operator.remask(state, psi_BL, traj.uniform("remask"))

@@ -66,8 +66,8 @@ class CoRe(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, clock = traj.state, block_clock(traj.state, self.block_length)
-        rewrite_BL, tokens_BL = self._rewrite(traj, look_ahead, clock)
-        score_BL = self._order(traj.current_prediction, state)
+        rewrite_BL, tokens_BL = self._choose_rewrites(traj, look_ahead, clock)
+        score_BL = self._reveal_score(traj.current_prediction, state)
         if self.joint_reeval and bool(rewrite_BL.any()):
             row_U = rewrite_BL.any(-1).nonzero().flatten()
             # Scores and tokens of what is still masked once the rewrites stand.
@@ -75,12 +75,12 @@ class CoRe(Policy):
             after = replace(before, tokens_BL=torch.where(rewrite_BL[row_U], tokens_BL[row_U], before.tokens_BL))
             renewed = look_ahead.predict(after, row_U)
             score_BL, tokens_BL = score_BL.clone(), tokens_BL.clone()
-            score_BL[row_U] = self._order(renewed, before)
+            score_BL[row_U] = self._reveal_score(renewed, before)
             tokens_BL[row_U] = torch.where(before.masked_BL, renewed.token_BN, tokens_BL[row_U])
         chosen_BL = rewrite_BL | score.best(score_BL, clock.open_BL, clock.quota_B)
         return Action.reveal(chosen_BL, of=clock.open_BL, commit=False, remask_BL=rewrite_BL, tokens_BL=tokens_BL)
 
-    def _rewrite(self, traj: Trajectory, look_ahead: LookAhead, clock: BlockClock) -> tuple[Tensor, Tensor]:
+    def _choose_rewrites(self, traj: Trajectory, look_ahead: LookAhead, clock: BlockClock) -> tuple[Tensor, Tensor]:
         """Probe the brittle positions; return which to rewrite, and the tokens to write there (-1 elsewhere)."""
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
@@ -102,7 +102,7 @@ class CoRe(Policy):
         return rewrite_BL, tokens_BL
 
     def _probe_set(self, traj: Trajectory, clock: BlockClock) -> Tensor:
-        """S_t, the revealed positions of smallest margin that are masked together by the probe; none between probes."""
+        """Return the revealed positions of smallest margin that the probe masks together (S_t); none between probes."""
         state = traj.state
         if self.revise_every == 0:
             return torch.zeros_like(state.fixed_BL)
@@ -113,7 +113,7 @@ class CoRe(Policy):
         count_B = torch.full_like(clock.inner_B, self.candidates)
         return score.best(-traj.current_prediction.clean.margin_BN, able_BL, count_B)
 
-    def _order(self, prediction: Prediction, state: State) -> Tensor:
-        """The score that masked positions are revealed by, the largest first."""
+    def _reveal_score(self, prediction: Prediction, state: State) -> Tensor:
+        """Return the score of each position; masked positions with the largest scores are revealed first."""
         order_BN = prediction.confidence_BN if self.base == "confidence" else prediction.clean.margin_BN
         return order_BN[:, : state.tokens_BL.shape[1]]

@@ -39,14 +39,14 @@ class DCD(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         # The window holds the first masks, so what is deferred keeps its place there until it is revealed.
         window_BL = region.first_masks(traj.state, self.s_init, self.s_max)
-        score_BL = self._score(traj)
+        score_BL = self._reveal_score(traj)
         if self.per_step is None:
             k_B = cardinality.above(score_BL, self.threshold, window_BL)
         else:
             k_B = window_BL.sum(-1).clamp(max=self.per_step)
         return Action.reveal(score.best(score_BL, window_BL, k_B), of=window_BL)
 
-    def _score(self, traj: Trajectory) -> Tensor:
+    def _reveal_score(self, traj: Trajectory) -> Tensor:
         filtered, length = traj.current_prediction.filtered, traj.state.tokens_BL.shape[1]
         if self.score == "entropy":
             return -filtered.entropy_BN[:, :length]

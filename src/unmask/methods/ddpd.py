@@ -48,28 +48,28 @@ class DDPD(LearnedPolicy):
         return Needs(revealed=True, hidden=self.reads_head)
 
     def done(self, traj: Trajectory) -> Tensor:
-        """Rows that have taken all their steps. The one that writes random tokens comes before them."""
-        return traj.state.step_B >= self._steps(traj.state)
+        """Return which rows have taken all their steps, the first step that writes random tokens included."""
+        return traj.state.step_B >= self._count_steps(traj.state)
 
     def model_input(self, traj: Trajectory) -> ModelInput:
-        """The canvas, with a request for the probability of every revealed token."""
+        """Return the canvas as input, and ask for the probability of every revealed token."""
         state = traj.state
         return replace(ModelInput.of(state, self.needs), given_BN=torch.where(state.revealed_BL, state.tokens_BL, -1))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         able_BL = state.answer_BL & ~state.committed_BL
-        g_BL = self._logits(traj)
+        g_BL = self._planner_logits(traj)
         write_BL, hidden_BL = self.plan(g_BL, able_BL, traj.uniform)
-        last_B = state.step_B + 1 >= self._steps(state)
+        last_B = state.step_B + 1 >= self._count_steps(state)
         fill_BL = able_BL & (g_BL.sigmoid() > self.fill) & last_B[:, None]
         begin_B = (state.step_B == 0) & (self.start == "uniform")
         tokens_BL = torch.full_like(state.tokens_BL, -1)
         row_U = (~begin_B).nonzero().flatten()
         if len(row_U):
-            tokens_BL[row_U] = self._denoise(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
+            tokens_BL[row_U] = self._predict_denoised(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
         write_BL = torch.where(begin_B[:, None], state.masked_BL, write_BL | fill_BL)
-        tokens_BL = torch.where(begin_B[:, None], self._random_tokens(traj), tokens_BL)
+        tokens_BL = torch.where(begin_B[:, None], self._draw_random_tokens(traj), tokens_BL)
         return Action.reveal(
             write_BL,
             of=state.masked_BL | write_BL,
@@ -78,22 +78,22 @@ class DDPD(LearnedPolicy):
             tokens_BL=torch.where(write_BL, tokens_BL, -1),
         )
 
-    def _denoise(
+    def _predict_denoised(
         self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, hidden_UL: Tensor, fill_UL: Tensor
     ) -> Tensor:
-        """Tokens that the model proposes where untrusted positions are masked; the likeliest ones where a run ends."""
+        """Predict tokens with untrusted positions masked; sampled tokens, or the likeliest ones at `fill_UL`."""
         asked = traj.state.select(row_U)
         masked = replace(asked, tokens_BL=torch.where(hidden_UL, asked.mask_id, asked.tokens_BL))
         prediction = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
         return torch.where(fill_UL, prediction.clean.top_BNK[..., 0], prediction.token_BN)
 
-    def _steps(self, state: State) -> Tensor:
-        """Number of steps of a run, with the first one that writes random tokens where there is one."""
+    def _count_steps(self, state: State) -> Tensor:
+        """Return the number of steps of a run, including the first one if that writes random tokens."""
         return state.horizon_B + (self.start == "uniform")
 
     def plan(self, g_BL: Tensor, able_BL: Tensor, uniform: Callable[[str], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the position of each row to write, and all positions to mask meanwhile: it, and what coins pick."""
-        weight_BL = self.chances(g_BL, able_BL)
+        """Return the position of each row to rewrite, and all positions to mask: it and those drawn by coins."""
+        weight_BL = self.draw_probabilities(g_BL, able_BL)
         cumulative_BL = weight_BL.cumsum(-1)
         # One number a row: that of its first answer position, which padding does not move.
         first_B1 = able_BL.long().argmax(-1, keepdim=True)
@@ -104,15 +104,15 @@ class DDPD(LearnedPolicy):
         at_BL = torch.zeros_like(able_BL).scatter(1, torch.minimum(place_B1, last_B1), True) & able_BL
         return at_BL, able_BL & ((uniform("planner/coin") < g_BL.sigmoid()) | at_BL)
 
-    def chances(self, g_BL: Tensor, able_BL: Tensor) -> Tensor:
+    def draw_probabilities(self, g_BL: Tensor, able_BL: Tensor) -> Tensor:
         """Return the probability with which each position is drawn to be written."""
         if self.weights == "sigmoid":
             weight_BL = torch.where(able_BL, (g_BL / self.planner_temperature).sigmoid(), 0.0)
             return weight_BL / weight_BL.sum(-1, keepdim=True)
         return torch.where(able_BL, g_BL / self.planner_temperature, float("-inf")).softmax(-1).nan_to_num()
 
-    def _logits(self, traj: Trajectory) -> Tensor:
-        """The planner's logits that a token is noise, in float64; `SURE` at masked positions."""
+    def _planner_logits(self, traj: Trajectory) -> Tensor:
+        """Return the planner's logit that each token is noise, in float64; `SURE` at masked positions."""
         state, prediction = traj.state, traj.current_prediction
         p_BL = prediction.given_BN
         assert p_BL is not None  # `model_input` asks for it
@@ -124,8 +124,8 @@ class DDPD(LearnedPolicy):
             g_BL = odds_BL.log()
         return torch.where(state.masked_BL, SURE, g_BL.double().clamp(-SURE, SURE))
 
-    def _random_tokens(self, traj: Trajectory) -> Tensor:
-        """Tokens drawn uniformly from the vocabulary without the mask."""
+    def _draw_random_tokens(self, traj: Trajectory) -> Tensor:
+        """Draw tokens uniformly from the vocabulary without the mask."""
         state, vocab = traj.state, traj.current_prediction.vocab
         inside = state.mask_id < vocab
         # Ids from the mask's on move up by one, so that the mask is never drawn.

@@ -41,10 +41,10 @@ class Dream(Policy):
             chosen_BL = masked_BL & (traj.uniform("order") < reveal_B[:, None])
         else:
             k_B = cardinality.dream_count(masked_BL.sum(-1), state.horizon_B, state.step_B, self.eps)
-            chosen_BL = score.best(self._scores(traj), masked_BL, k_B)
+            chosen_BL = score.best(self._reveal_score(traj), masked_BL, k_B)
         return Action.reveal(chosen_BL, of=masked_BL)
 
-    def _scores(self, traj: Trajectory) -> Tensor:
+    def _reveal_score(self, traj: Trajectory) -> Tensor:
         filtered, length = traj.current_prediction.filtered, traj.state.tokens_BL.shape[1]
         if self.alg == "maskgit_plus":
             score_BL = traj.proposed_BL.double()

@@ -30,4 +30,4 @@ class DSB(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         open_BL = region.sliding(traj.state, self.block_length, self.max_block)
-        return Action.reveal(self.base.accept(traj, open_BL, self.block_length), of=open_BL)
+        return Action.reveal(self.base.accepted_positions(traj, open_BL, self.block_length), of=open_BL)

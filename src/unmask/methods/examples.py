@@ -32,8 +32,8 @@ from unmask.core import (
     sample,
 )
 from unmask.engine import append_step, apply, decode
-from unmask.methods.medal import Node, actions, back_up, uct
-from unmask.methods.order_token_search import best_first, block_log_p
+from unmask.methods.medal import Node, add_visit, most_probable_actions, uct
+from unmask.methods.order_token_search import block_log_p, rank_by_value
 from unmask.methods.registry import METHODS, make_policy
 
 HOME = Path(__file__).parent / "examples_data"
@@ -67,7 +67,7 @@ class ScriptedDenoiser:
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         tokens = inputs.tokens_BN.tolist()
-        rows = [self._row(inputs, tokens[b], b, slot) for b, slot in inputs.wanted_BN.nonzero().tolist()]
+        rows = [self._wanted_logits(inputs, tokens[b], b, slot) for b, slot in inputs.wanted_BN.nonzero().tolist()]
         self.calls.append(inputs)
         attention_BNN = None
         if needs.attention and self.attention is not None:
@@ -75,7 +75,7 @@ class ScriptedDenoiser:
         logits_RV = torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab)
         return ModelOutput(logits_RV, inputs.wanted_BN, attention_BNN=attention_BNN)
 
-    def _row(self, inputs: ModelInput, tokens: list[int], b: int, slot: int) -> Sequence[float]:
+    def _wanted_logits(self, inputs: ModelInput, tokens: list[int], b: int, slot: int) -> Sequence[float]:
         return self.logits(tokens, slot, len(self.calls))
 
 
@@ -85,7 +85,7 @@ class ReachDenoiser(ScriptedDenoiser):
     Its script gets that number in place of the call's: `logits(tokens, position, reach)`; -1 for a plain pass.
     """
 
-    def _row(self, inputs: ModelInput, tokens: list[int], b: int, slot: int) -> Sequence[float]:
+    def _wanted_logits(self, inputs: ModelInput, tokens: list[int], b: int, slot: int) -> Sequence[float]:
         if inputs.attend_BNN is None:
             return self.logits(tokens, slot, -1)
         length = int(inputs.wanted_BN[0].long().argmax())
@@ -161,7 +161,7 @@ class WorkedResult:
     @property
     def as_expected(self) -> bool:
         """Whether the outcome is the expected one."""
-        return all(_agree(self.found[name], value) for name, value in self.case.expected.items())
+        return all(_outcomes_agree(self.found[name], value) for name, value in self.case.expected.items())
 
 
 def example_names() -> list[str]:
@@ -177,16 +177,16 @@ def load_cases(method: str) -> tuple[WorkedCase, ...]:
             known = ", ".join(example_names())
             raise ConfigError(f"{method} has no worked example; allowed: {known}; take one of them")
         raise UnknownName("method with a worked example", method, example_names())
-    return tuple(WorkedCase(method, **case) for case in _read(method)["cases"])
+    return tuple(WorkedCase(method, **case) for case in _read_example_file(method)["cases"])
 
 
 def example_source(method: str) -> str:
     """Return the source of an example, with a remark on its numbers."""
-    remark = _read(method).get("remark", "")
+    remark = _read_example_file(method).get("remark", "")
     return f"the rule of {METHODS[method].citation}, by hand" + (f"; {remark}" if remark else "")
 
 
-def _read(method: str) -> dict[str, Any]:
+def _read_example_file(method: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((HOME / f"{method}.json").read_text(encoding="utf-8"))
     return document
 
@@ -205,7 +205,10 @@ def run_case(case: WorkedCase) -> WorkedResult:
         traj = _decode_case(policy, case)
     canvases = list(traj.canvases())
     steps = tuple(
-        {"revealed": {at: int(after_L[at]) for at in _places(step.revealed_BL)}, "remasked": _places(step.remasked_BL)}
+        {
+            "revealed": {at: int(after_L[at]) for at in _list_positions(step.revealed_BL)},
+            "remasked": _list_positions(step.remasked_BL),
+        }
         for step, after_L in zip(traj.steps, canvases[1:], strict=True)
     )
     found = {
@@ -259,16 +262,16 @@ def _by_canvas(script: Mapping[str, Any]) -> ScriptedDenoiser:
     vocab = len(script["otherwise"])
     tables = {tuple(vocab if t is None else t for t in known["canvas"]): known["table"] for known in script["canvases"]}
 
-    def answer(tokens: list[int], slot: int, call: int) -> list[float]:
+    def canvas_logits(tokens: list[int], slot: int, call: int) -> list[float]:
         rows = tables.get(tuple(tokens))
         row = script["otherwise"] if rows is None or rows[slot] is None else rows[slot]
         return logs(row if isinstance(row, list) else [row, *[(1 - row) / (vocab - 1)] * (vocab - 1)])
 
-    return ScriptedDenoiser(answer, vocab)
+    return ScriptedDenoiser(canvas_logits, vocab)
 
 
 def run_statistics(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n: int) -> Trajectory:
-    """Run a policy on given pairs (confidence, entropy) per position, whether or not one distribution has both."""
+    """Run a policy on given pairs (confidence, entropy) of positions, even pairs that no distribution can have."""
     state = State.from_canvases([[VOCAB] * n], steps=n, mask_id=VOCAB)
     traj = Trajectory.start(state, Noise.of([0]))
     for statistics in calls:
@@ -305,7 +308,7 @@ def _draft_values(policy: Any, case: WorkedCase) -> dict[str, Any]:
     """Order-Token Search's values of drafts, each with its parent's, and the drafts that survive."""
     families = zip(case.script["parents"], case.script["drafts"], strict=True)
     values = [parent + block_log_p(p) for parent, drafts in families for p in drafts]
-    return {"cumulative": values, "survivors": best_first(values)[: policy.beams]}
+    return {"cumulative": values, "survivors": rank_by_value(values)[: policy.beams]}
 
 
 def _tree_visit(policy: Any, case: WorkedCase) -> dict[str, Any]:
@@ -318,9 +321,11 @@ def _tree_visit(policy: Any, case: WorkedCase) -> dict[str, Any]:
     values = [uct(child, parent.visits, policy.explore) for child in children]
     visits = [child.visits for child in children]
     selected = values.index(max(values))
-    back_up([parent, children[selected]], script["reward"])
+    add_visit([parent, children[selected]], script["reward"])
     return {
-        "actions": [list(pair) for pair in actions(tops, policy.positions, policy.tokens, policy.actions)],
+        "actions": [
+            list(pair) for pair in most_probable_actions(tops, policy.positions, policy.tokens, policy.actions)
+        ],
         "uct": values,
         "selected": selected,
         "most_visited": visits.index(max(visits)),
@@ -335,7 +340,7 @@ def _demask_set(policy: Any, case: WorkedCase) -> dict[str, Any]:
     candidate_BL = policy.candidates(confidence_BL, torch.ones_like(confidence_BL, dtype=torch.bool))
     depends_BLL = torch.tensor([case.script["depends"]], dtype=torch.float64)
     chosen_BL, total_B = policy.select(confidence_BL, candidate_BL, depends_BLL)
-    return {"chosen": _places(chosen_BL), "total": float(total_B)}
+    return {"chosen": _list_positions(chosen_BL), "total": float(total_B)}
 
 
 def _planner_choice(policy: Any, case: WorkedCase) -> dict[str, Any]:
@@ -346,10 +351,10 @@ def _planner_choice(policy: Any, case: WorkedCase) -> dict[str, Any]:
     at_BL, masked_BL = policy.plan(g_BL, able_BL, lambda purpose: torch.tensor([table[purpose]], dtype=torch.float64))
     return {
         "noise": g_BL.sigmoid()[0].tolist(),
-        "chances": policy.chances(g_BL, able_BL)[0].tolist(),
-        "written": _places(at_BL),
-        "masked": _places(masked_BL),
-        "filled": _places(g_BL.sigmoid() > policy.fill),
+        "chances": policy.draw_probabilities(g_BL, able_BL)[0].tolist(),
+        "written": _list_positions(at_BL),
+        "masked": _list_positions(masked_BL),
+        "filled": _list_positions(g_BL.sigmoid() > policy.fill),
     }
 
 
@@ -362,14 +367,14 @@ _MOMENTS: Mapping[str, Callable[[Any, WorkedCase], dict[str, Any]]] = {
 }
 
 
-def _places(mask_BL: Tensor) -> list[int]:
+def _list_positions(mask_BL: Tensor) -> list[int]:
     return mask_BL[0].nonzero().flatten().tolist()
 
 
-def _agree(found: Any, expected: Any) -> bool:
+def _outcomes_agree(found: Any, expected: Any) -> bool:
     """Whether two outcomes are equal, or as near as rounded numbers are."""
     if isinstance(expected, float):
         return abs(found - expected) <= _CLOSE
     if isinstance(expected, list) and isinstance(found, list):
-        return len(found) == len(expected) and all(map(_agree, found, expected))
+        return len(found) == len(expected) and all(map(_outcomes_agree, found, expected))
     return bool(found == expected)

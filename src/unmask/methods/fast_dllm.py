@@ -40,9 +40,9 @@ class FastDLLM(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         open_BL = open_block(traj.state, self.block_length)
-        return Action.reveal(self.accept(traj, open_BL, self.block_length), of=open_BL)
+        return Action.reveal(self.accepted_positions(traj, open_BL, self.block_length), of=open_BL)
 
-    def accept(self, traj: Trajectory, open_BL: Tensor, block_length: int | None) -> Tensor:
+    def accepted_positions(self, traj: Trajectory, open_BL: Tensor, block_length: int | None) -> Tensor:
         """Return the open positions that the rule reveals, kept apart where there is a spacing."""
         confidence_BL = traj.confidence_BL
         if self.rule == "threshold":

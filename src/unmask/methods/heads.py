@@ -125,7 +125,7 @@ class LearnedPolicy(Policy):
 
     @property
     def reads_head(self) -> bool:
-        """Whether it reads a head. Where `head` is `headless`, forwards of the model itself answer instead."""
+        """Whether the policy reads a head. If `head` is `headless`, it uses forwards of the model itself instead."""
         return self.head != self.headless
 
     def network_for(self, hidden_BLH: Tensor | None) -> nn.Module:

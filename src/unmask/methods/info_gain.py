@@ -67,7 +67,7 @@ class InfoGain(Policy):
         fill_B = k_B >= open_BL.sum(-1)
         bypass_B = sure_BL.any(-1) & ~fill_B
 
-        candidates = self._candidates(traj, open_BL, k_B)
+        candidates = self._draw_candidates(traj, open_BL, k_B)
         look_B = ~fill_B & ~bypass_B & (candidates.fresh_BA.sum(-1) > 1)
         best_B = self._look_ahead(traj, look_ahead, candidates, look_B).argmax(-1)
 
@@ -85,7 +85,7 @@ class InfoGain(Policy):
             tokens_BL=torch.where(chosen_BL, tokens_BL, -1),
         )
 
-    def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
+    def _draw_candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
         """Draw candidate sets. A set equal to an earlier one is not fresh, whatever its tokens."""
         length, prediction = open_BL.shape[1], traj.current_prediction
         draws = prediction.token_BND.shape[-1]

@@ -53,12 +53,12 @@ class KLASS(Policy):
         full_B = super().done(traj)
         if not self.leave_unfinished:
             return full_B
-        block_B, _, size_B, _ = self._clock(traj)
+        block_B, _, size_B, _ = self._block_progress(traj)
         return full_B | (block_B >= -(-traj.state.answer_BL.sum(-1) // size_B))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, length = traj.state, traj.state.tokens_BL.shape[1]
-        block_B, inner_B, size_B, steps_B = self._clock(traj)
+        block_B, inner_B, size_B, steps_B = self._block_progress(traj)
         open_BL = open_block(state, self.block_length)
         if self.leave_unfinished:
             open_BL = state.masked_BL & (state.rank_BL // size_B[:, None] == block_B[:, None])
@@ -94,7 +94,7 @@ class KLASS(Policy):
             notes={"block_B": block_B, "inner_B": inner_B, "kl_BLW": kl_BLW},
         )
 
-    def _clock(self, traj: Trajectory) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _block_progress(self, traj: Trajectory) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return each row's block, the steps it has taken in it, and the number of positions and steps per block."""
         state, notes = traj.state, traj.notes
         answer_B = state.answer_BL.sum(-1)

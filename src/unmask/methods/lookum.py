@@ -71,7 +71,7 @@ class LookUM(ScheduledSearch, BeamSearch):
     def advance(
         self, context: SearchContext, beams: Mapping[int, Sequence[BeamPath]], spare: Sequence[int]
     ) -> Mapping[int, BeamRound]:
-        made = {row: self._children(context, beam, 1 + spare[row]) for row, beam in beams.items()}
+        made = {row: self._expand_beam(context, beam, 1 + spare[row]) for row, beam in beams.items()}
         distinct = {row: {canvas_key(child.path): child.path for child in made[row]} for row in beams}
         flat = [path for row in beams for path in distinct[row].values()]
         predicted = {(int(p.rows_B), canvas_key(p)): p for p in predict_paths(context, flat, self.needs)}
@@ -80,33 +80,33 @@ class LookUM(ScheduledSearch, BeamSearch):
             values, gains = [], []
             for child in made[row]:
                 path = predicted[row, canvas_key(child.path)]
-                value = self._value(path, child.value)
+                value = self._path_value(path, child.value)
                 values.append(BeamPath(path, value))
                 # r of a canvas without masks is 0, but its value stays that of the last one with some.
                 gains.append((value if has_masks(path) else 0.0) - child.value)
-            kept = [values[at] for at in self._pick(beam[0].path, gains)]
+            kept = [values[at] for at in self._draw_children(beam[0].path, gains)]
             keys = {canvas_key(item.path) for item in kept}
             dropped = [path for key, path in distinct[row].items() if key not in keys]
             rounds[row] = BeamRound(kept, len(distinct[row]), dropped)
         return rounds
 
-    def _children(self, context: SearchContext, beam: Sequence[BeamPath], most: int) -> list[BeamPath]:
+    def _expand_beam(self, context: SearchContext, beam: Sequence[BeamPath], most: int) -> list[BeamPath]:
         """Reveal candidate sets on the beam's canvases, the greedy set first. Values stay those of the parents."""
         if self.variant == "smc":
             parents = [beam[at % len(beam)] for at in range(min(self.paths, most))]
             return [
-                replace(item, path=reveal(context, item.path, self.name, next(self._sets(item.path, at))))
+                replace(item, path=reveal(context, item.path, self.name, next(self._candidate_sets(item.path, at))))
                 if has_masks(item.path)
                 else item
                 for at, item in enumerate(parents)
             ]
         (item,) = beam
         count = most if self.exhaustive else min(self.paths, most)
-        sets = islice(self._sets(item.path, 0), count)
+        sets = islice(self._candidate_sets(item.path, 0), count)
         children = [replace(item, path=reveal(context, item.path, self.name, set_BL)) for set_BL in sets]
         return unique_items(children, lambda child: canvas_key(child.path))
 
-    def _sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
+    def _candidate_sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
         """Yield candidate sets from number `first` on; number 0 is the greedy one, alone where it is the pool."""
         clock = block_clock(path.state, self.block_length)
         k_B = clock.quota_B
@@ -127,13 +127,13 @@ class LookUM(ScheduledSearch, BeamSearch):
             gumbel_BL = -(-path.uniform(f"path/{number}").log()).log() if number else 0.0
             yield score.best(confidence_BL / self.tau + gumbel_BL, pool_BL, k_B)
 
-    def _value(self, path: Trajectory, before: float) -> float:
-        """Uncertainty r of the path's canvas; of a full canvas the value `before`."""
+    def _path_value(self, path: Trajectory, before: float) -> float:
+        """Return the value r of the path's canvas; for a canvas without masks the value `before`."""
         if not has_masks(path):
             return before
         return mean_over(-path.entropy_BL if self.verifier == "entropy" else path.top_p_BL, path.state.masked_BL)
 
-    def _pick(self, parent: Trajectory, gains: Sequence[float]) -> list[int]:
+    def _draw_children(self, parent: Trajectory, gains: Sequence[float]) -> list[int]:
         """Draw the index of one child, or of as many as there are with replacement, with weights exp(beta * gain)."""
         if len(gains) == 1:
             return [0]

@@ -47,12 +47,12 @@ class Node:
         """Whether it and everything below it has been visited; the root counts as visited."""
         return (self.visits > 0 or self.at < 0) and all(child.is_explored for child in self.children)
 
-    def lines(self) -> "Iterator[list[Node]]":
-        """Yield every downward line of visited nodes that starts below this one, the empty line included."""
+    def visited_lines(self) -> "Iterator[list[Node]]":
+        """Yield every chain of visited nodes from a child of this node downwards, and the empty chain."""
         yield []
         for child in self.children:
             if child.visits:
-                yield from ([child, *line] for line in child.lines())
+                yield from ([child, *line] for line in child.visited_lines())
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class MEDAL(ScheduledSearch):
         for root in roots:
             self._add_children(root, 0)
         budget = ForwardBudget(self.budget, self.baseline_forwards(traj.state), context)
-        self._grow_trees(context, roots, [min(self.simulations, spare) for spare in budget.remaining(1)])
+        self._grow_trees(context, roots, [min(self.simulations, spare) for spare in budget.remaining_forwards(1)])
         starts = [self._choose_start(root) for root in roots]
         paths = [self._write_start(context, root, line) for root, line in zip(roots, starts, strict=True)]
         base = LLaDA(self.block_length)
@@ -121,8 +121,12 @@ class MEDAL(ScheduledSearch):
                 # The reward: confidence gained, on average, on the positions that are still masked.
                 masked_BL = path.state.masked_BL
                 # Over the same positions before and after, or revealing an unsure one would look like a gain.
-                gain = confidence(path, masked_BL) - confidence(parent.path, masked_BL) if has_masks(path) else 0.0
-                back_up(line, gain)
+                gain = (
+                    mean_confidence(path, masked_BL) - mean_confidence(parent.path, masked_BL)
+                    if has_masks(path)
+                    else 0.0
+                )
+                add_visit(line, gain)
             context.report_paths([_annotate(line[-1].path, line[0], line, first=False) for line in lines])
 
     def _descend(self, root: Node) -> list[Node]:
@@ -144,14 +148,14 @@ class MEDAL(ScheduledSearch):
             at: list(zip(clean.top_BNK[0, at].tolist(), clean.p_BNK[0, at].tolist(), strict=True))
             for at in open_L.nonzero().flatten().tolist()
         }
-        kept = actions(tops, self.positions, self.tokens, self.actions)
+        kept = most_probable_actions(tops, self.positions, self.tokens, self.actions)
         node.children = [Node(node.path, at, token) for at, token in kept]
 
     def _choose_start(self, root: Node) -> list[Node]:
         """Return the nodes of the start that is kept, from below the root on; none where nothing was visited."""
         if self.start == "confidence":
-            ends = [(line, line[-1].path if line else root.path) for line in root.lines()]
-            return max(ends, key=lambda end: (len(end[0]), confidence(end[1], end[1].state.masked_BL)))[0]
+            ends = [(line, line[-1].path if line else root.path) for line in root.visited_lines()]
+            return max(ends, key=lambda end: (len(end[0]), mean_confidence(end[1], end[1].state.masked_BL)))[0]
         line, node = [], root
         while visited := [child for child in node.children if child.visits]:
             node = max(visited, key=lambda child: (child.visits, child.value))
@@ -178,7 +182,7 @@ class MEDAL(ScheduledSearch):
         return path
 
 
-def actions(
+def most_probable_actions(
     tops: Mapping[int, Sequence[tuple[int, float]]], positions: int, tokens: int, most: int
 ) -> list[tuple[int, int]]:
     """Return the most probable (position, token) pairs among the best tokens of the surest positions."""
@@ -187,14 +191,14 @@ def actions(
     return [(at, token) for _, at, token in sorted(pairs, key=lambda pair: -pair[0])[:most]]
 
 
-def confidence(path: Trajectory, masked_BL: Tensor) -> float:
+def mean_confidence(path: Trajectory, masked_BL: Tensor) -> float:
     """Return the mean of the largest probabilities of these positions; 1 where there is none."""
     return mean_over(path.top_p_BL, masked_BL) if bool(masked_BL.any()) else 1.0
 
 
 def _annotate(path: Trajectory, root: Node, line: Sequence[Node], first: bool) -> Trajectory:
     """Note the start's value and the size of the tree on the last step; on the first one also what was dropped."""
-    visited = [other[-1] for other in root.lines() if other] if first else []
+    visited = [other[-1] for other in root.visited_lines() if other] if first else []
     dropped = [node.path for node in visited if all(node is not kept for kept in line)]
     return annotate(path, line[-1].value if line else root.value, 1 + root.visits, dropped)
 
@@ -206,7 +210,7 @@ def uct(child: Node, parent_visits: int, explore: float) -> float:
     return child.value + explore * math.sqrt(math.log(parent_visits) / child.visits)
 
 
-def back_up(line: Sequence[Node], value: float) -> None:
+def add_visit(line: Sequence[Node], value: float) -> None:
     """Add a visit with its reward to every node of the line."""
     for node in line:
         node.visits, node.total = node.visits + 1, node.total + value

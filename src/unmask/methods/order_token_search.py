@@ -55,7 +55,7 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
     def advance(
         self, context: SearchContext, beams: Mapping[int, Sequence[BeamPath]], spare: Sequence[int]
     ) -> Mapping[int, BeamRound]:
-        made = {row: self._drafts(context, beam, spare[row]) for row, beam in beams.items()}
+        made = {row: self._draft_answers(context, beam, spare[row]) for row, beam in beams.items()}
         # Drafts of all rows are scored in one pass; one alone is not scored.
         several = [drafts for drafts, _, searching in made.values() if searching and len(drafts) > 1]
         scores = iter(_score_drafts(context, [draft for drafts in several for draft in drafts]))
@@ -63,12 +63,14 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         for row, (drafts, keep, searching) in made.items():
             chooses = searching and len(drafts) > 1
             items = [BeamPath(draft.path, draft.value + (next(scores) if chooses else 0.0)) for draft in drafts]
-            order = best_first([item.value for item in items])
+            order = rank_by_value([item.value for item in items])
             dropped = [items[at].path for at in order[keep:]]
             rounds[row] = BeamRound([items[at] for at in order[:keep]], len(drafts), dropped)
         return rounds
 
-    def _drafts(self, context: SearchContext, beam: Sequence[BeamPath], spare: int) -> "tuple[list[_Draft], int, bool]":
+    def _draft_answers(
+        self, context: SearchContext, beam: Sequence[BeamPath], spare: int
+    ) -> "tuple[list[_Draft], int, bool]":
         """Return the drafts of a beam's next step, how many to keep, and whether a block begins.
 
         At a block's start there are several drafts of each path, elsewhere one; equal ones count once.
@@ -76,34 +78,37 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         clock = block_clock(next(item.path for item in beam if has_masks(item.path)).state, self.block_length)
         # All paths of a beam go through the schedule together, so one of them tells for all.
         searching = bool(clock.inner_B == 0)
-        width = self._width(len(beam), spare, int(clock.steps_B)) if searching else min(len(beam), 1 + spare)
+        width = self._affordable_width(len(beam), spare, int(clock.steps_B)) if searching else min(len(beam), 1 + spare)
         tried = [(at, number) for at in range(min(width, len(beam))) for number in range(width if searching else 1)]
-        drafts = (self._draft(context, beam[at], at * self.beams + number) for at, number in tried)
+        drafts = (self._draft_answer(context, beam[at], at * self.beams + number) for at, number in tried)
         return (
             unique_items(drafts, lambda draft: (canvas_key(draft.path), draft.key if searching else b"")),
             width,
             searching,
         )
 
-    def _width(self, beams: int, spare: int, steps: int) -> int:
-        """Number of beams and drafts that the row's remaining passes can pay for in this block."""
+    def _affordable_width(self, beams: int, spare: int, steps: int) -> int:
+        """Return the number of beams and of drafts that the row's remaining passes allow in this block."""
         return next((k for k in range(self.beams, 1, -1) if min(beams, k) * k + (k - 1) * steps <= spare), 1)
 
-    def _draft(self, context: SearchContext, item: BeamPath, number: int) -> "_Draft":
-        """Return a path one step on, with the complete answer that noise number `number` drafted."""
+    def _draft_answer(self, context: SearchContext, item: BeamPath, number: int) -> "_Draft":
+        """Return a path moved one step on, with the complete answer drafted under the noise of this number."""
         path, state = item.path, item.path.state
         if not has_masks(path):
             return _Draft(path, item.value, state, torch.full_like(state.tokens_BL, -1))
         clock = block_clock(state, self.block_length)
-        token_BL, confidence_BL = self._noisy(path, number)
+        token_BL, confidence_BL = self._sample_with_noise(path, number)
         after = reveal(context, path, self.name, score.best(confidence_BL, clock.open_BL, clock.quota_B), token_BL)
         block_BL = clock.in_block_BL & state.masked_BL
         # Later blocks keep the draft in view; the block itself is hidden, so that its tokens are scored in context.
         whole_BL = torch.where(state.masked_BL & ~block_BL, token_BL, state.tokens_BL)
         return _Draft(after, item.value, replace(state, tokens_BL=whole_BL), torch.where(block_BL, token_BL, -1))
 
-    def _noisy(self, path: Trajectory, number: int) -> tuple[Tensor, Tensor]:
-        """Return tokens and confidences under noise: the argmax of log p + tau * Gumbel, and its softmax."""
+    def _sample_with_noise(self, path: Trajectory, number: int) -> tuple[Tensor, Tensor]:
+        """Sample tokens with Gumbel noise, and return them with their confidences.
+
+        A token is the argmax of log p + tau * Gumbel, its confidence the softmax of these numbers.
+        """
         posterior = path.current_prediction.posterior
         tau = self.tau if self.tau is not None else (path.sampling and path.sampling.temperature) or 0.6
         if tau == 0 or posterior is None:
@@ -154,6 +159,6 @@ def block_log_p(p: Sequence[float]) -> float:
     return sum(math.log(x) if x > 0 else -math.inf for x in p)
 
 
-def best_first(values: Sequence[float]) -> list[int]:
+def rank_by_value(values: Sequence[float]) -> list[int]:
     """Return indices that sort values from the largest on; equal values keep their order."""
     return sorted(range(len(values)), key=lambda at: -values[at])

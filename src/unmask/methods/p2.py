@@ -78,7 +78,7 @@ class P2(Policy):
             score_BL = torch.where(state.masked_BL, draft_BL, self.eta * keep_BL)
         else:
             score_BL = torch.where(state.masked_BL, self.eta * draft_BL.exp(), keep_BL.exp())
-        masked_after_BL = self._lowest(state, score_BL)
+        masked_after_BL = self._lowest_positions(state, score_BL)
         chosen_BL = state.masked_BL & ~masked_after_BL
         return Action.reveal(
             chosen_BL,
@@ -99,7 +99,7 @@ class P2(Policy):
         out_BL[state.revealed_BL] = log_p_RV.gather(1, draft_BL[state.revealed_BL][:, None]).squeeze(1)
         return out_BL.clamp(min=-690.0)
 
-    def _lowest(self, state: State, score_BL: Tensor) -> Tensor:
+    def _lowest_positions(self, state: State, score_BL: Tensor) -> Tensor:
         """Return the m answer positions of lowest score, masked after the step. Positions tied at the cut stay."""
         answer_B = state.answer_BL.sum(-1)
         done_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)

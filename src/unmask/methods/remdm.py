@@ -100,9 +100,9 @@ class ReMDMLLaDA(Policy):
         return super().done(traj) & (traj.state.step_B >= 2 * traj.state.answer_BL.sum(-1))
 
     def model_input(self, traj: Trajectory) -> ModelInput:
-        """The canvas without what is about to be dropped: the forward that refills has not seen it."""
+        """Return the canvas with the tokens to be dropped masked already, so that the forward does not read them."""
         state = traj.state
-        in_block_BL, dropping_B = self._round(state)
+        in_block_BL, dropping_B = self._block_and_phase(state)
         # The k positions of the block that were least sure when they were revealed.
         k_B = torch.where(dropping_B, self.k, 0)
         dropped_BL = score.best(-confidence_when_revealed(traj), state.revisable_BL & in_block_BL, k_B)
@@ -111,7 +111,7 @@ class ReMDMLLaDA(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        in_block_BL, dropping_B = self._round(state)
+        in_block_BL, dropping_B = self._block_and_phase(state)
         # The forward was asked about masks and about what its input had dropped.
         remask_BL = traj.current_prediction.wanted_BN[:, : state.tokens_BL.shape[1]] & ~state.masked_BL
         open_BL = in_block_BL & (state.masked_BL | remask_BL)
@@ -123,7 +123,7 @@ class ReMDMLLaDA(Policy):
             notes={"psi_BL": confidence_when_revealed(traj)},
         )
 
-    def _round(self, state: State) -> tuple[Tensor, Tensor]:
+    def _block_and_phase(self, state: State) -> tuple[Tensor, Tensor]:
         """Return the positions of the current block, and whether it is at the steps that drop and refill."""
         answer_B = state.answer_BL.sum(-1)
         size_B = answer_B if self.block_length is None else torch.full_like(answer_B, self.block_length)

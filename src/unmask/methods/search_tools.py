@@ -81,7 +81,7 @@ def unique_items(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
 
 
 def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:
-    """Return the mean of a path's numbers over the positions of a mask that is not empty."""
+    """Return the mean of a path's numbers over the positions of a mask, which must not be empty."""
     return float(values_BN[:, : places_BL.shape[1]][places_BL].double().mean())
 
 
@@ -127,7 +127,7 @@ Budget = Annotated[int | str, AfterValidator(_check_budget)]
 
 
 class ForwardBudget:
-    """The passes that each row may take beyond those of a decode by the baseline.
+    """Count of the passes that each row may take beyond those of a decode by the baseline.
 
     A budget counts forwards as the run does: a pass under guidance is two.
     """
@@ -145,8 +145,8 @@ class ForwardBudget:
             (budget // self.each if isinstance(budget, int) else math.floor(times * base)) - base for base in self.base
         ]
 
-    def remaining(self, rounds: int) -> list[int]:
-        """Return the passes that every row may still take, where the baseline would have taken `rounds` by now."""
+    def remaining_forwards(self, rounds: int) -> list[int]:
+        """Return the extra passes that each row has left, if the baseline would have taken `rounds` passes by now."""
         assert self.context is not None
         spent = self.context.forwards_B.tolist()
         return [spare - (paid // self.each - rounds) for spare, paid in zip(self.spare, spent, strict=True)]
@@ -217,7 +217,7 @@ class BeamSearch(Search):
         tree = [1] * len(beams)
         rounds = 1
         while going := [row for row, beam in enumerate(beams) if any(has_masks(item.path) for item in beam)]:
-            moved = self.advance(context, {row: beams[row] for row in going}, budget.remaining(rounds))
+            moved = self.advance(context, {row: beams[row] for row in going}, budget.remaining_forwards(rounds))
             annotated = []
             for row in going:
                 tree[row] += moved[row].made
@@ -227,11 +227,11 @@ class BeamSearch(Search):
             paths = iter(predict_paths(context, annotated, self.needs))
             for row in going:
                 beams[row] = [replace(item, path=next(paths)) for item in moved[row].kept]
-            context.report_paths([_best(beams[row]) for row in going])
+            context.report_paths([_best_path(beams[row]) for row in going])
             rounds += 1
-        return merge_paths(traj, map(_best, beams))
+        return merge_paths(traj, map(_best_path, beams))
 
 
-def _best(beam: Sequence[BeamPath]) -> Trajectory:
+def _best_path(beam: Sequence[BeamPath]) -> Trajectory:
     """Return the path of largest value; of equal ones the first."""
     return max(beam, key=lambda item: item.value).path

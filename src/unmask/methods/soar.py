@@ -60,7 +60,7 @@ class SOAR(BeamSearch):
     ) -> Mapping[int, BeamRound]:
         rounds = {}
         for row, beam in beams.items():
-            children, accelerated = self._children(context, beam)
+            children, accelerated = self._expand_beam(context, beam)
             width = self.width
             if accelerated and self.collapse is not None:
                 masks = [int(item.path.state.masked_BL.sum()) for item in (beam[0], children[0])]
@@ -72,13 +72,13 @@ class SOAR(BeamSearch):
             rounds[row] = BeamRound(kept, len(children), dropped)
         return rounds
 
-    def _children(self, context: SearchContext, beam: Sequence[BeamPath]) -> "tuple[list[_Collected], bool]":
+    def _expand_beam(self, context: SearchContext, beam: Sequence[BeamPath]) -> "tuple[list[_ConfidencePath], bool]":
         """Return the next canvases of a beam, best first and each once, and whether any position was sure."""
         children, accelerated = [], False
         for item in beam:
-            total, count = (item.total, item.count) if isinstance(item, _Collected) else (0.0, 0)
+            total, count = (item.total, item.count) if isinstance(item, _ConfidencePath) else (0.0, 0)
             if not has_masks(item.path):
-                children.append(_Collected(item.path, item.value, total, count))
+                children.append(_ConfidencePath(item.path, item.value, total, count))
                 continue
             open_BL = open_block(item.path.state, self.block_length)
             confidence_BL = item.path.confidence_BL.double()
@@ -94,13 +94,13 @@ class SOAR(BeamSearch):
             for set_BL in sets:
                 path = reveal(context, item.path, self.name, set_BL)
                 now = total + float((confidence_BL * set_BL).sum()), count + int(set_BL.sum())
-                children.append(_Collected(path, now[0] if self.value == "sum" else now[0] / max(1, now[1]), *now))
+                children.append(_ConfidencePath(path, now[0] if self.value == "sum" else now[0] / max(1, now[1]), *now))
         ranked = sorted(children, key=lambda child: child.value, reverse=True)
         return unique_items(ranked, lambda child: canvas_key(child.path)), accelerated
 
 
 @dataclass(frozen=True)
-class _Collected(BeamPath):
+class _ConfidencePath(BeamPath):
     total: float = 0.0
     """Sum of the confidences that the path has collected."""
     count: int = 0

@@ -35,7 +35,7 @@ class Swordsman(Policy):
         block_BL = state.answer_BL & (state.rank_BL >= notes["start_B"][:, None])
         block_BL = block_BL & (state.rank_BL <= notes["end_B"][:, None])
         open_BL = block_BL & state.masked_BL
-        mean_B = _mean(entropy_BL, open_BL, block_BL if self.mean == "block" else open_BL)
+        mean_B = _mean_over_positions(entropy_BL, open_BL, block_BL if self.mean == "block" else open_BL)
         started_B, ease_B = notes["entropy_B"], notes["ease_B"]
         # 0 / 0 where a block began without entropy: nothing is left of it, and no NaN may reach the threshold.
         left_B = torch.where(started_B > 0, mean_B / started_B.clamp(min=1e-300), 0.0).clamp(max=1)
@@ -49,7 +49,7 @@ class Swordsman(Policy):
         first_B = region.first_mask(state)
         end_B = self._find_boundary(traj, entropy_BL)
         new_BL = state.masked_BL & (state.rank_BL <= end_B[:, None])
-        entropy_B = _mean(entropy_BL, new_BL, new_BL)
+        entropy_B = _mean_over_positions(entropy_BL, new_BL, new_BL)
         # Difficulty is relative to the hardest block so far, this one included.
         hardest_B = torch.maximum(traj.notes.get("hardest_B", torch.zeros_like(entropy_B)), entropy_B)
         ease_B = torch.where(hardest_B > 0, 1 - entropy_B / hardest_B.clamp(min=1e-300), 0.0)
@@ -75,7 +75,7 @@ class Swordsman(Policy):
         return rank_BL.gather(1, at_B1).squeeze(1)
 
 
-def _mean(entropy_BL: Tensor, summed_BL: Tensor, counted_BL: Tensor) -> Tensor:
+def _mean_over_positions(entropy_BL: Tensor, summed_BL: Tensor, counted_BL: Tensor) -> Tensor:
     """Mean over positions, from one running sum per row, so that padding cannot change how it is rounded."""
     total_B = (entropy_BL * summed_BL).cumsum(-1)[:, -1]
     return total_B / counted_BL.sum(-1).clamp(min=1)

@@ -38,7 +38,7 @@ class WINO(Policy):
 
     def model_input(self, traj: Trajectory) -> ModelInput:
         state = traj.state
-        original_BS, exists_BS, asked_BS = self._shadows(state)
+        original_BS, exists_BS, asked_BS = self._shadow_slots(state)
         standing_BS = torch.where(asked_BS, state.tokens_BL.gather(1, original_BS), -1)
         inputs = shadow_input(state, original_BS, exists_BS)
         return replace(
@@ -59,11 +59,11 @@ class WINO(Policy):
         return Action.top(state, open_BL, drafts_B, commit=False, remask_BL=remask_BL, notes=notes)
 
     def _find_doubtful(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:
-        """R, the positions to re-mask: fewer than the last step drafted, or the canvas would not fill up."""
+        """Return the positions to mask again (R): fewer than the last step drafted, or the canvas never fills up."""
         state, given_BN = traj.state, traj.current_prediction.given_BN
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
-        original_BS, _, asked_BS = self._shadows(state)
+        original_BS, _, asked_BS = self._shadow_slots(state)
         # Above every probability: what no shadow asks about is never doubted.
         verify_BL = torch.full(state.tokens_BL.shape, 2.0, dtype=given_BN.dtype, device=given_BN.device)
         shadow_BS = torch.where(asked_BS, given_BN[:, state.tokens_BL.shape[1] :], 2.0)
@@ -77,8 +77,8 @@ class WINO(Policy):
         count_B = torch.minimum(doubt_BL.sum(-1), last_B - 1)
         return score.best(-verify_BL, doubt_BL, torch.where(drafts_B > 1, count_B, 0))
 
-    def _shadows(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """The position that each slot doubles, whether there is one, and whether its token may be doubted.
+    def _shadow_slots(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the position of each shadow slot, whether it has one, and whether the token there may be masked again.
 
         There is a slot for every position of the block, or of the whole canvas where that is shorter.
         """

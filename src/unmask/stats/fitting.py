@@ -117,7 +117,7 @@ class ValidationGains:
 
     @property
     def used_S(self) -> Bools:
-        """States with both numbers."""
+        """Mask of the states whose opportunity and whose proposal's gain are both known."""
         return np.asarray(np.isfinite(self.g_S) & np.isfinite(self.gain_S))
 
     @property
@@ -276,7 +276,7 @@ def predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
 
 
 def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[float]) -> tuple[Array, Array]:
-    """Gains of the used states under never and every threshold, and under the one that the other folds choose."""
+    """Gains of the used states without deviating and at every threshold, and at the threshold of the other folds."""
     used_S = states.used_S
     # Column 0 is never, which gains nothing.
     gain_SH = states.gain_S[used_S, None] * (score_S[used_S, None] >= np.array(levels))
@@ -304,7 +304,7 @@ def _first_largest(sum_FH: Array) -> Ints:
 
 
 def _cluster_error(x_S: Array, prompt_S: Ints) -> float:
-    """Standard error of the mean over states where prompts are what was drawn."""
+    """Standard error of the mean over states, with all states of a prompt as one cluster."""
     code_S, prompts = prompt_codes(prompt_S)
     sum_P = cluster_sums((x_S - x_S.mean())[:, None], code_S, prompts)[:, 0]
     return float(np.sqrt(prompts / max(prompts - 1, 1) * (sum_P**2).sum()) / len(x_S))

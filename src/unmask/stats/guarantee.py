@@ -97,12 +97,15 @@ def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, 
 
 
 def smallest_margin(n: int, risk: float) -> float:
-    """The smallest margin that `n` prompts can show for a gate that changes nothing; a smaller one needs a gain."""
+    """Smallest margin that a test on `n` prompts can guarantee for a gate that has no effect on utility.
+
+    A smaller margin passes only for a gate that gains something.
+    """
     return math.inf if n < 1 else 1 - 2 * lower_bound(np.full(n, 0.5), risk)
 
 
 def capital(x_P: ArrayLike, null: float) -> Array:
-    """Capital after each number of a bet that starts with 1 against "the mean is at most `null`".
+    """Return a bettor's capital after each number, who starts with 1 and bets against "the mean is at most `null`".
 
     With a share c of the capital at stake it is multiplied by 1 - c + c x / null, which has a mean of at most 1 if the
     mean of x is at most null. It falls with `null` and rises with every x, so bounds do, too.

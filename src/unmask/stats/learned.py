@@ -62,7 +62,7 @@ class LearnedDetector:
     """From which prediction on its gate opens."""
 
     def predict(self, signal_S: Array, features: pd.DataFrame) -> Array:
-        """Expected opportunity. NaN where there is no signal, as for bins: no action is proposed there."""
+        """Return the expected opportunity of each state; NaN without a signal, where no action is proposed."""
         return self._predict(_inputs(signal_S, features))
 
     def _predict(self, inputs_SN: Array) -> Array:
@@ -81,8 +81,9 @@ class LearnedDetector:
 def fit_learned(
     states: ValidationSet, features: pd.DataFrame, fixed: int, settings: CalibrationSettings
 ) -> LearnedDetector:
-    """Fit to validation states as the bins are: same opportunity, same folds of prompts, same rule for tau.
+    """Fit a learned detector to validation states: bins of the signal, and a ridge regression on the features.
 
+    Opportunity, folds of prompts and the rule that chooses the gate's threshold tau are those of a detector of bins.
     `features` has a row per state and a column per number that is known before acting, NaN where one is not. The
     predictions that choose tau are out of fold: a state's comes from a detector, penalty included, that saw none of its
     prompt's fold.

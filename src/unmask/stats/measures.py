@@ -140,7 +140,7 @@ class Opportunity(Measures):
 
 @dataclass(frozen=True)
 class OpportunityStates:
-    """Cross-fitted states of one task."""
+    """States of one task with their cross-fitted opportunity, prompt, stage and the columns to be summed."""
 
     fit: CrossFit
     prompt_S: NDArray[Any]
@@ -374,7 +374,10 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
 
 
 def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: int = RESAMPLES) -> dict[Key, Estimate]:
-    """Means of task means; prompts are drawn within each task, and calibrations stay."""
+    """Average the utility, lift and coverage of each arm over tasks, from one held-out frame per task.
+
+    Intervals resample prompts within each task; what was calibrated on validation prompts is not fitted again.
+    """
     sums_T = []
     for frame in frames.values():
         code_S, prompts = prompt_codes(frame["prompt"])

@@ -341,8 +341,9 @@ def choose_fixed(q_SAR: ArrayLike, *, reference: int | None = None) -> FixedActi
 
 
 def choose_fixed_by_runs(whole_runs: pd.DataFrame, reference: int) -> FixedAction:
-    """The candidate with the best mean utility of whole runs, over prompts that have one of each candidate.
+    """Choose as fixed action the candidate whose whole runs have the best mean utility.
 
+    Only prompts with a run of every candidate count.
     `whole_runs` has a row per prompt and a column per candidate. Means and counts are of prompts, not of states.
     """
     return choose_fixed(whole_runs.to_numpy(dtype=np.float64)[:, :, None], reference=reference)

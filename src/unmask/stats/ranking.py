@@ -19,7 +19,7 @@ COVERAGES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def zero_rounding(x: Array) -> Array:
-    """Set differences that are only rounding to 0; NaN stays."""
+    """Replace differences that are no larger than rounding errors by 0; NaN stays NaN."""
     return np.where(np.abs(x) <= TIE, 0.0, x)
 
 
@@ -50,9 +50,9 @@ def auroc(
 
 
 def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None = None) -> Array:
-    """Correlation of midranks, for each resample; NaN where one of the two is constant.
+    """Spearman correlation of scores and values for each resample; NaN where one of the two is constant.
 
-    A NaN score is the smallest.
+    Numbers that differ by rounding only are ties. A NaN score is the smallest.
     """
     score, value, weight = _check_ranked(score_S, value_S, weight_DS)
     a_DS, b_DS = (_centred_midranks(x_S, weight) for x_S in (score, value))

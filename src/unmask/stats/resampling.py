@@ -31,7 +31,7 @@ MAX_ENTRIES = 1 << 21
 
 
 class NotEnough(ValueError):
-    """The quantity does not exist for this data: no usable state, one rollout, nothing to average.
+    """Error for data too small for a quantity: no usable state, one rollout, nothing to average.
 
     A caller may report a missing number with this message. A wrong shape or value is a plain ValueError.
     """

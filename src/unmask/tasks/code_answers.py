@@ -112,28 +112,28 @@ def _drop_prose(lines: Sequence[str], entry: str) -> str:
 
 def _choose_piece(pieces: Sequence[str], entry: str) -> str:
     """Return the last piece that defines the function, else the first that is not empty."""
-    defining = [piece for piece in pieces if _defines(piece, entry)]
+    defining = [piece for piece in pieces if _defines_function(piece, entry)]
     return defining[-1] if defining else next((piece for piece in pieces if piece.strip()), "")
 
 
-def _defines(code: str, entry: str, indent: str = r"[ \t]*") -> bool:
+def _defines_function(code: str, entry: str, indent: str = r"[ \t]*") -> bool:
     return re.search(rf"^{indent}(?:async[ \t]+)?def[ \t]+{re.escape(entry)}[ \t]*\(", code, re.MULTILINE) is not None
 
 
 def _continue_head(code: str, head: str, entry: str) -> str:
     """Return what to append to the head: the first reading that makes Python of it, or else the first."""
     joint = "" if head.endswith("\n") else "\n"
-    readings = [joint + text for text in _readings(code, entry)]
+    readings = [joint + text for text in _indentation_variants(code, entry)]
     return next((text for text in readings if _is_python(head, text)), readings[0])
 
 
-def _readings(code: str, entry: str) -> Iterator[str]:
-    """Yield ways to take code, likeliest first. They differ in indentation and in nothing else."""
+def _indentation_variants(code: str, entry: str) -> Iterator[str]:
+    """Yield the code with each indentation that may be meant, the likeliest first."""
     lines = code.rstrip().split("\n")
     while not lines[0].strip():
         del lines[0]
     flat = textwrap.dedent("\n".join(lines))
-    whole = _defines(flat, entry, indent="")
+    whole = _defines_function(flat, entry, indent="")
     if whole:
         # A function that is defined again replaces the one in the head.
         yield f"{flat}\n"
@@ -161,18 +161,18 @@ def _find_margin(line: str) -> str:
 
 
 def _is_python(head: str, text: str) -> bool:
-    """Whether head and text are a program, and nothing that belongs into a function stands outside of it."""
+    """Whether head and text together parse as Python with no `return`, `yield` or `await` outside a function."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # An odd escape in a string is the model's business.
             tree = ast.parse(head + text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
-    return not any(_returns(node) for node in tree.body)
+    return not any(_has_return(node) for node in tree.body)
 
 
-def _returns(statement: ast.stmt) -> bool:
-    """Whether a statement returns from, or yields in, a function that is not inside it."""
+def _has_return(statement: ast.stmt) -> bool:
+    """Whether a statement holds a `return`, `yield` or `await` outside any function inside it."""
     # A list of what is left to see, not recursion: a model may nest deeper than Python likes to call.
     nodes: list[ast.AST] = [statement]
     while nodes:

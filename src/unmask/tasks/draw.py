@@ -43,10 +43,10 @@ class Draw:
         """Return a number of n random bits."""
         require(n >= 0, "number of bits", n, "0 or more", "ask for a size that is not negative")
         if n <= 64:
-            return self._word() >> (64 - n) if n else 0
+            return self._next_word() >> (64 - n) if n else 0
         value = 0
         for _ in range((n + 63) // 64):
-            value = value << 64 | self._word()
+            value = value << 64 | self._next_word()
         return value >> (-n % 64)
 
     def below(self, n: int) -> int:
@@ -61,7 +61,7 @@ class Draw:
             return value
         # The usual case, spelled out: every choice of every prompt comes through here.
         spare = 64 - size
-        while (value := self._word() >> spare) >= n:
+        while (value := self._next_word() >> spare) >= n:
             pass
         return value
 
@@ -95,7 +95,7 @@ class Draw:
         """Return all items in random order; the given sequence stays as it is."""
         return self.sample(items, len(items))
 
-    def _word(self) -> int:
+    def _next_word(self) -> int:
         if not self._unread_words:
             block = hashlib.blake2b(self._counter.to_bytes(8, "little"), key=self._key).digest()
             self._counter += 1

@@ -280,7 +280,7 @@ def parse_object(text: str) -> ParsedJson:
     at = 0
     budget = REREADING * len(text)
     while budget > 0 and (start := text.find("{", at)) >= 0:
-        end = _closing_brace(text, start)
+        end = _find_closing_brace(text, start)
         inner = parse_json_value(text[start:end]) if end else last
         budget -= (end or len(text)) - start
         if end and isinstance(inner.value, dict):
@@ -294,7 +294,7 @@ def parse_object(text: str) -> ParsedJson:
     return last
 
 
-def _closing_brace(text: str, start: int) -> int | None:
+def _find_closing_brace(text: str, start: int) -> int | None:
     """Find the end of the object that starts here. Braces in strings do not count."""
     depth = 0
     for token in _INSIDE.finditer(text, start):
@@ -310,7 +310,7 @@ def _closing_brace(text: str, start: int) -> int | None:
 def parse_json_value(text: str) -> ParsedJson:
     """Read a JSON value by the book: no NaN, no infinity, no trailing commas, nothing nested too deeply."""
     text = text.strip()
-    if _too_deep(text):
+    if _is_too_deep(text):
         return ParsedJson(None, text, f"JSON nested more than {JSON_DEPTH} levels deep")
     try:
         return ParsedJson(_DECODER.decode(text), text)
@@ -318,7 +318,7 @@ def parse_json_value(text: str) -> ParsedJson:
         return ParsedJson(None, text, f"not JSON ({error})" if text else "empty")
 
 
-def _too_deep(text: str) -> bool:
+def _is_too_deep(text: str) -> bool:
     if text.count("{") + text.count("[") <= JSON_DEPTH:
         return False
     depth = 0
@@ -332,7 +332,7 @@ def _too_deep(text: str) -> bool:
     return False
 
 
-def _finite(text: str) -> float:
+def _parse_finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:20]} is too large a number")
@@ -340,19 +340,19 @@ def _finite(text: str) -> float:
 
 
 # A repeated key does not make an answer invalid: its last value counts, as the model's last word.
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=parse_integer)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_parse_finite_float, parse_int=parse_integer)
 
 
 def spell_json(value: Json) -> str:
     """Spell a JSON value as verdicts show it: keys sorted, and 1.0 spelled 1."""
-    return canonical(_with_integers(value))
+    return canonical(_whole_floats_to_integers(value))
 
 
-def _with_integers(value: Json) -> Json:
+def _whole_floats_to_integers(value: Json) -> Json:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _with_integers(item) for key, item in value.items()}
+        return {key: _whole_floats_to_integers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_integers(item) for item in value]
+        return [_whole_floats_to_integers(item) for item in value]
     return value

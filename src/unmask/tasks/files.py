@@ -106,16 +106,16 @@ def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
     line_of: dict[str, int] = {}
     for number, record in read_lines(path):
         where = f"line {number} of {format_path(path)}"
-        id = _text_field(record, ID_KEYS, where)
+        id = _read_text_field(record, ID_KEYS, where)
         if id in texts:
             raise SchemaError(
                 f"{where} has the id {id!r}, which line {line_of[id]} has too; allowed: one prediction per id; keep one"
             )
-        texts[id], line_of[id] = _text_field(record, TEXT_KEYS, where), number
+        texts[id], line_of[id] = _read_text_field(record, TEXT_KEYS, where), number
     return texts
 
 
-def _text_field(record: Mapping[str, Any], keys: tuple[str, ...], where: str) -> str:
+def _read_text_field(record: Mapping[str, Any], keys: tuple[str, ...], where: str) -> str:
     present = [key for key in keys if key in record]
     if not present:
         names = " or ".join(map(repr, keys))

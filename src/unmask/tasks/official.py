@@ -129,7 +129,7 @@ def read_rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
     try:
         stat = path.stat()
     except (OSError, ValueError) as error:
-        _raise_missing(file, f"there is no {format_path(path)} ({os_error_text(error)})", path)
+        _raise_missing_data(file, f"there is no {format_path(path)} ({os_error_text(error)})", path)
     return _read_from_file(file, str(path), stat.st_size, stat.st_mtime_ns)
 
 
@@ -140,7 +140,7 @@ def _read_from_file(file: DataFile, path: str, size: int, modified: int) -> Sequ
         with open_file(path) as opened:
             content = opened.read()
     except OSError as error:
-        _raise_missing(file, f"{path!r} cannot be read ({os_error_text(error)})", Path(path))
+        _raise_missing_data(file, f"{path!r} cannot be read ({os_error_text(error)})", Path(path))
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != file.sha256:
         raise ChangedData(
@@ -161,15 +161,15 @@ def _read_from_hub(file: DataFile) -> Sequence[Row]:
         import pyarrow.parquet
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        _raise_missing(file, f"{where}: the Python package {error.name} is not installed")
+        _raise_missing_data(file, f"{where}: the Python package {error.name} is not installed")
     try:
         folder = Path(snapshot_download(repo_id=file.hub, repo_type="dataset", allow_patterns=[file.hub_files]))
         tables = [pyarrow.parquet.read_table(path).to_pylist() for path in sorted(folder.glob(file.hub_files))]
     except Exception as error:  # Whatever a client of the network raises, the remedy is the same.
-        _raise_missing(file, f"{where}: {type(error).__name__}, {' '.join(str(error).split())[:200]}")
+        _raise_missing_data(file, f"{where}: {type(error).__name__}, {' '.join(str(error).split())[:200]}")
     rows = [row for table in tables for row in table]
     if not rows:
-        _raise_missing(file, f"{where}: it has no file {file.hub_files}")
+        _raise_missing_data(file, f"{where}: it has no file {file.hub_files}")
     return _check_rows(file, rows)
 
 
@@ -193,7 +193,7 @@ def hash_rows(rows: Sequence[Row]) -> str:
     return hashlib.sha256("".join(f"{canonical(row)}\n" for row in rows).encode("ascii")).hexdigest()
 
 
-def _raise_missing(file: DataFile, problem: str, path: Path | None = None) -> NoReturn:
+def _raise_missing_data(file: DataFile, problem: str, path: Path | None = None) -> NoReturn:
     where = (
         format_path(path)[1:-1] if path else f"DATA/{file.path}, and name DATA with --data-dir or in {DATA_VARIABLE}"
     )
@@ -291,18 +291,18 @@ def official_task(
 ) -> Task:
     """Make a task whose splits are cut from one file, and whose training examples, if any, come from another."""
 
-    def complete(example: Example, split: str) -> Example:
+    def complete_example(example: Example, split: str) -> Example:
         return replace(example, task=name, split=split, scorer=scorer)
 
     def make_splits(data_dir: DataDir) -> Mapping[str, tuple[Example, ...]]:
         by_id = {example.id: example for example in read_examples(file, make_example, data_dir)}
         parts = cut_ids(name, list(by_id), counts)
-        return {split: tuple(complete(by_id[id], split) for id in ids) for split, ids in parts.items()}
+        return {split: tuple(complete_example(by_id[id], split) for id in ids) for split, ids in parts.items()}
 
     def make_training(start: int, data_dir: DataDir) -> Iterator[Example]:
         assert training_file is not None
         rows = read_examples(training_file, make_example, data_dir)
-        return iter([complete(example, TRAINING) for example in rows[start:]])
+        return iter([complete_example(example, TRAINING) for example in rows[start:]])
 
     return Task(
         name=name,

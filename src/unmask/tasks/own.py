@@ -103,13 +103,13 @@ def _text_rule(
     return Scorer(name, score_one)
 
 
-def _find_tagged_or_all(text: str) -> RawAnswer:
+def _find_tagged_or_whole_text(text: str) -> RawAnswer:
     return extract.find_tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
 
 
 def _score_parts(text: str, example: Example) -> Verdict:
-    """Return the share of words in their places. Each word too many is one more place."""
-    answer = _find_tagged_or_all(text)
+    """Score words by the share that stands in its place. Each word too many is one more place."""
+    answer = _find_tagged_or_whole_text(text)
     words = answer.text.split()
     return scorers.score_positions(text, example, answer, words, normalise=str, part="part", parts="parts", joint=" ")
 
@@ -137,7 +137,7 @@ RULES: Mapping[str, Scorer] = MappingProxyType(
         for scorer in (
             # The answer as the suite finds it, character by character. In the others runs of whitespace do not matter.
             _text_rule("exact", extract.find_answer, str.strip),
-            _text_rule("answer", _find_tagged_or_all, squeeze),
+            _text_rule("answer", _find_tagged_or_whole_text, squeeze),
             _text_rule("contains", lambda text: RawAnswer(WHOLE_TEXT, text), squeeze, operator.contains),
             Scorer("number", scorers.score_number),
             Scorer("json", scorers.score_object),
@@ -176,7 +176,7 @@ def _function_scorer(function: ScoreFunction, name: str) -> Scorer:
             utility = math.nan
         if not 0 <= utility <= 1:
             raise ContractError(
-                f"{name} returned {_format(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
+                f"{name} returned {_format_value(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
                 "correct the function (it may raise where it cannot tell)"
             )
         return Verdict(example.id, utility, f"scored by {name}", extraction, ())
@@ -208,7 +208,7 @@ def check_scorer(task: Task) -> None:
 
 
 def is_own(given: str) -> bool:
-    """Whether a text names a file or code; names of the suite have neither dot nor colon nor slash."""
+    """Whether a text names a user's file or code; names of the library's tasks have no dot, colon or slash."""
     return any(mark in given for mark in ".:/\0")
 
 
@@ -257,7 +257,7 @@ def own_task(
     rule, code = _open_rule(name, scorer, source, prompts, Path(folder))
     examples = _read_examples(records, name, rule)
     max_new_tokens = _check_length(name, examples, max_new_tokens)
-    members = _split(examples)
+    members = _deal_into_splits(examples)
     validation = len(members["validation"])
     enough = validation >= MIN_VALIDATION
     require(enough, f"validation prompts of {name}", validation, f"{MIN_VALIDATION} or more", "add prompts")
@@ -378,8 +378,8 @@ def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, 
     return tuple(storable(str(gold)) for gold in golds)
 
 
-def _split(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:
-    """Deal examples into splits, each in the order of a hash of their ids."""
+def _deal_into_splits(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:
+    """Assign examples to splits, each in the order of a hash of their ids."""
     open_ids = [example.id for example in examples if not example.split]
     half = -(-len(open_ids) // 2)
     counts = {"development": 0, "validation": half, "evaluation": len(open_ids) - half}
@@ -437,7 +437,7 @@ def _load_code(name: str, folder: Path) -> Any:
     return load_user_code(name, folder)
 
 
-def _format(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Write a value for a message. Its class may be the user's, and fail at that."""
     try:
         return storable(repr(value))[:200]

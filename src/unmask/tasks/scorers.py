@@ -108,7 +108,7 @@ def score_spans(text: str, example: Example) -> Verdict:
     normalised = "; ".join(f"[{index}]={fold(value)}" for index, values in given.items() for value in values)
     right = [part.right for part in parts]
     extraction = Extraction(text, answer.how, answer.text, normalised)
-    return Verdict(example.id, part_credit(right), _tally(right, "spans"), extraction, tuple(parts))
+    return Verdict(example.id, part_credit(right), _count_right_parts(right, "spans"), extraction, tuple(parts))
 
 
 def score_items(text: str, example: Example) -> Verdict:
@@ -157,7 +157,7 @@ def score_positions(
     return Verdict(
         example.id,
         part_credit(right, surplus),
-        _tally(right, parts, surplus),
+        _count_right_parts(right, parts, surplus),
         Extraction(text, answer.how, answer.text, joint.join(map(normalise, given))),
         compared,
         surplus,
@@ -199,19 +199,19 @@ def _score_object(text: str, example: Example, schema: Json, count_surplus: bool
     return Verdict(
         example.id,
         0.0 if problem else part_credit(right, surplus),
-        problem or _tally(right, "fields", surplus),
+        problem or _count_right_parts(right, "fields", surplus),
         Extraction(text, answer.how, parsed.text, "" if given is None else extract.spell_json(given)),
         parts,
         surplus,
     )
 
 
-def _tally(right: Sequence[bool], parts: str, surplus: int = 0) -> str:
+def _count_right_parts(right: Sequence[bool], parts: str, surplus: int = 0) -> str:
     return f"{sum(right)} of {len(right)} {parts} right" + (f", {surplus} too many" if surplus else "")
 
 
 def _describe_break(schema: Json, value: Json) -> str:
-    """Say how a value breaks a schema; empty if it does not, or if there is no schema."""
+    """Return how a value breaks a schema; empty if it does not, or if there is no schema."""
     if schema is None:
         return ""
     validator = _validator(canonical(schema))

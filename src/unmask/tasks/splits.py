@@ -81,7 +81,7 @@ def constructed_task(
     prompts_version = prompts_version or version
     split_name = paired_with or name
 
-    def complete(example: Example, id: str, split: str) -> Example:
+    def complete_example(example: Example, id: str, split: str) -> Example:
         return replace(example, id=id, task=name, split=split, scorer=scorer)
 
     @lru_cache(maxsize=1)
@@ -90,7 +90,7 @@ def constructed_task(
         by_id = {f"{split_name}-v{prompts_version}-{index:04d}": example for index, example in enumerate(drawn)}
         # Ranked under the shared name, so that pairs land in the same split; renamed afterwards.
         return {
-            split: tuple(complete(by_id[id], id.replace(split_name, name, 1), split) for id in ids)
+            split: tuple(complete_example(by_id[id], id.replace(split_name, name, 1), split) for id in ids)
             for split, ids in cut_ids(split_name, list(by_id), counts).items()
         }
 
@@ -102,7 +102,7 @@ def constructed_task(
         taken = split_prompts()
         for index in count(start):
             example = _draw_example(generator, (TRAINING, split_name, prompts_version), index, taken)
-            yield complete(example, f"{name}-v{prompts_version}-{TRAINING}-{index}", TRAINING)
+            yield complete_example(example, f"{name}-v{prompts_version}-{TRAINING}-{index}", TRAINING)
 
     return Task(
         name=name,

@@ -183,7 +183,9 @@ def score_all(
         if len(text) <= TEXT_LIMIT and scorer.score_many is not None:
             slow.setdefault(scorer, []).append(at)
             continue
-        verdicts[at] = scorer.score(storable(text), example) if len(text) <= TEXT_LIMIT else _too_long(text, example)
+        verdicts[at] = (
+            scorer.score(storable(text), example) if len(text) <= TEXT_LIMIT else _score_too_long(text, example)
+        )
         on_verdict(verdicts[at])
     for scorer, places in slow.items():
         assert scorer.score_many is not None
@@ -192,7 +194,7 @@ def score_all(
     return [verdicts[at] for at in range(len(answers))]
 
 
-def _too_long(text: str, example: Example) -> Verdict:
+def _score_too_long(text: str, example: Example) -> Verdict:
     reason = f"{len(text)} characters; at most {TEXT_LIMIT} are read"
     parts = tuple(Part(str(k), part, None, False) for k, part in enumerate(example.parts, 1))
     return Verdict(example.id, 0.0, reason, Extraction(storable(text), TOO_LONG, "", ""), parts)

@@ -18,14 +18,14 @@ _VOCABULARY, _SENTENCES = _read_data("vocabulary.toml"), _read_data("sentences.t
 
 def sentences(task: str, name: str) -> Any:
     """Return one of the lists, or tables of lists, that the prompts of a constructed task are made of."""
-    return _freeze(_SENTENCES[task][name])
+    return _lists_to_tuples(_SENTENCES[task][name])
 
 
-def _freeze(value: Any) -> Any:
+def _lists_to_tuples(value: Any) -> Any:
     """Turn lists into tuples: whoever changed a list in place would change the prompts of later examples."""
     if isinstance(value, dict):
-        return {key: _freeze(inner) for key, inner in value.items()}
-    return tuple(map(_freeze, value)) if isinstance(value, list) else value
+        return {key: _lists_to_tuples(inner) for key, inner in value.items()}
+    return tuple(map(_lists_to_tuples, value)) if isinstance(value, list) else value
 
 
 def word_list(text: str) -> tuple[str, ...]:
@@ -33,41 +33,41 @@ def word_list(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _words(name: str) -> tuple[str, ...]:
+def _read_words(name: str) -> tuple[str, ...]:
     return word_list(_VOCABULARY[name])
 
 
-def _forms(name: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(word.split("/")) for word in _words(name))
+def _read_word_forms(name: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(word.split("/")) for word in _read_words(name))
 
 
-THINGS = _words("things")
-CLOTHES = _words("clothes")
-FOODS = _words("foods")
+THINGS = _read_words("things")
+CLOTHES = _read_words("clothes")
+FOODS = _read_words("foods")
 GOODS = (*THINGS, *CLOTHES, *FOODS)
 """Things that a shop could sell by the piece."""
-ANIMALS = _words("animals")
-PLANTS = _words("plants")
-MATERIALS = _words("materials")
-COLOURS = _words("colours")
-UNITS = _words("units")
-IDEAS = _words("ideas")
-EVENTS = _words("events")
-SITES = _words("sites")
-TOWNS = _words("towns")
-DAYS = _words("days")
-MONTHS = _words("months")
-FIRST = _words("first")
-SURNAMES = _words("surnames")
-JOBS = _words("jobs")
-TEAMS = _words("teams")
-MOODS = _words("moods")
-ADJECTIVES = _words("adjectives")
-GRADABLE = _words("gradable")
-MANNERS = _words("manners")
-VERBS = _forms("verbs")
-OPPOSITES = _forms("opposites")
-COMPOUNDS = _forms("compounds")
+ANIMALS = _read_words("animals")
+PLANTS = _read_words("plants")
+MATERIALS = _read_words("materials")
+COLOURS = _read_words("colours")
+UNITS = _read_words("units")
+IDEAS = _read_words("ideas")
+EVENTS = _read_words("events")
+SITES = _read_words("sites")
+TOWNS = _read_words("towns")
+DAYS = _read_words("days")
+MONTHS = _read_words("months")
+FIRST = _read_words("first")
+SURNAMES = _read_words("surnames")
+JOBS = _read_words("jobs")
+TEAMS = _read_words("teams")
+MOODS = _read_words("moods")
+ADJECTIVES = _read_words("adjectives")
+GRADABLE = _read_words("gradable")
+MANNERS = _read_words("manners")
+VERBS = _read_word_forms("verbs")
+OPPOSITES = _read_word_forms("opposites")
+COMPOUNDS = _read_word_forms("compounds")
 COMMON = tuple(
     sorted(
         {
@@ -86,14 +86,14 @@ CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # no I and no O, which look like digi
 # Grammar
 
 _ODD_PLURALS: dict[str, str] = _VOCABULARY["odd_plurals"]
-_UNCHANGED = frozenset(_words("unchanged"))
-_UNSETTLED = frozenset(_words("unsettled"))
-_MAN_NOUNS = frozenset(_words("man_nouns"))
-_DOUBLED = frozenset(_words("doubled"))
-_ONES = _words("ones")
-_TENS = _words("tens")
+_UNCHANGED = frozenset(_read_words("unchanged"))
+_UNSETTLED = frozenset(_read_words("unsettled"))
+_MAN_NOUNS = frozenset(_read_words("man_nouns"))
+_DOUBLED = frozenset(_read_words("doubled"))
+_ONES = _read_words("ones")
+_TENS = _read_words("tens")
 _ODD_ORDINALS = {1: "first", 2: "second", 3: "third", 5: "fifth", 8: "eighth", 9: "ninth", 12: "twelfth"}
-_ROMAN = dict(zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), _words("roman"), strict=True))
+_ROMAN = dict(zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), _read_words("roman"), strict=True))
 
 
 def plural(noun: str) -> str:
@@ -198,7 +198,7 @@ def answer_line(draw: Draw, answer: str) -> str:
 
 # Invented words
 
-_HEADS, _MIDDLES, _TAILS = _words("heads"), _words("middles"), _words("tails")
+_HEADS, _MIDDLES, _TAILS = _read_words("heads"), _read_words("middles"), _read_words("tails")
 
 
 def invent_word(draw: Draw) -> str:

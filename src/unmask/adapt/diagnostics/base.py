@@ -97,7 +97,7 @@ def cache_on(traj: Trajectory, key: Hashable, make: Callable[[], T]) -> T:
 
 
 def masked_twice(traj: Trajectory, last: Step) -> Tensor:
-    """P_t: positions that were masked and predicted both at step t - 1 and at step t."""
+    """Mask of the positions that were masked and predicted both at step t - 1 and at step t (P_t)."""
 
     def make() -> Tensor:
         length = traj.state.tokens_BL.shape[1]
@@ -108,7 +108,7 @@ def masked_twice(traj: Trajectory, last: Step) -> Tensor:
 
 
 def predicted_positions(traj: Trajectory) -> Tensor:
-    """M: masked positions that have a prediction."""
+    """Mask of the masked positions that have a prediction (M)."""
     return traj.state.masked_BL & traj.current_prediction.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
 
 

@@ -95,7 +95,7 @@ class CardinalityDiagnostic(Diagnostic):
 
 
 def support_budget(support: str, state: State, n_B: Tensor) -> Tensor:
-    """Size b of a support that the region program selects from n positions. `app:cardinality_diagnostic`"""
+    """Number b of positions, out of n, that the region program selects as support. `app:cardinality_diagnostic`"""
     least_B = k_min(state)
     most_B = torch.maximum(least_B, (n_B + 1) // 2) if support == "program" else 2 * least_B
     return torch.minimum(most_B, n_B)

@@ -15,7 +15,7 @@ NEVER = tl.constexpr(float("-inf"))
 
 @triton.jit
 def _later(one: tensor, at_one: tensor, other: tensor, at_other: tensor) -> tensor:
-    """The larger of two values with its place; of equal ones the later."""
+    """Return the larger of two values and its place, or the second of two equal values."""
     take = other >= one
     return tl.where(take, other, one), tl.where(take, at_other, at_one)
 

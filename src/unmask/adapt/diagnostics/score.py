@@ -84,7 +84,7 @@ def psi(alpha_BJ: Tensor, mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
 
 
 def signal(ingredients: Mapping[str, Tensor], fixed_BJ: Tensor) -> Tensor:
-    """Psi of the proposed mixture minus Psi of a fixed mixture, from the ingredients of a stored reading."""
+    """Ranking evidence Psi of the proposed mixture less that of a fixed mixture, from a reading's stored moments."""
     mu_BJ, sigma_BJJ = ingredients["mu_BJ"], ingredients["sigma_BJJ"]
     return psi(ingredients["alpha_BJ"], mu_BJ, sigma_BJJ) - psi(fixed_BJ, mu_BJ, sigma_BJJ)
 

@@ -32,13 +32,13 @@ _AMONG: tuple[str, ...] = w.sentences("carry", "among")
 _DIGIT_NAMES = w.word_list("zero one two three four five six seven eight nine")
 
 
-def _list_pairs(carry_in: int, carry_out: int, least: int) -> list[tuple[int, int]]:
+def _list_digit_pairs(carry_in: int, carry_out: int, least: int) -> list[tuple[int, int]]:
     digits = range(least, 10)
     return [(a, b) for a in digits for b in digits if (a + b + carry_in >= 10) == bool(carry_out)]
 
 
 _COLUMNS = {
-    (carry_in, carry_out, least): _list_pairs(carry_in, carry_out, least)
+    (carry_in, carry_out, least): _list_digit_pairs(carry_in, carry_out, least)
     for carry_in in (0, 1)
     for carry_out in (0, 1)
     for least in (0, 1)

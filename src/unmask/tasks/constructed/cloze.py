@@ -96,7 +96,7 @@ _STORIES: tuple[tuple[str, str, str, str], ...] = w.sentences("cloze", "stories"
 _NUMBERS = (((2, 9), (2, 9)), ((3, 12), (3, 19)), ((6, 19), (11, 40)), ((11, 29), (12, 60)))
 
 
-def _operands(draw: Draw, level: int, operations: str) -> tuple[int, int, int]:
+def _draw_operands(draw: Draw, level: int, operations: str) -> tuple[int, int, int]:
     """Draw three numbers for two operations: nothing becomes negative, nothing grows beyond four digits."""
     (low, high), (low2, high2) = _NUMBERS[level - 1]
     wide = (30, 80, 400, 900)[level - 1]
@@ -117,16 +117,16 @@ def _operands(draw: Draw, level: int, operations: str) -> tuple[int, int, int]:
     return a, b, c
 
 
-def _apply(operation: str, x: int, y: int) -> int:
+def _apply_operation(operation: str, x: int, y: int) -> int:
     return {"+": x + y, "-": x - y, "*": x * y}[operation]
 
 
 def _make_arithmetic(draw: Draw, level: int, blanks: int) -> Clue:
     """Make a story with numbers whose steps are to be computed."""
     operations, fact, first, second = draw.choice(_STORIES)
-    a, b, c = _operands(draw, level, operations)
+    a, b, c = _draw_operands(draw, level, operations)
     while "years old" in fact and (a > 80 or c > 15):
-        a, b, c = _operands(draw, 2, operations)
+        a, b, c = _draw_operands(draw, 2, operations)
     in_words = level > 2 and draw.chance(0.4)
     thing, food, site = draw.choice(w.GOODS), draw.choice(w.FOODS), draw.choice(w.SITES)
     box, names = draw.choice(w.UNITS), w.pick_distinct(draw, w.FIRST, 2)
@@ -150,9 +150,9 @@ def _make_arithmetic(draw: Draw, level: int, blanks: int) -> Clue:
         "town2": towns[1],
         "town3": towns[2],
     }
-    result = _apply(operations[0], a, b)
+    result = _apply_operation(operations[0], a, b)
     questions = [first, second][:blanks]
-    values = [result, _apply(operations[1], result, c)][:blanks]
+    values = [result, _apply_operation(operations[1], result, c)][:blanks]
     return Clue(
         "arithmetic",
         (w.sentence_case(fact.format(**props)),),

@@ -38,7 +38,7 @@ class Record:
         self.prose += f" {prose}" if prose else ""
 
 
-def _list_pairs(names: Sequence[str], numbers: Sequence[int], verb: str, unit: str = "") -> str:
+def _write_name_number_pairs(names: Sequence[str], numbers: Sequence[int], verb: str, unit: str = "") -> str:
     return ", ".join(f"{name} {verb} {number}{unit}" for name, number in zip(names, numbers, strict=True))
 
 
@@ -195,7 +195,7 @@ def _make_election(draw: Draw, level: int) -> Record:
         dict(zip(names, votes, strict=True)),
         {"winner": winner, "total": sum(votes)},
         ["winner = name with most votes", "total = all votes added"],
-        f"In the election, {_list_pairs(names, votes, 'got', ' votes')}.",
+        f"In the election, {_write_name_number_pairs(names, votes, 'got', ' votes')}.",
     )
     if level >= 2:
         record.add({}, {"lead": most - next_most}, "lead = votes of the winner minus votes of the second")
@@ -357,7 +357,7 @@ def _make_crew(draw: Draw, level: int) -> Record:
         dict(zip(names, ages, strict=True)),
         {"oldest": names[ages.index(max(ages))], "crew": sorted(names)},
         ["oldest = name of the oldest person", "crew = list of the people in alphabetical order"],
-        f"Ages: {_list_pairs(names, ages, 'is')}.",
+        f"Ages: {_write_name_number_pairs(names, ages, 'is')}.",
     )
     if level >= 2:
         ship = w.invent_name(draw)
@@ -550,7 +550,7 @@ def _make_auction(draw: Draw, level: int) -> Record:
         {"lot": lot, **dict(zip(names, bids, strict=True))},
         {"lot": lot, "buyer": names[bids.index(top)], "price": top},
         ["buyer = name with the highest bid", "price = that bid"],
-        f"The lot is called '{lot}'. {_list_pairs(names, bids, 'bids')}.",
+        f"The lot is called '{lot}'. {_write_name_number_pairs(names, bids, 'bids')}.",
     )
     if level >= 2:
         fee = draw.between(3, 40)

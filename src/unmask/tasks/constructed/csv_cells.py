@@ -674,7 +674,7 @@ def _write_csv(sheet: CsvSheet) -> str:
     return "\n".join(",".join(cells) for cells in [list(sheet.header), *rows])
 
 
-def _fits(sheet: CsvSheet, level: int) -> bool:
+def _fits_limits(sheet: CsvSheet, level: int) -> bool:
     answer = sheet.rows[sheet.hole[0]][sheet.hole[1]]
     digits = sum(char.isdigit() for char in answer)
     return len(answer) <= LIMIT and digits <= DIGITS and len(_write_csv(sheet)) <= _LENGTHS[level - 1] and answer != ""
@@ -687,7 +687,7 @@ def generate(draw: Draw, level: int) -> Example:
         [name for name, (first, _) in KINDS.items() if first <= level for _ in range(1 + (name in WORDY))]
     )
     sheet = KINDS[kind][1](draw, level)
-    while not _fits(sheet, level):
+    while not _fits_limits(sheet, level):
         sheet = KINDS[kind][1](draw, level)
     if level > 2 and kind != "column-total" and draw.chance(0.35):
         sheet = _add_column(draw, sheet)

@@ -173,7 +173,7 @@ def _write_fragment(draw: Draw, level: int) -> tuple[str, list[str]]:
     return "".join(markup), names
 
 
-def _fits(html: str, target: str, level: int) -> bool:
+def _fits_limits(html: str, target: str, level: int) -> bool:
     return len(html) <= _LENGTHS[level - 1] and len(target) <= LIMIT and _count_tokens(target) <= TOKENS
 
 
@@ -183,7 +183,7 @@ def generate(draw: Draw, level: int) -> Example:
         html, names = _write_fragment(draw, level)
         parts = tuple(f"</{name}>" for name in reversed(names))
         target = "".join(parts)
-        if _fits(html, target, level):
+        if _fits_limits(html, target, level):
             break
     at = draw.below(len(_FRAMES))
     task = _FRAMES[at].format(html=html, name=draw.choice(w.FIRST), site=draw.choice(w.SITES))

@@ -89,7 +89,7 @@ _LISTS: dict[str, Sequence[str]] = {
 }
 
 
-def _fill(draw: Draw, slots: Sequence[str]) -> dict[str, str]:
+def _fill_slots(draw: Draw, slots: Sequence[str]) -> dict[str, str]:
     """Draw a word for each slot, and keep under `base ...` the base forms of those that are inflected."""
     values: dict[str, str] = {}
     for slot in slots:
@@ -239,7 +239,7 @@ def _draw_other_records(draw: Draw, slots: Sequence[str], values: dict[str, str]
     """Draw more records of the same kind. At level 4 each shares some fields with the true one."""
     records = []
     for _ in range(2 if level == 3 else 3):
-        other = _fill(draw, slots)
+        other = _fill_slots(draw, slots)
         if level == 4:
             other |= {slot: values[slot] for slot in draw.sample(slots, 2)}
         records.append(other)
@@ -318,12 +318,12 @@ def _draw_source(draw: Draw, level: int) -> SparseSource:
         frame = draw.below(len(PARSED))
         # Many tries with one frame before the next, or frames that seldom succeed would hardly appear.
         for _ in range(60):
-            attempt = _attempt(draw, level, kind, frame)
+            attempt = _try_source(draw, level, kind, frame)
             if attempt and len(attempt.evidence) <= _LENGTHS[level - 1]:
                 return attempt
 
 
-def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | None:
+def _try_source(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | None:
     blank = PARSED[frame]
     slots = _list_slots(blank)
     # Pieces show every word; the other kinds show only those that vary.
@@ -331,7 +331,7 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
     sparse, clustered = _draw_sparse_mask(draw, len(blank), open_), _draw_clustered_mask(draw, blank, open_)
     if sparse is None or clustered is None:
         return None
-    values, wrong = _fill(draw, slots), _fill(draw, slots)
+    values, wrong = _fill_slots(draw, slots), _fill_slots(draw, slots)
     if len({row[slot].lower() for row in (values, wrong) for slot in slots}) < 2 * len(slots):
         return None
     words = tuple(replace(word, text=values[word.slot]) if word.slot else word for word in blank)
@@ -352,7 +352,7 @@ def _attempt(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | No
         text = _write_corrections(draw, slots, values, wrong, changed)
     else:
         more = _draw_unused_slots(draw, slots, [*far, *near]) if level > 1 else []
-        shown, values = [*slots, *more], values | _fill(draw, more)
+        shown, values = [*slots, *more], values | _fill_slots(draw, more)
         written = _write_record if kind == "record" else _write_questions
         text = written(draw, shown, values)
     return SparseSource(words, text, kind, frame, sparse, clustered)

@@ -82,7 +82,7 @@ def _draw_by_first_letter(draw: Draw) -> tuple[list[str], str]:
     return [draw.choice(group) for group in draw.sample(groups, POOL)], topic
 
 
-def _draw_any(draw: Draw) -> tuple[list[str], str]:
+def _draw_any_words(draw: Draw) -> tuple[list[str], str]:
     """Draw words on one topic or on any."""
     if draw.chance(0.5):
         return draw.sample(_ALL, POOL), "words"
@@ -114,7 +114,7 @@ def _draw_look_alikes(draw: Draw) -> tuple[list[str], str]:
     return pool, "words"
 
 
-_POOLS = (_draw_by_first_letter, _draw_any, _draw_few_letters, _draw_look_alikes)
+_POOLS = (_draw_by_first_letter, _draw_any_words, _draw_few_letters, _draw_look_alikes)
 
 
 def _has_prefix(words: Sequence[str]) -> bool:

@@ -38,7 +38,7 @@ NOT_LOADED = "the completion does not load:"
 
 
 class CheckEnded(BaseException):
-    """The outcome stands. Not an `Exception`: tests that expect one must not swallow it."""
+    """Raised to end the check once its outcome is known. Not an `Exception`, so that tests cannot catch it as one."""
 
 
 def main() -> None:
@@ -47,16 +47,16 @@ def main() -> None:
     try:
         run_checker(fd)
     except BaseException as error:
-        send_event(fd, trouble=f"sandbox: {describe(error)}")
+        send_event(fd, trouble=f"sandbox: {describe_exception(error)}")
 
 
 def send_event(fd: int, **event: object) -> None:
-    """Send one event. Nobody may be listening any more."""
+    """Send one event to the parent process, as a line of JSON."""
     os.write(fd, json.dumps(event).encode("ascii") + b"\n")
 
 
 def run_checker(fd: int) -> None:
-    """Be the process that checks."""
+    """Fork a worker for the completion, run the tests against it, and send the outcome to the parent process."""
     linux = sys.platform == "linux"
     if linux:
         confine.die_with_parent()
@@ -94,7 +94,7 @@ def run_checker(fd: int) -> None:
         outcome = run_tests(tests, candidate)
     except BaseException as error:
         # Whatever went wrong from here on, the completion had a part in it.
-        outcome = {"status": "error", "detail": f"the process that checks failed: {describe(error)}"}
+        outcome = {"status": "error", "detail": f"the process that checks failed: {describe_exception(error)}"}
     send_event(fd, **outcome)
     if not candidate.is_reaped:
         os.kill(worker, signal.SIGKILL)
@@ -155,7 +155,7 @@ class Candidate:
         except BrokenPipeError:
             self.end(**self.describe_ending())
         except Exception as wrong:
-            detail = f"the completion's process sent an answer that is no answer: {describe(wrong)}"
+            detail = f"the completion's process sent an answer that is no answer: {describe_exception(wrong)}"
             self.end(status="error", detail=detail)
         detail = f"{name}: {words}".rstrip(": ")[:500]
         if isinstance(error, SWALLOWED) or not isinstance(error, Exception):
@@ -205,7 +205,7 @@ def run_tests(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
     try:
         run_check = load_tests(tests, candidate)
     except BaseException as error:
-        return {"trouble": f"the problem itself is broken: {describe(error)}"}
+        return {"trouble": f"the problem itself is broken: {describe_exception(error)}"}
     try:
         candidate.ask()
     except CheckEnded:
@@ -220,8 +220,8 @@ def run_tests(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
         if id(error) in candidate.raised:
             return {"status": "error", "detail": f"the completion raised {candidate.raised[id(error)][1]}"}
         if not candidate.called:
-            return {"trouble": f"the tests failed before they called the completion: {describe(error)}"}
-        return {"status": "fail", "detail": f"{describe(error)}{failing_line(error, tests['test'])}"}
+            return {"trouble": f"the tests failed before they called the completion: {describe_exception(error)}"}
+        return {"status": "fail", "detail": f"{describe_exception(error)}{failing_line(error, tests['test'])}"}
     return candidate.outcome or {"status": "pass", "detail": "all checks passed"}
 
 
@@ -270,7 +270,7 @@ def run_worker(job: dict[str, Any], calls_out: int, answers_in: int, null: int) 
         os.environ.clear()
         sys.argv = [""]
     except BaseException as error:
-        send_frame(answers_in, json.dumps({"trouble": describe(error)}).encode())
+        send_frame(answers_in, json.dumps({"trouble": describe_exception(error)}).encode())
         return
     send_frame(answers_in, b"{}")
     sys.modules["completion"] = module = types.ModuleType("completion")
@@ -294,7 +294,7 @@ def answer_call(action: Any, *arguments: object) -> bytes:
     except BaseException as error:
         # The nearest built-in class of an exception of the completion's own; there always is one.
         kinds = [kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
-        name, words = type(error).__name__, message(error)
+        name, words = type(error).__name__, exception_message(error)
         try:
             answer = values.dumps(["raise", [kinds[0], name, list(error.args), words]], strict=False)
             if len(answer) <= ANSWER_BYTES:
@@ -331,7 +331,7 @@ def read_exactly(fd: int, size: int) -> bytes:
     return b"".join(parts) if not size else b""
 
 
-def message(error: BaseException) -> str:
+def exception_message(error: BaseException) -> str:
     """Return the beginning of what an exception says; its class may be the completion's own, and fail at that."""
     try:
         return str(error)[:10_000]
@@ -339,6 +339,6 @@ def message(error: BaseException) -> str:
         return "(no message)"
 
 
-def describe(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Return the class of an exception and the beginning of its message."""
-    return f"{type(error).__name__}: {message(error)}".rstrip(": ")[:500]
+    return f"{type(error).__name__}: {exception_message(error)}".rstrip(": ")[:500]

@@ -31,7 +31,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _DIE_WITH_PARENT, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVILEGES, _AMBIENT = 1, 4, 22, 38, 47
 
 
-def _call(name: str, *arguments: object) -> int:
+def _call_libc(name: str, *arguments: object) -> int:
     """Call a C function that reports failure as -1."""
     try:
         function: Any = getattr(ctypes.CDLL(None, use_errno=True), name)
@@ -48,7 +48,7 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def _prctl(option: int, *arguments: object) -> None:
-    _call("prctl", option, *[*arguments, 0, 0, 0, 0][:4])
+    _call_libc("prctl", option, *[*arguments, 0, 0, 0, 0][:4])
 
 
 # Limits and privileges
@@ -63,7 +63,7 @@ def lower_limits(memory_mb: int) -> None:
 
 
 def lower_worker_limits(cpu_s: float) -> None:
-    """Limit processor time, which the process that checks does not share."""
+    """Limit the CPU time and the processes of this worker. The process that runs the tests has no such limits."""
     _lower_limit(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
     _lower_limit(resource.RLIMIT_NPROC, TASKS)
 
@@ -85,16 +85,16 @@ def drop_privileges() -> None:
         if error.errno != errno.EINVAL:  # Older than Linux 4.3: there is no such set.
             raise
     # Version 3 of the header, and this process; then the effective, permitted and inheritable set, all empty.
-    _call("capset", struct.pack("=II", 0x20080522, 0), bytes(24))
+    _call_libc("capset", struct.pack("=II", 0x20080522, 0), bytes(24))
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent ends. The filter keeps a completion from taking that back."""
+    """Make the kernel kill this process when its parent ends. The filter keeps a completion from undoing that."""
     _prctl(_DIE_WITH_PARENT, 9)
 
 
 def hide_memory() -> None:
-    """Let nobody with the same user look into this process, take its files or steer it."""
+    """Keep other processes of the same user from reading this process's memory, taking its files or tracing it."""
     _prctl(_DUMPABLE, 0)
 
 
@@ -127,7 +127,7 @@ def readable_paths() -> list[tuple[str, bool]]:
 def landlock_version() -> int:
     """Return the version of the kernel's Landlock; raise `OSError` if it has none."""
     # No attributes, of no bytes, and the flag that asks for the version.
-    return _call("syscall", _CREATE_RULESET, None, 0, 1)
+    return _call_libc("syscall", _CREATE_RULESET, None, 0, 1)
 
 
 def restrict_files(readable: list[tuple[str, bool]], work: str) -> None:
@@ -142,23 +142,23 @@ def restrict_files(readable: list[tuple[str, bool]], work: str) -> None:
     everything = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
     network, scopes = 0b11, 0b11
     attributes = struct.pack("=QQQ", everything, network, scopes)[: 8 if version < 4 else 16 if version < 6 else 24]
-    rules = _call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
+    rules = _call_libc("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
     write, read, read_folder, remove, make, truncate = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
     for path, files in readable:
-        _allow(rules, path, (read if files else 0) | (read_folder if os.path.isdir(path) else 0))
+        _allow_path(rules, path, (read if files else 0) | (read_folder if os.path.isdir(path) else 0))
     for name in ("zero", "full", "random", "urandom"):
-        _allow(rules, f"/dev/{name}", read)
-    _allow(rules, os.devnull, (read | write | truncate) & everything)
-    _allow(rules, work, (read | write | truncate | read_folder | remove | make) & everything)
+        _allow_path(rules, f"/dev/{name}", read)
+    _allow_path(rules, os.devnull, (read | write | truncate) & everything)
+    _allow_path(rules, work, (read | write | truncate | read_folder | remove | make) & everything)
     _prctl(_NO_NEW_PRIVILEGES, 1)
-    _call("syscall", _RESTRICT_SELF, rules, 0)
+    _call_libc("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
 
 
-def _allow(rules: int, path: str, access: int) -> None:
+def _allow_path(rules: int, path: str, access: int) -> None:
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        _call("syscall", _ADD_RULE, rules, 1, struct.pack("=Qi", access, handle), 0)
+        _call_libc("syscall", _ADD_RULE, rules, 1, struct.pack("=Qi", access, handle), 0)
     finally:
         os.close(handle)
 
@@ -274,7 +274,7 @@ def _allow_only(
 
 
 def check_isolation(landlock: bool) -> None:
-    """Try what should be impossible now, so that no completion runs behind walls that do not hold."""
+    """Check that what is forbidden fails now, so that no completion runs in a sandbox that does not hold."""
     attempts: dict[str, Callable[[], object]] = {
         "sockets can be made": _socket.socket,
         "signals can be sent to others": lambda: os.kill(os.getppid(), 0),

@@ -32,18 +32,18 @@ class Opaque:
 
 def dumps(value: object, *, strict: bool) -> bytes:
     """Encode a value. A type that does not cross is an error if `strict`, else it becomes opaque."""
-    return json.dumps(_encode(value, strict, 0), separators=(",", ":")).encode("ascii")
+    return json.dumps(_encode_value(value, strict, 0), separators=(",", ":")).encode("ascii")
 
 
 def loads(data: bytes) -> Any:
     """Decode what a process we do not trust has sent; anything odd is a `BadValue`."""
     try:
-        return _decode(json.loads(data), 0)
+        return _decode_value(json.loads(data), 0)
     except Exception as error:
         raise BadValue(f"unreadable value ({type(error).__name__})") from None
 
 
-def _encode(value: Any, strict: bool, depth: int) -> Any:
+def _encode_value(value: Any, strict: bool, depth: int) -> Any:
     """Return the JSON form: scalars as they are, everything else as `[kind, content]`."""
     if depth > DEPTH:
         raise BadValue(f"a value nested more than {DEPTH} levels deep")
@@ -63,19 +63,19 @@ def _encode(value: Any, strict: bool, depth: int) -> Any:
         return ["bytes", bytes.hex(value)]
     for kind, (base, parts, _) in _NESTED.items():
         if isinstance(value, base):
-            return [kind, [_encode(part, strict, depth + 1) for part in parts(value)]]
+            return [kind, [_encode_value(part, strict, depth + 1) for part in parts(value)]]
     if isinstance(value, Iterator):
         items = list(islice(value, ITEMS + 1))
         if len(items) > ITEMS:
             raise BadValue(f"an iterator of more than {ITEMS} values")
-        return ["iterator", [_encode(item, strict, depth + 1) for item in items]]
+        return ["iterator", [_encode_value(item, strict, depth + 1) for item in items]]
     name = str(type(value).__name__)[:100]
     if strict:
         raise BadValue(f"a value of type {name}")
     return ["opaque", name]
 
 
-def _decode(data: Any, depth: int) -> Any:
+def _decode_value(data: Any, depth: int) -> Any:
     if data is None or isinstance(data, bool | int | float | str):
         return data
     # Anything but a pair fails here or below, and `loads` says so: the sender may have written the frame by hand.
@@ -84,7 +84,7 @@ def _decode(data: Any, depth: int) -> Any:
         raise BadValue("too deep")
     if kind in _SCALARS and isinstance(content, str):
         return _SCALARS[kind](content)
-    parts = [_decode(part, depth + 1) for part in content]
+    parts = [_decode_value(part, depth + 1) for part in content]
     return iter(parts) if kind == "iterator" else _NESTED[kind][2](parts)
 
 
