@@ -11,7 +11,7 @@ from scipy.stats import kstest
 
 from unmask.base.errors import ContractError
 from unmask.core import ForbiddenNoise, Noise, State, Trajectory, row_key
-from unmask.core.noise import _open_unit
+from unmask.core.noise import _bits_to_uniform
 
 KEYS = [11, -7, 2**62, 0]
 STEP = torch.tensor([0, 3, 1, 500])
@@ -71,7 +71,7 @@ def test_equals_splitmix_in_plain_python(key, step, position, purpose):
 
 
 def test_no_bits_round_to_an_end_of_the_interval():
-    ends = _open_unit(torch.tensor([0, -1, 1 << 12, -(1 << 12), 2**63 - 1, -(2**63)]))
+    ends = _bits_to_uniform(torch.tensor([0, -1, 1 << 12, -(1 << 12), 2**63 - 1, -(2**63)]))
     assert (ends > 0).all()
     assert (ends < 1).all()
     assert ends.log().neg().log().isfinite().all()

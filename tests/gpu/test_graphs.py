@@ -83,7 +83,7 @@ def test_flags_are_read_after_the_step_that_set_them():
     for number in range(1, 6):
         torch.cuda._sleep(CYCLES)
         flags.fill_(number)
-        pending.send()
+        pending.start_copy()
         going, wrong = pending.read()
         assert (int(going), bool(wrong)) == (number, True)
 
@@ -97,7 +97,7 @@ def test_flags_of_two_steps_on_their_way_are_read_in_order():
     for number in (1, 2):
         torch.cuda._sleep(CYCLES)
         flags.fill_(number)
-        pending.send()
+        pending.start_copy()
     assert [int(pending.read()[0]) for _ in range(2)] == [1, 2]
 
 

@@ -24,7 +24,7 @@ from tests.methods.worked import (
     run_statistics,
     table,
 )
-from unmask.axes.region import dilated_levels
+from unmask.axes.region import dilation_level_per_offset
 from unmask.base.errors import ConfigError
 from unmask.core import ModelOutput, Needs, Noise, Posterior, SamplingParams, State
 from unmask.engine import decode
@@ -327,14 +327,14 @@ def test_spacing_a_sliding_block_keeps_the_distance_of_its_base():
     ],
 )
 def test_dus_levels_of_the_sheet(size, base, start, expected):
-    level_of = dilated_levels(size, base, start)
+    level_of = dilation_level_per_offset(size, base, start)
     levels = [[offset for offset in range(size) if level_of[offset] == at] for at in range(max(level_of) + 1)]
     assert levels == expected
 
 
 @pytest.mark.parametrize(("size", "levels"), [(8, 3), (16, 4), (32, 5), (64, 6)])
 def test_dus_a_block_takes_log_steps(size, levels):
-    assert max(dilated_levels(size, 2)) + 1 == levels
+    assert max(dilation_level_per_offset(size, 2)) + 1 == levels
 
 
 def test_dus_the_authors_code_leaves_them_masked():

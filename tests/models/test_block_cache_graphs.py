@@ -137,7 +137,7 @@ def test_a_pass_that_fails_leaves_nothing_behind(cache, network, monkeypatch):
     def full(*args):
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(CachedPass, "_reuse", full)
+    monkeypatch.setattr(CachedPass, "_pass_over_spans", full)
     with pytest.raises(torch.OutOfMemoryError):
         wrapper(inputs, Needs())
     monkeypatch.undo()

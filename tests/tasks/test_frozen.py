@@ -30,12 +30,12 @@ from unmask.tasks import (
 )
 from unmask.tasks.code_answers import find_completion
 from unmask.tasks.draw import Draw, canonical, digest
-from unmask.train.texts import write_arithmetic, write_code, write_english
+from unmask.train.texts import make_arithmetic_text, make_code_text, make_english_text
 
 FILE = Path(__file__).with_name("frozen.json")
 CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
 OFFICIAL = [name for name in TASKS if name not in CONSTRUCTED]
-TEXTS = {"english": write_english, "arithmetic": write_arithmetic, "code": write_code}
+TEXTS = {"english": make_english_text, "arithmetic": make_arithmetic_text, "code": make_code_text}
 STARTS = (0, 3 * 10**9, 10**15)  # a training run, another seed's, and the stream of fresh prompts
 ROWS = 40
 

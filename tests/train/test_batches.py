@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.train.batches import Batch, _MaskNoise, draw_batch, fit_places, make_groups, validation_batches
+from unmask.train.batches import Batch, _MaskNoise, draw_batch, fit_places, group_rows_by_length, validation_batches
 from unmask.train.data import Rows
 
 LEAST = 0.001
@@ -27,7 +27,7 @@ def rows() -> Rows:
 
 
 def test_groups_share_out_rows_and_objective(rows):
-    found = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
+    found = group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 40)
     assert [g.length for g in found] == [32, 64]
     assert sorted(np.concatenate([g.chosen_E for g in found])) == list(range(300))
     assert np.isclose(sum(g.share for g in found), 1.0)
@@ -41,7 +41,7 @@ def test_groups_share_out_rows_and_objective(rows):
 
 
 def test_draws_are_functions_of_seed_and_step(rows):
-    (_, group) = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
+    (_, group) = group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 40)
     first, again = draw_batch(group, 1, 7, LEAST), draw_batch(group, 1, 7, LEAST)
     for name in ("rows_B", "hidden_BN", "place_R", "weight_R"):
         assert np.array_equal(getattr(first, name), getattr(again, name))
@@ -51,14 +51,14 @@ def test_draws_are_functions_of_seed_and_step(rows):
 
 def test_draws_of_a_step_are_pinned(rows):
     """The numbers of one draw: a change here is a change of every model trained from a configuration."""
-    (group, _) = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
+    (group, _) = group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 40)
     batch = draw_batch(group, 0, 0, LEAST)
     assert batch.rows_B[:6].tolist() == [37, 37, 12, 31, 116, 87]
     assert batch.place_R[:6].tolist() == [23, 24, 25, 26, 27, 81]
 
 
 def test_only_answers_are_masked_and_sources_come_in_proportion(rows):
-    for group in make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 400):
+    for group in group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 400):
         batch = draw_batch(group, 0, 3, LEAST)
         assert np.array_equal(np.sort(masked(batch)), np.flatnonzero(batch.hidden_BN))
         row_R, column_R = np.divmod(masked(batch), group.length)
@@ -72,7 +72,7 @@ def test_only_answers_are_masked_and_sources_come_in_proportion(rows):
 
 
 def test_ratios_are_stratified_and_weights_their_inverse(rows):
-    (_, group) = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 200)
+    (_, group) = group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 200)
     batch = draw_batch(group, 0, 3, LEAST)
     row_R = masked(batch) // group.length
     weight_R = batch.weight_R[batch.weight_R > 0].astype(float)
@@ -88,7 +88,7 @@ def test_ratios_are_stratified_and_weights_their_inverse(rows):
 
 
 def test_validation_reads_every_row_once_and_never_changes(rows):
-    (group, _) = make_groups(rows, (32, 64), [1.0] * 3, 48)
+    (group, _) = group_rows_by_length(rows, (32, 64), [1.0] * 3, 48)
     weight_E = 1.0 + rows.source_E[group.chosen_E]
     batches = validation_batches(group, 5, LEAST, weight_E)
     assert all(len(b.rows_B) == group.rows for b in batches)
@@ -109,7 +109,7 @@ def test_validation_reads_every_row_once_and_never_changes(rows):
 
 
 def test_shapes_never_change_and_masked_tokens_hardly_ever_exceed_them(rows):
-    for group in make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40):
+    for group in group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 40):
         drawn = [draw_batch(group, 0, step, LEAST) for step in range(300)]
         assert (
             {batch.place_R.shape for batch in drawn}

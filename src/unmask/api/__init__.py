@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unmask.api.likelihood import Likelihoods, TextLikelihood
-    from unmask.api.load import MODELS, ExactOptions, check_model, saved_codec, text_side_of
+    from unmask.api.load import MODELS, ExactOptions, check_model_name, saved_codec, text_side_of
     from unmask.api.model import Generation, Model
     from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_options
     from unmask.api.request import (
@@ -41,7 +41,7 @@ __all__ = [
     "Request",
     "TextLikelihood",
     "TextSide",
-    "check_model",
+    "check_model_name",
     "check_options",
     "check_texts",
     "infill_request",

@@ -95,7 +95,7 @@ class TextLikelihood:
     @property
     def perplexity(self) -> float:
         """exp(-log-likelihood / tokens)."""
-        return _exp(-self.log_likelihood / len(self.tokens))
+        return _exp_or_inf(-self.log_likelihood / len(self.tokens))
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Likelihoods:
     def perplexity(self) -> Estimate:
         """exp(-sum of log-likelihoods / number of tokens), with an interval over resampled texts (two or more)."""
         total = sum(row.log_likelihood for row in self.rows)
-        value = _exp(-total / self.tokens)
+        value = _exp_or_inf(-total / self.tokens)
         if len(self.rows) < 2 or not math.isfinite(total):
             return Estimate(value, math.nan, math.nan, n=len(self.rows))
         sums, counts = [row.log_likelihood for row in self.rows], [len(row.tokens) for row in self.rows]
         mean = estimate_ratio(sums, counts, range(len(self.rows)), seed=self.config["seed"])
-        return Estimate(value, _exp(-mean.high), _exp(-mean.low), n=len(self.rows))
+        return Estimate(value, _exp_or_inf(-mean.high), _exp_or_inf(-mean.low), n=len(self.rows))
 
     def to_json(self) -> str:
         """Everything as JSON; a number that does not exist is null, one that is infinite is a word."""
@@ -142,13 +142,13 @@ class Likelihoods:
         return json.dumps(json_values(document), indent=2, ensure_ascii=False)
 
 
-def _exp(value: float) -> float:
+def _exp_or_inf(value: float) -> float:
     return math.inf if value > 700 else math.exp(value)
 
 
 @dataclass(frozen=True)
 class _PlacedText:
-    """A text and the request of a canvas with as many blanks."""
+    """The tokens of a text, and a request whose canvas has a blank for each of them."""
 
     text: str
     prompt: Any
@@ -187,7 +187,7 @@ def log_likelihood(
     policy = resolve_policy(model, options)[1] if options.estimator == EXACT else None
     texts = check_texts("text", text)
     prompts = _check_prompts(prompt, len(texts))
-    placed = [_place(model, *pair, options.tokens_per_step) for pair in zip(texts, prompts, strict=True)]
+    placed = [_place_text(model, *pair, options.tokens_per_step) for pair in zip(texts, prompts, strict=True)]
     scale, batch = options.cfg_scale, options.batch_size
     denoiser = GuidedDenoiser(model.denoiser, scale) if scale else model.denoiser
     named: dict[str, Any]
@@ -225,7 +225,7 @@ def _check_prompts(prompt: Any, texts: int) -> list[Any]:
     return prompts
 
 
-def _place(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> _PlacedText:
+def _place_text(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> _PlacedText:
     """Encode a text behind its prompt; refuse one that is empty or too long, or has blanks."""
     codec, frame = model.codec, model.codec.canvas("")
     opening, canvas = frame[: len(frame) - len(codec.closing)], codec.canvas(text)
@@ -301,9 +301,9 @@ class TeacherForcing(Policy):
         change = apply(traj.state, traj.current_prediction, action)
         revealed_BL, posterior = change.revealed_BL, traj.current_prediction.posterior
         if bool(change.remasked_BL.any()):
-            raise _no_likelihood(self.method, "it re-masks")
+            raise _likelihood_error(self.method, "it re-masks")
         if action.tokens_BL is not None and bool(((action.tokens_BL >= 0) & revealed_BL).any()):
-            raise _no_likelihood(self.method, "it writes tokens of its own")
+            raise _likelihood_error(self.method, "it writes tokens of its own")
         assert posterior is not None, "it is asked for in `needs`"
         truth_BL = self.truth_BL[traj.rows_B]
         rows_R = posterior.slot_BN[:, : truth_BL.shape[1]][revealed_BL]
@@ -315,7 +315,7 @@ class TeacherForcing(Policy):
         return replace(action, tokens_BL=tokens_BL, notes={**action.notes, LOG_P: log_p_BL})
 
 
-def _no_likelihood(policy: Policy | Search, why: str) -> ConfigError:
+def _likelihood_error(policy: Policy | Search, why: str) -> ConfigError:
     return ConfigError(f"{policy.name} gives a text no exact likelihood: {why}; {_ALLOWED}")
 
 
@@ -324,11 +324,11 @@ def exact_likelihoods(
 ) -> list[TextLikelihood]:
     """Log-likelihoods under a method: the product of the probabilities along its only way to each text."""
     if isinstance(policy, Search):
-        raise _no_likelihood(policy, "it searches: it owns its loop")
+        raise _likelihood_error(policy, "it searches: it owns its loop")
     if policy.random:
-        raise _no_likelihood(policy, "it chooses positions at random")
+        raise _likelihood_error(policy, "it chooses positions at random")
     if policy.remasks:
-        raise _no_likelihood(policy, "it re-masks")
+        raise _likelihood_error(policy, "it re-masks")
     rows: list[TextLikelihood] = []
     for first in range(0, len(texts), batch):
         part = texts[first : first + batch]
@@ -433,14 +433,14 @@ def best_order(
             log_p_SB += log_p_UB.tolist()
             forwards += output.forwards * len(subset_U)
         subset = 0
-        for at in _best_way(log_p_SB, size):
+        for at in _best_block_order(log_p_SB, size):
             log_probs[start - first + at] = log_p_SB[subset][at]
             order.append((start - first + at,))
             subset |= 1 << at
     return text.result(math.fsum(log_probs), forwards, log_probs=log_probs, order=order)
 
 
-def _best_way(log_p_SB: Sequence[Sequence[float]], size: int) -> list[int]:
+def _best_block_order(log_p_SB: Sequence[Sequence[float]], size: int) -> list[int]:
     """Return the order of a block's places with the largest sum; of equal ones the first by place.
 
     `log_p_SB` has a row for each subset of revealed places, numbered by its bits.

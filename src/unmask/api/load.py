@@ -55,7 +55,7 @@ UNCLOSED_PAGE = (
 
 
 class ExactOptions(Options):
-    """Options of `exact`."""
+    """Options of the model `exact`, whose predictions are computed from a table of joint probabilities."""
 
     n: int = Field(8, description="Positions of the canvas, prompt included.")
     vocab: int = Field(4, description="Number of tokens: the first letters of the alphabet.")
@@ -155,7 +155,7 @@ def load(
 
         return RemoteModel(cluster, load_named, ModelName(name, options))
     # What no kind of checkpoint takes, or this machine does not have, is refused before anything is downloaded.
-    checked = [_resolve_device(one) for one in check_model(name, options)]
+    checked = [_resolve_device(one) for one in check_model_name(name, options)]
     if name in MODELS:
         return MODELS[name].build(checked[0], on_progress)
     folder = resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False))
@@ -204,10 +204,10 @@ def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
     return None if side is None else side.codec
 
 
-def check_model(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Any, ...]:
+def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Refuse a name that `load` does not know, and options that no such model takes; return the options.
 
-    A folder or hub id has those of two kinds until it has been looked at. This looks at no device.
+    A folder or hub id is not opened, so it may have options of either kind of checkpoint. No device is used.
     """
     name = str(name_or_path)
     kinds: tuple[type[Options], ...] = (CheckpointOptions, MaskedLMOptions)
@@ -239,7 +239,7 @@ def _resolve_device(options: AnyOptions) -> AnyOptions:
     return options.model_copy(update=resolved)
 
 
-def _open(
+def _open_checkpoint(
     name: str,
     folder: Path,
     options: NetworkOptions,
@@ -289,7 +289,7 @@ def _build_published(name: str, family: str, options: CheckpointOptions, on_prog
     kind = "masked-lm" if found is None else found.name
     require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
     known_as = name if place == PUBLISHED.get(name) else place
-    return _open(known_as, folder, options.model_copy(update={"path": place}), on_progress)
+    return _open_checkpoint(known_as, folder, options.model_copy(update={"path": place}), on_progress)
 
 
 def _build_exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
@@ -342,7 +342,7 @@ def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -
 
 
 def _shipped_entry(name: str, about: str) -> ModelEntry:
-    build = partial(_open, name, SHIPPED / name, default_prompt=UNCLOSED_PAGE, max_new_tokens=48)
+    build = partial(_open_checkpoint, name, SHIPPED / name, default_prompt=UNCLOSED_PAGE, max_new_tokens=48)
     return ModelEntry(about, NetworkOptions, build, lambda: "ready: in the package")
 
 

@@ -94,7 +94,7 @@ class Generation(Displayable):
 
     @property
     def cost(self) -> AnswerCost:
-        """Everything that was counted, of all rows together."""
+        """Cost of all rows together: passes, the tokens they read, re-masked and answer positions."""
         return total_cost(self.trajectory)
 
     @property

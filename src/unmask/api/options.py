@@ -131,7 +131,7 @@ class DecodeOptions(MethodOptions):
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Keywords of `generate` or `infill` that give these options. None is left out: it always is the default."""
+        """Keywords of `generate` or `infill` that give these options. None, the default, is omitted."""
         return {name: value for name, value in self if value is not None}
 
 

@@ -125,7 +125,7 @@ def check_length(model: LoadedModel, name: str, needed: int) -> None:
 
 
 def steps_of(share: float, blanks: int) -> int:
-    """Number of steps for a share of the blanks, rounded up; the only rounding of its kind.
+    """Return the number of steps for a share of the blanks, rounded up.
 
     A product such as 0.07 * 100 may lie a rounding error above its whole number, hence the tolerance.
     """

@@ -190,7 +190,7 @@ def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | No
 
 
 def _resolve_gate(model: LoadedModel, options: DecodeOptions) -> tuple[Gate, Policy | Search]:
-    """Open the gate, and return it with the policy that it holds."""
+    """Read the gate's file, if it is not read yet; return the gate and the policy that it holds."""
     policy, settings, hint = options.policy, options.settings, "drop the policy or the gate"
     # Registered before the file is read, which names the reference that the gate was calibrated around.
     reference = register_reference(policy) if isinstance(policy, Policy) else None

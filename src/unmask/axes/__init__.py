@@ -54,7 +54,7 @@ Distance = Callable[[State, Action, Action, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Axis:
-    """One coordinate of an action, Eq. (1)."""
+    """One independent choice of a decoding action, such as where to reveal or how many; Eq. (1) of the paper."""
 
     name: str
     setting: str

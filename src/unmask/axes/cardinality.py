@@ -24,19 +24,19 @@ def reveal_count(kappa_B: Tensor, n_B: Tensor) -> Tensor:
 
 
 def fraction(k_B: Tensor | int, n_B: Tensor) -> Tensor:
-    """The kappa that reveals k of n, all of them if k > n; 0 of 0 is 0."""
+    """Return the reveal fraction kappa for k of n positions, 1 if k > n; 0 of 0 is 0."""
     k_B = n_B.clamp(max=k_B) if isinstance(k_B, int) else torch.minimum(k_B, n_B)
     return k_B.double() / n_B.clamp(min=1).double()
 
 
 def reveal_set(chosen_BL: Tensor, eligible_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """(region, kappa) that reveal exactly the chosen set; where it is empty, nothing of the eligible ones."""
+    """Return the region and fraction that reveal just the chosen set; rows that choose nothing get (eligible, 0)."""
     any_B = chosen_BL.any(-1)
     return torch.where(any_B[:, None], chosen_BL, eligible_BL), any_B.double()
 
 
 def k_min(state: State) -> Tensor:
-    """ceil(m_t / h_t): the smallest batch that still finishes within the horizon."""
+    """Return ceil(m_t / h_t), the least number of positions per step that still finishes within the horizon."""
     return -(-state.masked_BL.sum(-1) // state.remaining_B)
 
 
@@ -56,10 +56,10 @@ def dream_keep(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
     """s/t of Dream's grid: the probability that a mask survives the step."""
     # A run that overstays its steps stays on the last interval: beyond the grid there is no time left.
     i_B = torch.minimum(step_B, steps_B - 1)
-    return _grid(i_B + 1, steps_B, eps) / _grid(i_B, steps_B, eps)
+    return _time_grid_entry(i_B + 1, steps_B, eps) / _time_grid_entry(i_B, steps_B, eps)
 
 
-def _grid(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
+def _time_grid_entry(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
     """Entry i of torch.linspace(1, eps, steps + 1), bit for bit: filled from both ends, one rounding per entry."""
     end = torch.full((), eps, dtype=torch.float32, device=steps_B.device)
     stride_B = ((end - 1) / steps_B.float()).double()
@@ -69,14 +69,15 @@ def _grid(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
 
 
 def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
-    """How many eligible positions pass a threshold; at least one, or unsure positions would never finish."""
+    """Count the positions of the region that reach a threshold; at least 1, or unsure positions would never finish."""
     return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)
 
 
-def factor_count(score_BL: Tensor, factor: float, region_BL: Tensor, *, authors_tail: bool = False) -> Tensor:
-    """Fast-dLLM's factor rule: rank r >= 2 needs a score of 1 - f / (r + 1), up to the first failure; rank 1 is free.
+def count_by_factor(score_BL: Tensor, factor: float, region_BL: Tensor, *, authors_tail: bool = False) -> Tensor:
+    """Count positions from the highest score down to the first that fails Fast-dLLM's factor rule.
 
-    The authors' function accepts one more where the scan ends on the last candidate, passed or failed: `authors_tail`.
+    The r-th of them, from the second on, needs a score of at least 1 - factor / (r + 1). The authors' function
+    accepts one more where the scan ends on the last candidate, passed or failed: `authors_tail`.
     """
     n_B = region_BL.sum(-1)
     sorted_BL = torch.where(region_BL, score_BL.double(), float("-inf")).sort(-1, descending=True).values
@@ -121,7 +122,7 @@ TABLE: dict[str, Rule] = {
         (replace(_SHARE, name="threshold"),),
     ),
     "factor": Rule(
-        lambda state, number, confidence_BL, region_BL, **_: factor_count(confidence_BL, number, region_BL),
+        lambda state, number, confidence_BL, region_BL, **_: count_by_factor(confidence_BL, number, region_BL),
         (Number("factor", "X", "X 0 or more", 1, high=sys.float_info.max),),
     ),
     "eb": Rule(
@@ -155,7 +156,7 @@ class Cardinality:
     @classmethod
     def parse(cls, text: str | float, setting: str = "kappa") -> "Cardinality":
         """Read a rule, or a number alone, which is kappa itself. `setting` is the word of messages."""
-        share = _as_number(text)
+        share = _parse_share(text)
         if share is not None:
             require(0 <= share <= 1, setting, share, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
             return cls("share", float(share))
@@ -168,7 +169,7 @@ class Cardinality:
 
     @property
     def by_steps(self) -> bool:
-        """Whether the rule goes by the steps; the others go on until nothing is left."""
+        """Whether the number of steps sets the count; all other rules reveal until no mask is left."""
         return self.rule in _BY_STEPS
 
     @property
@@ -179,7 +180,7 @@ class Cardinality:
     def __call__(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
-        """kappa_B over the given region; an entropy budget is spent along `order_BL`, the order of revealing."""
+        """Return the share of the region to reveal; `order_BL` is the order in which an entropy budget is spent."""
         length, n_B = region_BL.shape[1], region_BL.sum(-1)
         count = TABLE[self.rule].function(
             state,
@@ -194,7 +195,7 @@ class Cardinality:
     def within_steps(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
-        """The same for a decoder that has its steps and no more: at least k_min, and all of it at the last step."""
+        """Return the share where the steps are a limit: at least k_min positions, and all of them at the last step."""
         kappa_B = self(state, prediction, region_BL, order_BL)
         finishing_B = torch.maximum(kappa_B, fraction(k_min(state), region_BL.sum(-1)))
         return torch.where(state.remaining_B == 1, finishing_B, kappa_B) if self.below else finishing_B
@@ -213,12 +214,12 @@ class Cardinality:
 
 def without_floor(name: str) -> str:
     """The name of the same rule without the floor of k_min. A rule that has no number keeps its name."""
-    rule = "share" if _as_number(name) is not None else name.partition(":")[0]
+    rule = "share" if _parse_share(name) is not None else name.partition(":")[0]
     plain = rule not in TABLE or not TABLE[rule].numbers or name.endswith(BELOW)
     return name if plain else f"{Cardinality.parse(name)}{BELOW}"
 
 
-def _as_number(text: str | float) -> float | None:
+def _parse_share(text: str | float) -> float | None:
     try:
         return float(text) if isinstance(text, str) else text
     except ValueError:

@@ -36,7 +36,7 @@ def open_groups(masked_BL: Tensor, group_BL: Tensor, need_B: Tensor | int = 1) -
 
 
 def first_mask(state: State) -> Tensor:
-    """Rank of each row's leftmost mask; beyond any rank where none is left."""
+    """Return the index of each row's leftmost mask among the answer positions; beyond all indices if none is left."""
     return torch.where(state.masked_BL, state.rank_BL, _NEVER).amin(-1)
 
 
@@ -51,7 +51,7 @@ def first_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tenso
 
 
 def last_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
-    """The rightmost such block."""
+    """The rightmost block of `size` answer positions that still has a mask."""
     return open_groups(state.masked_BL, -(state.rank_BL // size), need_B)
 
 
@@ -66,10 +66,11 @@ def dilated_region(state: State, stride: int, need_B: Tensor | int = 1) -> Tenso
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
 
 
-def dilated_levels(size: int, base: int, start: int = 1) -> list[int]:
-    """DUS: the level of each offset of a block. Strides size / base^start, / base, ... reveal their multiples.
+def dilation_level_per_offset(size: int, base: int, start: int = 1) -> list[int]:
+    """Return the level of each offset of a DUS block: its place in the order of revealing.
 
-    A last level smaller than the one before joins it, so that a block never ends on a short step.
+    The multiples of size / base^start are the first level, those of the stride / base the next, and so on. A last
+    level smaller than the one before joins it, so that a block never ends on a short step.
     """
     levels: list[list[int]] = []
     stride, seen = size // base**start, set[int]()
@@ -87,7 +88,10 @@ def dilated_levels(size: int, base: int, start: int = 1) -> list[int]:
 
 
 def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
-    """DSB: `size` positions and one more for every revealed one, at most `longest` from the first mask on."""
+    """DSB: masks among the first `size` answer positions, and among one more for every revealed position.
+
+    With `longest` the window ends at most so many positions after the first mask.
+    """
     # Revealed anywhere, not only inside: so the end never moves back.
     end_B = size + state.revealed_BL.sum(-1)
     if longest is not None:
@@ -107,7 +111,7 @@ def first_masks(state: State, count: int, longest: int | None = None, need_B: Te
 
 def dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     """DUS: blocks of `size`, each in groups of positions with halving strides."""
-    levels = dilated_levels(size, 2)
+    levels = dilation_level_per_offset(size, 2)
     level_L = on_device(tuple(levels), state.tokens_BL.device)
     group_BL = state.rank_BL // size * (max(levels) + 1) + level_L[state.rank_BL % size]
     return open_groups(state.masked_BL, group_BL, need_B)

@@ -81,7 +81,7 @@ class ReMDM:
         return torch.where(last_B1, 0.0, sigma_BL)
 
     def rates(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor, psi_BL: Tensor, revisable_BL: Tensor) -> Tensor:
-        """Sigma of every revisable position on a clock of the caller's, 0 elsewhere."""
+        """Re-mask probability of every revisable position at the times that the caller gives; 0 elsewhere."""
         if self.variant == "conf":
             logits_BL = torch.where(revisable_BL, -psi_BL.double(), float("-inf"))
             sigma_BL = logits_BL.softmax(-1) * sigma_max(alpha_t_B, alpha_s_B)[:, None]

@@ -11,7 +11,7 @@ from unmask.base.errors import UnknownName, require
 
 @dataclass(frozen=True)
 class Number:
-    """A number behind the name of a rule, as the 32 of "block:32"."""
+    """A number that follows the name of a rule in its text, such as the 32 of "block:32"."""
 
     name: str
     """Its key in descriptions."""

@@ -22,12 +22,12 @@ ORDERS = ("entropy", "random")
 
 
 def confidence(prediction: Prediction) -> Tensor:
-    """Clean probability of the sampled token; the largest probability at temperature 0."""
+    """Probability of the sampled token before temperature and filters; at temperature 0 it is the largest one."""
     return prediction.confidence_BN
 
 
 def margin(prediction: Prediction) -> Tensor:
-    """Difference of the two largest probabilities of the clean posterior."""
+    """Difference of the two largest probabilities, before temperature and filters."""
     return prediction.clean.margin_BN
 
 
@@ -62,11 +62,11 @@ def landscape(prediction: Prediction, length: int) -> Tensor:
     """
     kept: dict[int, Tensor] = prediction.__dict__.setdefault("landscapes", {})
     if length not in kept:
-        kept[length] = torch.stack([_on_canvas(rule, prediction, length) for rule in RULES], -1)
+        kept[length] = torch.stack([_score_on_canvas(rule, prediction, length) for rule in RULES], -1)
     return kept[length]
 
 
-def _on_canvas(rule: str, prediction: Prediction, length: int) -> Tensor:
+def _score_on_canvas(rule: str, prediction: Prediction, length: int) -> Tensor:
     # In float64: scores that differ in float32 must not become ties by the rounding of a mixture's sum.
     score_BL = _FUNCTIONS[rule](prediction)[:, :length].double()
     # A rule without its ingredient is NaN everywhere, unwanted slots included, so that `apply` finds it.
@@ -87,7 +87,7 @@ def order(alpha_BJ: Tensor, prediction: Prediction, length: int, rule: str | Non
     `rule` names the only rule that has any weight, where the caller knows it: the other rules are then not computed.
     The bits are the same, because a sum with zeros changes nothing.
     """
-    return mix(alpha_BJ, landscape(prediction, length)) if rule is None else _on_canvas(rule, prediction, length)
+    return mix(alpha_BJ, landscape(prediction, length)) if rule is None else _score_on_canvas(rule, prediction, length)
 
 
 def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
@@ -136,8 +136,8 @@ def _parse_sum(text: str) -> dict[str, float]:
     return dict(zip(names, values, strict=True))
 
 
-def single_rule(mixture: Mixture) -> str | None:
-    """The only rule that has any weight, for `Action.rule`; None for a true mixture."""
+def only_weighted_rule(mixture: Mixture) -> str | None:
+    """Return the rule that has all the weight, for `Action.rule`; None if several rules have weight."""
     alpha = weights(mixture)
     return RULES[alpha.index(1.0)] if sorted(alpha) == [0.0] * (len(RULES) - 1) + [1.0] else None
 

@@ -71,7 +71,7 @@ def usable_cores() -> int:
 def cpu_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
     """Yield the cores' worth of time that each control group of this process grants, rounded up."""
     version_1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    for quota, period in _read_limits("cpu", ("cpu.max",), version_1, root, own):
+    for quota, period in _read_group_limits("cpu", ("cpu.max",), version_1, root, own):
         if quota > 0 and period > 0:
             yield math.ceil(quota / period)
 
@@ -92,11 +92,11 @@ def available_memory() -> int | None:
 def memory_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
     """Yield the bytes that each control group of this process leaves; nothing for a group without a limit."""
     version_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    for limit, usage in _read_limits("memory", ("memory.max", "memory.current"), version_1, root, own):
+    for limit, usage in _read_group_limits("memory", ("memory.max", "memory.current"), version_1, root, own):
         yield limit - usage
 
 
-def _read_limits(
+def _read_group_limits(
     controller: str, version_2: tuple[str, ...], version_1: tuple[str, ...], root: Path, own: Path
 ) -> Iterator[tuple[int, int]]:
     """Yield the two numbers of each control group of this process, innermost first; nothing for a group without both.
@@ -122,7 +122,10 @@ def _read_limits(
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package, of what computes and of Python, and torch's threads, since the last bits may depend."""
+    """Return the versions of this package, torch, numpy and Python, and torch's thread count.
+
+    The last bits of a result may depend on each of them.
+    """
     # Both take longer to import than `import unmask` may take.
     import platform
     from importlib.metadata import version
@@ -139,7 +142,7 @@ def versions() -> dict[str, str]:
 
 
 def machine_name(device: Any) -> str:
-    """Describe a torch device, the threads and the machine, which is named by a hash: its name is nobody's business."""
+    """Describe a torch device, the threads and the machine. A hash stands for its name, which may be private."""
     import platform
 
     import torch
@@ -152,12 +155,12 @@ def machine_name(device: Any) -> str:
 
 
 def code_fingerprint() -> str:
-    """Hash the code and data that compute: equal for equal content, whatever the line ends or compiled files."""
+    """Hash the code and data that results depend on; line ends and compiled files change nothing."""
     return hashlib.sha256(json.dumps(code_parts(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def code_parts() -> dict[str, str]:
-    """Return a hash for each package and module that computes, so that a message can say which one differs."""
+    """Return a hash for each package and module that results depend on, so that a message can name one that differs."""
     return dict(_hash_parts())
 
 

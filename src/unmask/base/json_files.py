@@ -61,7 +61,10 @@ _DECODER = json.JSONDecoder(
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value as JSON gives it back: lists for tuples, texts for what JSON has no type for, storable text."""
+    """Return a value as it comes back from JSON: tuples are lists, types that JSON lacks are texts.
+
+    Lone surrogates in texts, which UTF-8 cannot encode, are replaced.
+    """
     return json.loads(storable(json.dumps(value, default=str, ensure_ascii=False)))
 
 

@@ -47,7 +47,7 @@ class Options(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise _translate(error, type(self), "") from None
+            raise _translate_error(error, type(self), "") from None
 
     # pydantic calls an `__init__` of ours for options inside options too, and would lose where they are. This mark
     # says that it adds nothing to pydantic's own.
@@ -61,17 +61,19 @@ class Options(BaseModel):
         try:
             return cls.model_validate(dict(table))
         except ValidationError as error:
-            raise _translate(error, cls, where) from None
+            raise _translate_error(error, cls, where) from None
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
 
     @model_validator(mode="wrap")
     @classmethod
-    def _keep_as_given(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _validate_keeping_integers(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
         given = {
-            name: _lists_to_tuples(value) if name in cls.model_fields and _has_tuple(cls.model_fields[name]) else value
+            name: _lists_to_tuples(value)
+            if name in cls.model_fields and _annotation_allows_tuple(cls.model_fields[name])
+            else value
             for name, value in data.items()
         }
         checked = handler(given)
@@ -82,11 +84,13 @@ class Options(BaseModel):
         return checked
 
 
-def _has_tuple(annotated: Any) -> bool:
+def _annotation_allows_tuple(annotated: Any) -> bool:
     """Whether an annotation allows a tuple itself, not only inside of something else."""
     annotation = annotated.annotation if isinstance(annotated, FieldInfo) else annotated
     origin = get_origin(annotation)
-    return origin is tuple or (origin in (Union, UnionType, Annotated) and any(map(_has_tuple, get_args(annotation))))
+    return origin is tuple or (
+        origin in (Union, UnionType, Annotated) and any(map(_annotation_allows_tuple, get_args(annotation)))
+    )
 
 
 def _lists_to_tuples(value: Any) -> Any:
@@ -104,11 +108,11 @@ def _keep_integers(given: Any, checked: Any) -> Any:
     return checked
 
 
-def _translate(error: ValidationError, owner: type[Options], where: str) -> ConfigError:
+def _translate_error(error: ValidationError, owner: type[Options], where: str) -> ConfigError:
     """Word the first of pydantic's errors like all refusals: "X is Y; allowed: ...; what to do"."""
     first = error.errors(include_url=False)[0]
     kind, path = first["type"], first["loc"]
-    names, field, siblings = _locate(owner, path)
+    names, field, siblings = _locate_error(owner, path)
     of = f" of {where}" if where else ""
     if kind == "extra_forbidden":
         place = f"{'.'.join(names)}{of}" if names else where
@@ -130,7 +134,7 @@ def _translate(error: ValidationError, owner: type[Options], where: str) -> Conf
     return ConfigError(f"{name} is {given}; allowed: {wording.get('allowed', allowed)}; {wording.get('hint', hint)}")
 
 
-def _locate(
+def _locate_error(
     owner: type[Options], path: tuple[int | str, ...]
 ) -> tuple[list[str], FieldInfo | None, Mapping[str, FieldInfo]]:
     """Follow the path of an error: the names to show, the last field on it, and the fields beside its last part.
@@ -188,7 +192,9 @@ def check_annotations(
         annotation, adapter = checks[fields_of[setting] if fields_of else setting]
         try:
             # pydantic's strict mode wants a tuple where a command line or a file has a list.
-            adapter.validate_python(_lists_to_tuples(value) if _has_tuple(annotation) else value, strict=True)
+            adapter.validate_python(
+                _lists_to_tuples(value) if _annotation_allows_tuple(annotation) else value, strict=True
+            )
         except ValidationError:
             label = getattr(value, "name", None) if is_dataclass(value) else None
             # A part that was made by its name is shown by that: nobody typed its settings.
@@ -200,15 +206,17 @@ def check_annotations(
 def _annotation_checks(kind: type) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
     hints = get_type_hints(kind, include_extras=True)
     config = ConfigDict(arbitrary_types_allowed=True)
-    return {f.name: (hints[f.name], TypeAdapter(_instances(hints[f.name]), config=config)) for f in fields(kind)}
+    return {
+        f.name: (hints[f.name], TypeAdapter(_with_instance_checks(hints[f.name]), config=config)) for f in fields(kind)
+    }
 
 
-def _instances(annotation: Any) -> Any:
-    """Ask for an instance where an annotation names a class: pydantic would look into the fields of a dataclass."""
+def _with_instance_checks(annotation: Any) -> Any:
+    """Replace classes in an annotation by isinstance checks, because pydantic would validate a dataclass's fields."""
     if isinstance(annotation, type) and annotation.__module__ != "builtins":
         return Annotated[Any, PlainValidator(partial(_check_instance, annotation))]
     if get_origin(annotation) in (Union, UnionType):
-        return Union[tuple(map(_instances, get_args(annotation)))]  # noqa: UP007
+        return Union[tuple(map(_with_instance_checks, get_args(annotation)))]  # noqa: UP007
     return annotation
 
 
@@ -362,27 +370,27 @@ def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] |
 
 
 def parse_text(name: str, value: Any) -> str:
-    """Return a text that is not empty."""
+    """Return a value that must be a text of at least one character; refuse any other value."""
     require(isinstance(value, str) and bool(value), name, value, "a text", "write it in quotes")
     return storable(value)
 
 
 def parse_whole(name: str, value: Any, least: int) -> int:
-    """Return a whole number that is at least `least`."""
+    """Return a value that must be a whole number of at least `least`; refuse any other value."""
     ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(ok, name, value, f"a whole number, {least} or more", "change it")
     return int(value)
 
 
 def parse_number(name: str, value: Any, least: float) -> float:
-    """Return a finite number that is at least `least`."""
+    """Return a value that must be a finite number of at least `least`; refuse any other value."""
     ok = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < float("inf")
     require(ok, name, value, f"a number, {least:g} or more", "change it")
     return float(value)
 
 
 def parse_names(name: str, value: Any) -> tuple[str, ...]:
-    """Return one name or more, each of them once."""
+    """Return a list of names as a tuple; refuse an empty list, and a list that holds a name twice."""
     ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
     require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
     return tuple(map(storable, value))

@@ -64,10 +64,10 @@ def plan(
 
 def check_models(study: "Study") -> None:
     """Refuse models and options that could not be loaded, before anything is made."""
-    from unmask.api import check_model
+    from unmask.api import check_model_name
 
     for spec in study.models:
-        check_model(spec.model, spec.options)
+        check_model_name(spec.model, spec.options)
 
 
 def load_model(spec: "ModelSpec") -> "Model":

@@ -117,7 +117,7 @@ def same_form(one: object, other: object) -> bool:
     return ours == theirs
 
 
-def axes_of(path: Path) -> str:
+def axis_letters(path: Path) -> str:
     """The capitals that a tensor's name ends in, one per axis: "BLJ" for `score_BLJ`; empty for other names."""
     letters = str(path[-1]).rpartition("_")[2]
     return letters if letters.isupper() else ""
@@ -127,7 +127,7 @@ def cut_canvas(value: T, length: int) -> T:
     """Drop the positions of a value from `length` on, along the axes L and N of its tensors."""
     cut = []
     for path, tensor in tensors(value).items():
-        for axis, letter in enumerate(axes_of(path)):
+        for axis, letter in enumerate(axis_letters(path)):
             if letter in "LN" and tensor.shape[axis] > length:
                 tensor = tensor.narrow(axis, 0, length)
         cut.append(tensor)
@@ -141,7 +141,7 @@ def pad_canvas(value: T, length: int, wide: int) -> T:
     """
     padded = []
     for path, tensor in tensors(value).items():
-        axes = axes_of(path)
+        axes = axis_letters(path)
         for axis, letter in enumerate(axes if len(axes) == tensor.ndim else ""):
             # A slot of N may lie behind the canvas (shadows, probes): zeros go between the two.
             if letter in "LN" and wide > length:

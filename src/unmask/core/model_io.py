@@ -46,13 +46,13 @@ class Needs:
     """The run's second network on hypothetical canvases (`LookAhead.ask_planner`)."""
 
     def __or__(self, other: "Needs") -> "Needs":
-        """Enough for both."""
+        """Return the needs of both together."""
         # Flags and counts alike: True is the larger of two truth values.
         return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
 class Slots:
-    """The flat slot that each packed row of logits answers for.
+    """Flat index of the slot that each packed row of logits belongs to.
 
     They belong to one tensor of flags: after rows were cut or joined, slots are counted anew. So this is no dataclass,
     whose tensors `select` and `concat` would change.
@@ -78,7 +78,7 @@ class Slots:
 
         The first `rows` flagged slots get a row each; rows that are left over repeat slot 0 and are not wanted.
         """
-        rank_BN = _number(flags_BN)
+        rank_BN = _number_flagged_slots(flags_BN)
         wanted_BN = flags_BN & (rank_BN < rows)
         place_BN = torch.where(wanted_BN, rank_BN, rows)
         slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
@@ -89,10 +89,10 @@ class Slots:
     @property
     def row_BN(self) -> Tensor:
         """Packed row of each slot, -1 where there is none."""
-        return _number(self.wanted_BN)
+        return _number_flagged_slots(self.wanted_BN)
 
 
-def _number(flags_BN: Tensor) -> Tensor:
+def _number_flagged_slots(flags_BN: Tensor) -> Tensor:
     """Number the flagged slots in row-major order, from 0; -1 for the others."""
     return torch.where(flags_BN, flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1, -1)
 
@@ -121,7 +121,7 @@ class ModelInput(BatchValue):
 
     @classmethod
     def of(cls, state: State, needs: Needs) -> "ModelInput":
-        """The canvas as it is, with predictions wanted at the positions that `needs` ask for."""
+        """Make the input of a pass over the canvases, with predictions wanted at the positions that `needs` ask for."""
         length = state.tokens_BL.shape[1]
         position_L = torch.arange(length, device=state.tokens_BL.device)
         return cls(
@@ -154,7 +154,7 @@ class ModelOutput(BatchValue):
 
     @property
     def slots(self) -> Slots:
-        """The slots that the packed rows answer for."""
+        """Slots that the packed rows of logits belong to."""
         # The count of another tensor does not fit: rows may have been cut or joined since.
         if self.counted is not None and (self.counted.is_packed or self.counted.wanted_BN is self.wanted_BN):
             return self.counted
@@ -164,7 +164,9 @@ class ModelOutput(BatchValue):
     def slot_BN(self) -> Tensor:
         """Packed row of each wanted slot, -1 for the others."""
         is_packed = self.counted is not None and self.counted.is_packed
-        return torch.where(self.wanted_BN, _number(self.slots.wanted_BN if is_packed else self.wanted_BN), -1)
+        return torch.where(
+            self.wanted_BN, _number_flagged_slots(self.slots.wanted_BN if is_packed else self.wanted_BN), -1
+        )
 
 
 class Denoiser(Protocol):
@@ -175,14 +177,14 @@ class Denoiser(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where it wants its inputs."""
+        """Device on which the inputs must be."""
         ...
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput: ...
 
 
 class DenoiserWrapper:
-    """Base of denoisers that stand around another one and have its vocabulary and device."""
+    """Base of denoisers that wrap another one, whose vocabulary and device they have."""
 
     denoiser: Denoiser
 

@@ -33,27 +33,27 @@ def _purpose_id(purpose: str) -> int:
     return int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
+def _shift_right(x: Tensor, bits: int) -> Tensor:
     """Logical shift to the right; torch's own copies the sign of an int64."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _absorb(h: Tensor, field: Tensor | int) -> Tensor:
+def _hash_field(h: Tensor, field: Tensor | int) -> Tensor:
     """Hash one more field of the counter: a step of SplitMix64, whose int64 products wrap."""
     x = (h ^ field) + _GOLDEN
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
+    x = (x ^ _shift_right(x, 30)) * _MIX_1
+    x = (x ^ _shift_right(x, 27)) * _MIX_2
+    return x ^ _shift_right(x, 31)
 
 
-def _open_unit(bits: Tensor) -> Tensor:
+def _bits_to_uniform(bits: Tensor) -> Tensor:
     """52 random bits to a float64 strictly between 0 and 1, so that logarithms are finite. 53 would round to 1."""
-    return (_shift(bits, 12).double() + 0.5) * 2.0**-52
+    return (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
 
 
 def entries(bits_R: Tensor, vocab: int) -> Tensor:
     """One float64 in (0, 1) per vocabulary entry of each counter."""
-    return _open_unit(_absorb(bits_R[:, None], torch.arange(vocab, device=bits_R.device)))
+    return _bits_to_uniform(_hash_field(bits_R[:, None], torch.arange(vocab, device=bits_R.device)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,26 +69,26 @@ class Noise(BatchValue):
 
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
         """One float64 in (0, 1) per position."""
-        return _open_unit(self._counters(step_B[:, None], position_BN, purpose, self.key_B[:, None]))
+        return _bits_to_uniform(self._counters(step_B[:, None], position_BN, purpose, self.key_B[:, None]))
 
     def uniform_packed(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
         """The same numbers as `uniform` for packed positions; `row_R` is the batch row of each."""
-        return _open_unit(self.bits(step_R, position_R, row_R, purpose))
+        return _bits_to_uniform(self.bits(step_R, position_R, row_R, purpose))
 
     def uniform_vocab(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int, purpose: str) -> Tensor:
         """One float64 in (0, 1) per vocabulary entry of the packed positions."""
         return entries(self.bits(step_R, position_R, row_R, purpose), vocab)
 
     def bits(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
-        """The counters that `uniform_packed` and `uniform_vocab` make their numbers of."""
+        """Counters from which `uniform_packed` and `uniform_vocab` compute their numbers."""
         return self._counters(step_R, position_R, purpose, self.key_B[row_R])
 
     def derive(self, name: str) -> "Noise":
         """Independent numbers for the same rows, for example for a further attempt at them."""
-        return Noise(_absorb(self.key_B, _purpose_id(name)))
+        return Noise(_hash_field(self.key_B, _purpose_id(name)))
 
     def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
-        return _absorb(_absorb(_absorb(key, step), position), _purpose_id(purpose))
+        return _hash_field(_hash_field(_hash_field(key, step), position), _purpose_id(purpose))
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,13 +101,13 @@ class ForbiddenNoise(Noise):
 
     # Every number is made of counters, so this and `derive` are the only two ways to any.
     def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
-        raise _undeclared_draw(purpose)
+        raise _undeclared_draw_error(purpose)
 
     def derive(self, name: str) -> Noise:
-        raise _undeclared_draw(name)
+        raise _undeclared_draw_error(name)
 
 
-def _undeclared_draw(purpose: str) -> ContractError:
+def _undeclared_draw_error(purpose: str) -> ContractError:
     return ContractError(
         f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
         "that draw; set it in the class"

@@ -84,7 +84,7 @@ NO_LOOK_AHEAD = _NoLookAhead()
 
 
 class SearchContext(LookAhead, Protocol):
-    """What a search moves its hypothetical rows with. Its predictions are not remembered: a path keeps its own."""
+    """Look-ahead of a search, with calls to move and show hypothetical rows. Each path keeps its own predictions."""
 
     @property
     def forwards_B(self) -> Tensor:
@@ -92,7 +92,7 @@ class SearchContext(LookAhead, Protocol):
         ...
 
     def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
-        """The rows after an action on their prediction, tails closed where the run fills them, the step recorded."""
+        """Apply an action to hypothetical rows, fill tails where the run does so, and append the step."""
         ...
 
     def report_paths(self, paths: Sequence[Trajectory]) -> None:
@@ -101,7 +101,7 @@ class SearchContext(LookAhead, Protocol):
 
 
 class DecodingMethod(ABC):
-    """What policies and searches declare alike. Frozen; all of it static.
+    """Traits and settings that policies and searches have in common. Frozen; all of it static.
 
     A trait is a class attribute (`random = True`), or a property where it depends on a setting. It is never a field: a
     field is a setting, which is recorded, hashed and changed from a command line. The defaults below are properties
@@ -201,16 +201,16 @@ class Policy(DecodingMethod):
 
     @property
     def cuda_graph(self) -> bool:
-        """Whether a GPU may record whole steps of it and replay them.
+        """Whether whole steps of the policy may be recorded as a CUDA graph and replayed.
 
-        `model_input`, `act` and `done`, once it is `bounded`, then read nothing back from the device, copy nothing to
-        it, and make only shapes that follow from the shapes they are given; the input has the canvas's slots and wants
-        answer positions.
+        `model_input`, `act` and `done` of the policy that `bounded` returns must then read nothing back from the device
+        and copy nothing to it, and the shapes of their tensors must follow from the shapes they are given. The input
+        must have the canvas's slots, and want only answer positions.
         """
         return False
 
     def bounded(self, length: int) -> "Policy":
-        """The same policy with everything computed that it would ask the device about canvases of this length."""
+        """Return the policy with all values computed that it would read from the device on canvases of this length."""
         return self
 
 
@@ -218,7 +218,7 @@ class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
 
     def baseline_forwards(self, state: State) -> Tensor | None:
-        """Passes that the baseline takes to decode each row: the least `budget`. None for a search without one."""
+        """Forward passes that the baseline takes for each row, the least allowed `budget`; None without a baseline."""
         return None
 
     @property
@@ -228,7 +228,7 @@ class Search(DecodingMethod):
 
     @abstractmethod
     def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
-        """From a started trajectory to a finished one, with the steps that led there.
+        """Decode a started trajectory to its end, and return it with the steps that led there.
 
         Rows move by `context.apply_action`, so that steps are recorded and end-of-text filling is honoured.
         What was spent is filled in by the caller.

@@ -30,9 +30,9 @@ class Edit:
 
 @dataclass(frozen=True, repr=False)
 class Posterior(BatchValue):
-    """The distribution p_t of the wanted slots, kept as logits and normalisers so that keeping it costs no arithmetic.
+    """Token distributions p_t of the wanted slots, kept as logits and normalisers: keeping them costs no arithmetic.
 
-    Packed rows are shared by all selections of a posterior: selecting rows only selects their slots.
+    Selecting rows copies no logits: all selections share the packed rows, and `slot_BN` says which of them they use.
     """
 
     logits_RV: Tensor
@@ -100,7 +100,7 @@ class TokenDraw:
 
 @dataclass(frozen=True)
 class StatsRequest:
-    """What to compute for each packed row."""
+    """Statistics to compute for each packed row."""
 
     top_k: int = 2
     """Number of most probable tokens to return."""

@@ -111,7 +111,7 @@ class State(BatchValue):
         """Start from prompts, each followed by `new_tokens` masks that are to be filled in `steps` steps."""
         if not prompts:
             raise ConfigError("prompts is empty; allowed: one prompt or more; pass at least one prompt")
-        counts = _one_per_row("new_tokens", new_tokens, len(prompts))
+        counts = _list_per_row("new_tokens", new_tokens, len(prompts))
         for row, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
             require(len(prompt) > 0, f"prompt of row {row}", [], "one token or more", "give the model a prompt")
             require(count > 0, f"new_tokens of row {row}", count, "1 or more", "ask for at least one token")
@@ -141,7 +141,7 @@ class State(BatchValue):
         lengths = [len(canvas) for canvas in canvases]
         found = [len(row) for row in given]
         require(found == lengths, "lengths of given", found, f"{lengths}", "give one flag per canvas position")
-        horizons = _one_per_row("steps", steps, len(canvases))
+        horizons = _list_per_row("steps", steps, len(canvases))
         for row, (canvas, flags, horizon) in enumerate(zip(canvases, given, horizons, strict=True)):
             answer = [token for token, is_given in zip(canvas, flags, strict=True) if not is_given]
             has_mask = mask_id in answer
@@ -168,14 +168,14 @@ class State(BatchValue):
         )
 
 
-def _one_per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]:
+def _list_per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]:
     values = [value] * rows if isinstance(value, int) else list(value)
     require(len(values) == rows, f"number of {name}", len(values), f"1 or {rows}", "give one value per row")
     return values
 
 
 @cache
-def _confidence_alone(device: torch.device) -> Tensor:
+def _confidence_weights(device: torch.device) -> Tensor:
     """Return weights with everything on confidence.
 
     Copied to a device once: each copy makes the host wait, and no CUDA graph can hold one.
@@ -218,7 +218,7 @@ class Action(BatchValue):
         """
         n_B = (open_BL & state.masked_BL).sum(-1)
         kappa_B = torch.minimum(k_B, n_B).double() / n_B.clamp(min=1).double()
-        alpha_BJ = _confidence_alone(kappa_B.device).repeat(len(kappa_B), 1)
+        alpha_BJ = _confidence_weights(kappa_B.device).repeat(len(kappa_B), 1)
         return cls(alpha_BJ, open_BL, kappa_B, torch.full_like(open_BL, commit), **parts, rule="confidence")
 
     @classmethod
@@ -229,7 +229,7 @@ class Action(BatchValue):
         """
         any_B = chosen_BL.any(-1)
         region_BL = torch.where(any_B[:, None], chosen_BL, of)
-        alpha_BJ = _confidence_alone(any_B.device).repeat(len(any_B), 1)
+        alpha_BJ = _confidence_weights(any_B.device).repeat(len(any_B), 1)
         return cls(alpha_BJ, region_BL, any_B.double(), torch.full_like(of, commit), **parts, rule="confidence")
 
     def join(self, others: "Sequence[Action]") -> "Action":

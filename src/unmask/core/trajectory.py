@@ -46,7 +46,7 @@ class Step(BatchValue):
 
 @dataclass(frozen=True, repr=False)
 class Trajectory(BatchValue, Displayable):
-    """Where B rows are and how they got there.
+    """State of B rows, with the steps that led to it.
 
     While decoding it holds the rows still running. What `decode` returns holds every row's last state, and steps
     of which each names its rows: `row(b)` is one row's own history, `resume(b, t)` continues it from any step.
@@ -93,35 +93,35 @@ class Trajectory(BatchValue, Displayable):
 
     @property
     def confidence_BL(self) -> Tensor:
-        """Clean probability of the sampled token at each canvas position."""
-        return self._on_canvas(self.current_prediction.confidence_BN)
+        """Probability of the sampled token, before temperature and filters, at each canvas position."""
+        return self._cut_to_canvas(self.current_prediction.confidence_BN)
 
     @property
     def proposed_BL(self) -> Tensor:
         """Probability of the sampled token under the distribution that it was drawn from."""
-        return self._on_canvas(self.current_prediction.proposed_BN)
+        return self._cut_to_canvas(self.current_prediction.proposed_BN)
 
     @property
     def token_BL(self) -> Tensor:
         """Token that each canvas position would take in this step."""
-        return self._on_canvas(self.current_prediction.token_BN)
+        return self._cut_to_canvas(self.current_prediction.token_BN)
 
     @property
     def top_p_BL(self) -> Tensor:
-        """Largest clean probability at each canvas position."""
-        return self._on_canvas(self.current_prediction.clean.p_BNK[..., 0])
+        """Largest probability, before temperature and filters, at each canvas position."""
+        return self._cut_to_canvas(self.current_prediction.clean.p_BNK[..., 0])
 
     @property
     def top_token_BL(self) -> Tensor:
         """Most probable token at each canvas position."""
-        return self._on_canvas(self.current_prediction.clean.top_BNK[..., 0])
+        return self._cut_to_canvas(self.current_prediction.clean.top_BNK[..., 0])
 
     @property
     def entropy_BL(self) -> Tensor:
-        """Clean entropy in nats at each canvas position."""
-        return self._on_canvas(self.current_prediction.clean.entropy_BN)
+        """Entropy in nats of the model's distribution, before temperature and filters, at each canvas position."""
+        return self._cut_to_canvas(self.current_prediction.clean.entropy_BN)
 
-    def _on_canvas(self, value_BN: Tensor) -> Tensor:
+    def _cut_to_canvas(self, value_BN: Tensor) -> Tensor:
         return value_BN[:, : self.state.tokens_BL.shape[1]]
 
     @property
@@ -280,7 +280,7 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
         )
     wide = max(run.state.tokens_BL.shape[1] for run in runs)
     ends = [replace(run, state=run.state.pad_to(wide), steps=(), prediction=None, config=None) for run in runs]
-    forms = {_form_of_rows(end) for end in ends}
+    forms = {_form_apart_from_rows(end) for end in ends}
     require(len(forms) == 1, "runs", len(forms), "runs of one model with one proposal", "merge those of one call")
     place = [torch.tensor(own, dtype=torch.long) for own in rows]
     whole = concat([replace(end, rows_B=own) for end, own in zip(ends, place, strict=True)])
@@ -300,13 +300,13 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
     for number in range(max(map(len, numbered))):
         alike: dict[Any, list[Step]] = {}
         for step in (own[number] for own in numbered if number < len(own)):
-            alike.setdefault(_form_of_rows(step), []).append(step)
+            alike.setdefault(_form_apart_from_rows(step), []).append(step)
         joined = map(concat, alike.values())
         steps += [step.select(step.rows_B.argsort()) for step in joined]
     return replace(whole.select(whole.rows_B.argsort()), steps=tuple(steps))
 
 
-def _form_of_rows(value: Any) -> Any:
+def _form_apart_from_rows(value: Any) -> Any:
     """Return what two values must have in common to be joined: all but the rows of their tensors."""
     return tuple(
         (path, (leaf.dtype, leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf) for path, leaf in leaves(value)

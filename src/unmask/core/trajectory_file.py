@@ -102,12 +102,12 @@ def read_file(path: str | Path) -> bytes:
 
 def to_bytes(value: Any, kinds: Sequence[type]) -> bytes:
     """The file of a value made of dataclasses of these kinds, tensors, tuples, mappings and JSON values."""
-    return pack(*_to_meta(value, kinds))
+    return pack(*_to_json_and_arrays(value, kinds))
 
 
 def rows_to_bytes(value: Any, kinds: Sequence[type], rows: Sequence[int]) -> list[bytes]:
     """The file of each of these rows by itself; every tensor of the value must have all rows."""
-    meta, arrays = _to_meta(value, kinds)
+    meta, arrays = _to_json_and_arrays(value, kinds)
     return [pack(meta, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
 
 
@@ -127,7 +127,7 @@ def _stored_name(name: str) -> str:
     return STORED_NAMES.get(name, name)
 
 
-def _to_meta(value: Any, kinds: Sequence[type]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _to_json_and_arrays(value: Any, kinds: Sequence[type]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The JSON of a value, and its arrays by the paths that the JSON's leaves name."""
     arrays: dict[str, np.ndarray] = {}
 
@@ -179,32 +179,32 @@ def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         where = f"{name}.{field.name}"
         if isinstance(part, Tensor):
-            _must(Tensor in options, where, "is an array")
+            _require_schema(Tensor in options, where, "is an array")
             _check_tensor(part, where, field.name, sizes)
         elif part is None:
-            _must(type(None) in options, where, "is missing")
+            _require_schema(type(None) in options, where, "is missing")
         elif is_dataclass(part):
-            _must(type(part) in options, where, f"is a {type(part).__name__}")
+            _require_schema(type(part) in options, where, f"is a {type(part).__name__}")
             check_value(part, where, sizes)
         elif hint in _PLAIN_TYPES:
-            _must(type(part) in _PLAIN_TYPES[hint], where, f"is {part!s:.50}")
+            _require_schema(type(part) in _PLAIN_TYPES[hint], where, f"is {part!s:.50}")
         else:
-            _must(isinstance(part, tuple | Mapping), where, f"is {part!s:.50}")
+            _require_schema(isinstance(part, tuple | Mapping), where, f"is {part!s:.50}")
 
 
 def _check_tensor(tensor: Tensor, where: str, name: str, sizes: dict[str, int]) -> None:
     stem, _, axes = name.rpartition("_")
     floats = (torch.float32, torch.float64)
     allowed = floats if stem in _FLOATS else (torch.int64,) if stem in _INTEGERS else (torch.bool,)
-    _must(tensor.dtype in allowed, where, f"holds {tensor.dtype}")
-    _must(tensor.ndim == len(axes), where, f"has {tensor.ndim} axes")
+    _require_schema(tensor.dtype in allowed, where, f"holds {tensor.dtype}")
+    _require_schema(tensor.ndim == len(axes), where, f"has {tensor.ndim} axes")
     for axis, size in zip(axes, tensor.shape, strict=True):
-        _must(sizes.setdefault(axis, size) == size, where, f"has {size} of {axis}, not {sizes[axis]}")
+        _require_schema(sizes.setdefault(axis, size) == size, where, f"has {size} of {axis}, not {sizes[axis]}")
     if stem in _LEAST and tensor.numel():
-        _must(int(tensor.min()) >= _LEAST[stem], where, f"holds {int(tensor.min())}, below {_LEAST[stem]}")
+        _require_schema(int(tensor.min()) >= _LEAST[stem], where, f"holds {int(tensor.min())}, below {_LEAST[stem]}")
 
 
-def _must(ok: bool, where: str, what: str) -> None:
+def _require_schema(ok: bool, where: str, what: str) -> None:
     if not ok:
         raise SchemaError(f"{where} {what}")
 
@@ -222,7 +222,7 @@ def pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
         np.lib.format.write_array(part, np.asarray(array, order="C"), version=(1, 0))
         members[f"{name}.npy"] = part.getvalue()
     archive = _zip(members, zipfile.ZIP_DEFLATED)
-    if sum(map(len, members.values())) > _most_unpacked(len(archive)):
+    if sum(map(len, members.values())) > _max_unpacked_bytes(len(archive)):
         # It compresses so well that the reader would take it for a bomb.
         archive = _zip(members, zipfile.ZIP_STORED)
     return archive[:-2] + _HASH_LENGTH + hashlib.sha256(archive).hexdigest().encode()
@@ -237,7 +237,7 @@ def _zip(members: Mapping[str, bytes], compression: int) -> bytes:
     return whole.getvalue()
 
 
-def _most_unpacked(size: int) -> int:
+def _max_unpacked_bytes(size: int) -> int:
     """Bytes that an archive of this size may unpack to."""
     return max(_ALWAYS_ALLOWED, _MOST_RATIO * size)
 
@@ -245,23 +245,27 @@ def _most_unpacked(size: int) -> int:
 def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
     """Read the JSON tree and the arrays of an archive made by `pack`; refuse anything else with the reason."""
     try:
-        _must(zipfile.is_zipfile(io.BytesIO(content)), "it", "is no archive, or its end is missing")
+        _require_schema(zipfile.is_zipfile(io.BytesIO(content)), "it", "is no archive, or its end is missing")
         archive, length, written_hash = (
             content[: -_HASH_DIGITS - 2],
             content[-_HASH_DIGITS - 2 :][:2],
             content[-_HASH_DIGITS:],
         )
-        _must(length == _HASH_LENGTH, "it", "has no hash of its bytes")
+        _require_schema(length == _HASH_LENGTH, "it", "has no hash of its bytes")
         right = hashlib.sha256(archive + bytes(2)).hexdigest().encode() == written_hash
-        _must(right, "its bytes", "are not those that were written: their hash is another")
+        _require_schema(right, "its bytes", "are not those that were written: their hash is another")
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             names = [entry.filename for entry in file.infolist()]
-            _must(len(set(names)) == len(names), "a part", "is there twice")
-            _must(_META in names and all(name.endswith(".npy") for name in names), "its parts", "are other ones")
+            _require_schema(len(set(names)) == len(names), "a part", "is there twice")
+            _require_schema(
+                _META in names and all(name.endswith(".npy") for name in names), "its parts", "are other ones"
+            )
             # Reading a member never gives more than its declared size.
             declared = sum(entry.file_size for entry in file.infolist())
-            _must(
-                declared <= _most_unpacked(len(content)), "it", f"would unpack to {declared} bytes from {len(content)}"
+            _require_schema(
+                declared <= _max_unpacked_bytes(len(content)),
+                "it",
+                f"would unpack to {declared} bytes from {len(content)}",
             )
             arrays = {name: _read_array(name, file.read(name)) for name in names}
         meta = parse_json(arrays.pop(_META).tobytes())
@@ -275,11 +279,11 @@ def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
 def _read_array(name: str, content: bytes) -> np.ndarray:
     """One array. `np.load` would trust its header, which must promise just the bytes that follow it."""
     part = io.BytesIO(content)
-    _must(np.lib.format.read_magic(part) == (1, 0), f"part {name!r}", "has another header")
+    _require_schema(np.lib.format.read_magic(part) == (1, 0), f"part {name!r}", "has another header")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(part)
     allowed = dtype.str in (("|u1",) if name == _META else _DTYPES)
-    _must(allowed and not fortran, f"part {name!r}", "holds another type")
+    _require_schema(allowed and not fortran, f"part {name!r}", "holds another type")
     sizes = len(shape) <= _MOST_AXES and all(isinstance(n, int) and n >= 0 for n in shape)
     promised = math.prod(shape) * dtype.itemsize if sizes else -1
-    _must(promised == len(content) - part.tell(), f"part {name!r}", "is not as large as its header says")
+    _require_schema(promised == len(content) - part.tell(), f"part {name!r}", "is not as large as its header says")
     return np.frombuffer(content, dtype, offset=part.tell()).reshape(shape)

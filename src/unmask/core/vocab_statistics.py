@@ -120,7 +120,7 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
     draw, previous, greedy = request.draw, request.previous, request.draw.temperature == 0
     dtype = torch.promote_types(logits_RV.dtype, torch.float32)
     z_CV = request.edit.apply_(logits_RV[row_C].to(dtype))
-    top_z_CK, top_CK = _top(z_CV, request.top_k)
+    top_z_CK, top_CK = _top_logits(z_CV, request.top_k)
     peak_C1 = top_z_CK[:, :1]
 
     tempered_CV = z_CV
@@ -130,7 +130,7 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
         tempered_CV = filter_logits_(z_CV / temperature, draw)
     token_CD = top_CK[:, :1] if greedy else _draw_tokens(z_CV, tempered_CV, draw, row_C)
 
-    log_p_CV, exp_CV, log_sum_C, entropy_C = _normalise(z_CV, peak_C1)
+    log_p_CV, exp_CV, log_sum_C, entropy_C = _normalise_logits(z_CV, peak_C1)
 
     # The peak is always subtracted first: added to the log of the sum, it would round large logits (2e-6 at 40), and
     # methods compare confidences with the probabilities of the most probable tokens.
@@ -153,8 +153,10 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
     filtered_top_CK, filtered_p_CK, filtered_entropy_C = top_CK, p_CK, entropy_C
     proposed_C = p_CK[:, 0] if greedy else log_p_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
     if request.has_filtered:
-        filtered_z_CK, filtered_top_CK = _top(tempered_CV, request.top_k)
-        filtered_log_p_CV, _, filtered_log_sum_C, filtered_entropy_C = _normalise(tempered_CV, filtered_z_CK[:, :1])
+        filtered_z_CK, filtered_top_CK = _top_logits(tempered_CV, request.top_k)
+        filtered_log_p_CV, _, filtered_log_sum_C, filtered_entropy_C = _normalise_logits(
+            tempered_CV, filtered_z_CK[:, :1]
+        )
         filtered_p_CK = (filtered_z_CK - filtered_z_CK[:, :1] - filtered_log_sum_C[:, None]).exp()
         proposed_C = filtered_log_p_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
 
@@ -192,7 +194,7 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
     )
 
 
-def _top(z_CV: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _top_logits(z_CV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest logits and their tokens, ties to the lower token, which `topk` does not promise.
 
     Where fewer than k tokens are above -inf, the list repeats tokens, at -inf.
@@ -207,7 +209,7 @@ def _top(z_CV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.cat(values, -1), torch.cat(tokens, -1)
 
 
-def _normalise(z_CV: Tensor, peak_C1: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _normalise_logits(z_CV: Tensor, peak_C1: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return log p, exp(z - peak), the log of its sum, and the entropy."""
     gap_CV = z_CV - peak_C1
     exp_CV = gap_CV.exp()

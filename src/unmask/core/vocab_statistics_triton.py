@@ -1,9 +1,9 @@
 """The pass over the vocabulary as Triton kernels, tested against its oracle `vocab_statistics`.
 
-`read_pieces` reads each row of logits once, in *pieces* of a few thousand tokens with one program each, and leaves for
-every piece its largest tokens, its sums and its part of the draws. `combine_pieces` and `compare_distributions` put the
-pieces of a row together. The pieces depend on the size of the vocabulary alone and are combined in one order, so that
-the numbers of a row are a bitwise function of its own logits, however many rows there are.
+`reduce_pieces` reads each row of logits once, in *pieces* of a few thousand tokens with one program each, and leaves
+for every piece its largest tokens, its sums and its part of the draws. `combine_pieces` and `compare_distributions` put
+the pieces of a row together. The pieces depend on the size of the vocabulary alone and are combined in one order, so
+that the numbers of a row are a bitwise function of its own logits, however many rows there are.
 
 Tokens equal those of the plain pass. Numbers differ by the order of sums and by another exponential. This file can be
 imported where Triton is missing; its kernels then cannot run, and `TRITON_ERROR` says why.
@@ -49,7 +49,7 @@ MAX_TOP_K = 16
 """Most probable tokens that the kernels look for; requests for more take the plain pass."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-# Float32 numbers that `read_pieces` leaves for each piece, where m is the largest logit of the piece:
+# Float32 numbers that `reduce_pieces` leaves for each piece, where m is the largest logit of the piece:
 #   0, 1    sum of exp(z - m), sum of exp(z - m) (z - m)
 #   2 to 4  the same two sums of the tempered logits, and their m
 #   5, 6    m and sum of exp(z - m) of the trusted tokens
@@ -169,7 +169,7 @@ def run_kernels(variant: KernelVariant, logits_RV: Tensor, request: StatsRequest
     lanes = {"LANES": max(2, _next_power_of_two(pieces))}
     # Triton launches on the current device, which may be another GPU than that of the logits.
     with torch.cuda.device_of(logits_RV):
-        read_pieces[(rows * pieces,)](
+        reduce_pieces[(rows * pieces,)](
             *(logits_RV, settings, noise, *old, piece_numbers, piece_tokens, piece_float64),
             **(shape | kind | {"SIZE": size, "OLD": variant.has_previous, "OLD_EDITS": variant.previous_edits}),
             num_warps=WARPS,
@@ -335,7 +335,7 @@ def _store_gumbel_best(
 
 
 @triton.jit
-def read_pieces(
+def reduce_pieces(
     logits: tensor,
     settings: tensor,
     bits: tensor,
@@ -357,7 +357,7 @@ def read_pieces(
     DRAWS: tl.constexpr,
     GUMBEL: tl.constexpr,
 ) -> None:
-    """Store largest tokens, sums and part of the draws of one piece of one row."""
+    """Store the largest tokens of one piece of a row of logits, its sums, and its contribution to each draw."""
     # In int64: 17,000 rows of LLaDA's vocabulary have more logits than int32 can count.
     piece = tl.program_id(0).to(tl.int64)
     row = piece // PIECES
@@ -506,7 +506,7 @@ def _draw_by_inverse_cdf(
     z = tl.load(logits + column, mask=column < V, other=NEVER).to(tl.float32)
     tempered = tl.div_rn(_apply_edits(z, column, settings + 1, EDITS), tl.load(settings).to(tl.float32))
     mass = tl.exp(tempered.to(tl.float64) - _finite_peak(peak).to(tl.float64))
-    # The sum inside the piece may be a last bit off the one of `read_pieces`. Then no token of the piece is hit, and
+    # The sum inside the piece may be a last bit off the one of `reduce_pieces`. Then no token of the piece is hit, and
     # the last possible one is taken; a token of mass 0 must never be.
     hit = tl.min(tl.where((before + tl.cumsum(mass, 0) > target) & (mass > 0), column, V), 0)
     last = tl.max(tl.where(mass > 0, column, 0), 0)
@@ -537,7 +537,7 @@ def combine_pieces(
     DRAWS: tl.constexpr,
     GUMBEL: tl.constexpr,
 ) -> None:
-    """Store largest tokens, draws, normaliser and entropy of one row."""
+    """Combine the results of a row's pieces, and store its largest tokens, draws, normaliser and entropy."""
     row = tl.program_id(0).to(tl.int64)
     mask_P = tl.arange(0, LANES) < PIECES
     at_P = row * PIECES + tl.arange(0, LANES)

@@ -118,7 +118,7 @@ def decode_one_step(
 
 @dataclass(frozen=True)
 class GivenAction(Policy):
-    """A policy that takes one given action, whatever it sees."""
+    """A policy that takes one given action, whatever the state."""
 
     name: ClassVar[str] = "given"
     action: Action

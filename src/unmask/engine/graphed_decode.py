@@ -25,7 +25,7 @@ from unmask.core import (
     State,
     Step,
     Trajectory,
-    axes_of,
+    axis_letters,
     copy_in,
     cut_canvas,
     map_tensors,
@@ -137,7 +137,7 @@ def _without_past(traj: Trajectory) -> Trajectory:
 
 @dataclass(frozen=True)
 class LogitSlots:
-    """The number of slots that get logits in every step, whatever is masked by then."""
+    """Fixed number of slots that get logits in every step, however many masks are left."""
 
     count: int
     block: int | None
@@ -234,13 +234,13 @@ class GraphedRows:
         return left.select(rows_U), self.going_B[rows_U], whole.select(gone_U), taken
 
     def _start_step(self, settings: StepSettings, denoiser: StepDenoiser) -> None:
-        """Start one step, and send for its flags."""
+        """Start one step, then the copy of its flags to the host."""
         plan = denoiser.plan_pass(self.rows.state, self.rows.rows_B)
         self.graphs.run((self.depth, plan), lambda: self._step(settings))
         self.depth = min(self.depth + 1, self.history.most)
         if self.log is not None:
             self.log.add(self.history)
-        self._pending.send()
+        self._pending.start_copy()
 
     def _step(self, settings: StepSettings) -> None:
         """Take one step of all rows. Everything in it starts kernels and nothing else."""
@@ -263,19 +263,19 @@ class GraphedRows:
         """Return the buffers that a step changes, and their next values. Rows that are done keep theirs."""
         rows = [
             torch.where(self.going_B.view(-1, *[1] * (new.dim() - 1)), new, old)
-            for new, old in zip(_changing_parts(later), _changing_parts(now), strict=True)
+            for new, old in zip(_tensors_changed_by_step(later), _tensors_changed_by_step(now), strict=True)
         ]
         # The flags of the first step that goes wrong stay, as the plain loop would find them.
         first = ~(self.fault_B != 0).any()
         fault_B = torch.where(first, torch.where(self.going_B, change.fault_B, 0), self.fault_B)
         at_B = torch.where(first, now.state.step_B, self.faulty_at_B)
         flags = torch.stack((next_B.sum(), (fault_B != 0).any().long()))
-        buffers = [*_changing_parts(self.rows), self.fault_B, self.faulty_at_B, self.going_B, self.flags]
+        buffers = [*_tensors_changed_by_step(self.rows), self.fault_B, self.faulty_at_B, self.going_B, self.flags]
         return buffers, [*rows, fault_B, at_B, next_B, flags]
 
 
-def _changing_parts(traj: Trajectory) -> list[Tensor]:
-    """The parts of a trajectory that a step changes."""
+def _tensors_changed_by_step(traj: Trajectory) -> list[Tensor]:
+    """List the tensors of a trajectory that a step changes."""
     state = traj.state
     counts = (traj.forwards_B, traj.processed_B, traj.remasks_B)
     return [state.tokens_BL, state.committed_BL, state.step_B, *(count for count in counts if count is not None)]
@@ -301,8 +301,8 @@ class PendingFlags:
         """Steps whose flags were not read."""
         return len(self._sent)
 
-    def send(self) -> None:
-        """Start to copy the flags of the step that was started last."""
+    def start_copy(self) -> None:
+        """Start to copy the flags of the last step (rows still running, any fault) from the device to the host."""
         slot = self._free.popleft()
         self.slots[slot].copy_(self.flags, non_blocking=True)
         if (event := self.events[slot]) is not None:
@@ -333,7 +333,10 @@ class HistoryBuffer:
         that older steps do without."""
 
     def steps(self, depth: int) -> tuple[Step, ...]:
-        """The last `depth` steps. Only the parts of the newest lie where the next step is written to."""
+        """Return the last `depth` steps, copied but for the newest one's posterior and attention.
+
+        Those lie where the next step writes its own.
+        """
         if not depth or self.layout is None:
             return ()
         # Cloned: the policy may hand on what it reads here, while the lines move.
@@ -345,10 +348,10 @@ class HistoryBuffer:
 
     def push(self, step: Step, took_B: Tensor) -> None:
         """Keep one more step, and the rows that took it."""
-        newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare(step, took_B)
+        newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare_memory(step, took_B)
         if not same_form(self._newest, newest):
             raise NotGraphable("what it reads of the posterior changes its shape")
-        self._shift_in(layout, (light_step(step), took_B))
+        self._append_line(layout, (light_step(step), took_B))
         copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
 
     def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
@@ -361,17 +364,17 @@ class HistoryBuffer:
             row_R = old.slot_BN.flatten()[packed.index_R].clamp(min=0)
             new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=packed.row_BN)
             last = replace(last, prediction=replace(last.prediction, posterior=new))
-        layout = self._prepare(last, took_B)
+        layout = self._prepare_memory(last, took_B)
         for step in older:
-            self._shift_in(layout, (step, took_B))
+            self._append_line(layout, (step, took_B))
         self.push(last, took_B)
 
-    def _prepare(self, step: Step, took_B: Tensor) -> Layout[tuple[Step, Tensor]]:
+    def _prepare_memory(self, step: Step, took_B: Tensor) -> Layout[tuple[Step, Tensor]]:
         """Make the memory for the first step that comes; later ones must fit."""
         if self.layout is None:
             # Canvases are padded, and the letters of a tensor's axes tell what has to be cut off in the end.
             for path, part in tensors(step).items():
-                if len(axes_of(path)) != part.dim():
+                if len(axis_letters(path)) != part.dim():
                     axes = f"does not end in a letter for each of its {part.dim()} axes"
                     raise NotGraphable(f"{path[-1]!r} of its action {axes}")
             self.layout = Layout.of((light_step(step), took_B))
@@ -381,7 +384,7 @@ class HistoryBuffer:
                 self._newest = map_tensors(newest, torch.zeros_like)
         return self.layout
 
-    def _shift_in(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:
+    def _append_line(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:
         if not layout.fits(value):
             raise NotGraphable("what it keeps of a step changes from step to step")
         if self.most > 1:

@@ -21,7 +21,7 @@ from unmask.core import (
     concat,
     map_tensors,
 )
-from unmask.engine.step import LookCache, StepSettings, add_counts, append_step, change_state, hide_noise
+from unmask.engine.step import LookCache, StepSettings, add_counts, append_step, apply_action_to_state, hide_noise
 from unmask.engine.transition import raise_faults
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ def run_search(
     context = CountingContext(settings, start.rows_B, on_step)
     # A search pays for every pass itself: what an earlier look-ahead has paid for is not its own.
     shown = hide_noise(replace(start, prepaid_B=None), search)
-    end = search.decode(context, move_tensors(shown, HOST) if context.on_host else shown)
-    steps = (*start.steps, *move_tensors(end.steps[len(start.steps) :], start.rows_B.device)) if record else ()
-    end = move_tensors(replace(end, noise=start.noise, prediction=None, steps=()), start.rows_B.device)
+    end = search.decode(context, tensors_to_device(shown, HOST) if context.on_host else shown)
+    steps = (*start.steps, *tensors_to_device(end.steps[len(start.steps) :], start.rows_B.device)) if record else ()
+    end = tensors_to_device(replace(end, noise=start.noise, prediction=None, steps=()), start.rows_B.device)
     fixed_BL, open_B = start.state.fixed_BL, end.state.masked_BL.any(-1)
     if not torch.equal(end.state.tokens_BL[fixed_BL], start.state.tokens_BL[fixed_BL]):
         raise InvalidAction(f"{search.name} changed a given token; allowed: answer positions only; leave the rest")
@@ -84,10 +84,10 @@ class CountingContext(LookCache):
         """Predict for hypothetical rows, as `LookAhead.predict` says."""
         if not self.on_host:
             return super().predict(states, owner_U, needs, given_UL, **options)
-        states, owner_U, given_UL, options = move_tensors((states, owner_U, given_UL, options), self.rows_B.device)
+        states, owner_U, given_UL, options = tensors_to_device((states, owner_U, given_UL, options), self.rows_B.device)
         prediction = super().predict(states, owner_U, needs, given_UL, **options)
         # The posterior is large and stays where it is.
-        return replace(move_tensors(replace(prediction, posterior=None), HOST), posterior=prediction.posterior)
+        return replace(tensors_to_device(replace(prediction, posterior=None), HOST), posterior=prediction.posterior)
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
@@ -95,8 +95,8 @@ class CountingContext(LookCache):
         """Run the second network on hypothetical rows."""
         if not self.on_host:
             return super().ask_planner(states, owner_U, needs, inputs=inputs)
-        states, owner_U, inputs = move_tensors((states, owner_U, inputs), self.rows_B.device)
-        return move_tensors(super().ask_planner(states, owner_U, needs, inputs=inputs), HOST)
+        states, owner_U, inputs = tensors_to_device((states, owner_U, inputs), self.rows_B.device)
+        return tensors_to_device(super().ask_planner(states, owner_U, needs, inputs=inputs), HOST)
 
     @property
     def forwards_B(self) -> Tensor:
@@ -104,8 +104,11 @@ class CountingContext(LookCache):
         return self.cost.forwards_B.to(HOST) if self.on_host else self.cost.forwards_B
 
     def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
-        """Take one recorded transition of hypothetical rows. Its cost is counted for the whole search."""
-        change = change_state(self.settings, traj, action)
+        """Apply an action to hypothetical rows, and append the step to their trajectories.
+
+        The step has no cost of its own: `cost` counts the passes of the whole search.
+        """
+        change = apply_action_to_state(self.settings, traj, action)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
         light = replace(traj, prediction=traj.current_prediction.light)
         return append_step(light, policy, action, change, keep=ALL)
@@ -124,6 +127,6 @@ def on_other_device(device: torch.device) -> bool:
     return device.type != HOST.type
 
 
-def move_tensors(value: T, device: torch.device) -> T:
+def tensors_to_device(value: T, device: torch.device) -> T:
     """Copy all tensors of a value to a device."""
     return map_tensors(value, lambda tensor: tensor.to(device))

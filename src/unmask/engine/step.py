@@ -93,9 +93,9 @@ def add_counts(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 def take_step(
     settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookCache | None" = None
 ) -> tuple[Trajectory, Step, Tensor]:
-    """Take one step: the rows after it, its record, and the fault flags of each row.
+    """Take one step; return the trajectory after it, the step to record, and the fault flags of each row.
 
-    The trajectory keeps as many steps as the policy reads, and one for its notes.
+    The trajectory keeps the steps that the policy reads, and at least the last, which holds the policy's notes.
     """
     needs = policy.needs | Needs(top_k=settings.record_top)
     seen, cost = predict(settings, traj, policy.model_input(hide_noise(traj, policy)), needs, look_ahead)
@@ -193,10 +193,10 @@ def decide(
 ) -> tuple[Action, Transition]:
     """Let the policy act on the trajectory's prediction. The caller checks the fault flags of the transition."""
     action = policy.act(hide_noise(traj, policy), look_ahead or NO_LOOK_AHEAD)
-    return action, change_state(settings, traj, action)
+    return action, apply_action_to_state(settings, traj, action)
 
 
-def change_state(settings: StepSettings, traj: Trajectory, action: Action) -> Transition:
+def apply_action_to_state(settings: StepSettings, traj: Trajectory, action: Action) -> Transition:
     """Apply an action to the trajectory's state, and fill tails behind an end of text where the run does so."""
     change = apply(traj.state, traj.current_prediction, action)
     return fill_after_eos(change, settings.eos_ids) if settings.eos_ids else change
@@ -248,7 +248,7 @@ def append_step(
 
 
 def light_step(step: Step) -> Step:
-    """Drop the parts of a step that grow with the vocabulary."""
+    """Return a step without the parts that grow with the vocabulary."""
     light = step.prediction.light
     return step if light is step.prediction else replace(step, prediction=light)
 

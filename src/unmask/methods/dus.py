@@ -64,7 +64,7 @@ class DUS(Policy):
     @cached_property
     def _group_of_offset(self) -> list[int]:
         """Number of the group that each offset within a block belongs to."""
-        return region.dilated_levels(self.block_length, self.base, self.base_skip)
+        return region.dilation_level_per_offset(self.block_length, self.base, self.base_skip)
 
     @property
     def _groups_per_block(self) -> int:

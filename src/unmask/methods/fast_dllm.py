@@ -48,7 +48,7 @@ class FastDLLM(Policy):
         if self.rule == "threshold":
             k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
         else:
-            k_B = cardinality.factor_count(confidence_BL, self.factor, open_BL, authors_tail=self.authors_tail)
+            k_B = cardinality.count_by_factor(confidence_BL, self.factor, open_BL, authors_tail=self.authors_tail)
         chosen_BL = score.best(confidence_BL, open_BL, k_B)
         if not self.spacing:
             return chosen_BL

@@ -115,7 +115,7 @@ class BlockCache:
         return output
 
     def plan(self, inputs: ModelInput, *, skip_done: bool = False) -> tuple["Seats", "PassShape", int]:
-        """Seat the rows of a pass, and ask the device what it has to recompute.
+        """Give the rows of a pass their places in the cache, and ask the device which slots to recompute.
 
         Returns the seats, which the caller puts back, the shapes of the pass, and the number of slots that get an
         answer. Rows without a mask are computed as a whole, unless they are skipped because they are done.
@@ -158,7 +158,7 @@ class BlockCache:
 
 
 class CachedStep:
-    """A block cache as a part of graphed steps: what the host has to know is asked before each step."""
+    """A block cache inside graphed steps: values that the host needs are read from the device before each step."""
 
     def __init__(self, cache: BlockCache):
         self.cache = cache
@@ -208,7 +208,7 @@ class BlockSpan(NamedTuple):
 
 
 class RowSpan(NamedTuple):
-    """What the host has to know of a row."""
+    """Values that the host reads from the device about a row."""
 
     row_id: int
     start: int
@@ -299,7 +299,7 @@ class SeatMemory:
 
     @classmethod
     def find_free(cls, network: Network, rows: int, slots: int) -> "SeatMemory":
-        """A memory that nobody uses now, with the graphs that read it, or a new one."""
+        """Return a memory that no decode uses, with the graphs that read it, or a new one."""
         passes = network.forward
         if not isinstance(passes, PassGraphs):
             return cls(network, rows, slots)
@@ -362,7 +362,7 @@ class SeatMemory:
             self.fresh_U.copy_(both[rows:])
 
     def answered_slots(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
-        """Return the wanted slots that get logits, and the number of slots that were computed of each row."""
+        """Return which wanted slots get logits in this pass, and how many slots of each row it computes."""
         rows, slots = inputs.tokens_BN.shape
         fresh_B, span = self.place_B[:rows] >= 0, BlockSpan(*(held[:rows] for held in self.span))
         wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | span.inside_BN[:, :slots])
@@ -441,7 +441,11 @@ class CachedPass:
 
     def start(self) -> Tensor:
         """Run the layers over the spans, or over whole rows where all begin anew; returns hidden states."""
-        return self._reuse() if self.shape.width else self._fill(everyone=self.shape.fresh == self.shape.rows)
+        return (
+            self._pass_over_spans()
+            if self.shape.width
+            else self._pass_over_whole_rows(everyone=self.shape.fresh == self.shape.rows)
+        )
 
     def finish(self, started: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
         """Turn hidden states into the output for packed slots; rows that begin anew may need a pass of their own."""
@@ -456,31 +460,31 @@ class CachedPass:
             inside_R = (source_R - memory.span.start_B[row_R]).clamp(0, self.shape.width - 1)
             x_RH = started.flatten(0, 1)[row_R * self.shape.width + inside_R]
             if self.shape.fresh:
-                whole_RH = self._fill(everyone=False).flatten(0, 1)[whole_R]
+                whole_RH = self._pass_over_whole_rows(everyone=False).flatten(0, 1)[whole_R]
                 x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
         normed_RH, logits_RV = self.network.compute_logits(x_RH)
         hidden_RH = normed_RH if needs.hidden else None
         return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
 
-    def _fill(self, everyone: bool) -> Tensor:
-        """Run complete passes over rows that begin anew, which leave their keys and values in the seats."""
+    def _pass_over_whole_rows(self, everyone: bool) -> Tensor:
+        """Run complete passes over rows that begin anew, and keep their keys and values in the cache."""
         fresh, bounds = self.shape.fresh, self.network.bounds(self.memory.slots)
         size = bounds.most or fresh
         parts = []
         for at in range(0, fresh, size):
             piece = min(size, fresh - at)
-            count = max(piece if everyone else self._round(piece), bounds.least)
+            count = max(piece if everyone else self._round_rows(piece), bounds.least)
             work = partial(fill_rows, self.memory, at, count)
             x_UNH = self.memory.run(self.graphs, ("fill", at, count), work)[:piece]
             # Cloned, because the next piece may be a replay that writes where this one lies.
             parts.append(x_UNH if piece == fresh else x_UNH.clone())
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _reuse(self) -> Tensor:
-        """Run passes over each row's span, padded to one width, that read all other keys and values from the seats."""
+    def _pass_over_spans(self) -> Tensor:
+        """Run passes over each row's span, padded to one width; the cache gives all other keys and values."""
         memory, (rows, width, _) = self.memory, self.shape
         bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.row_bounds else Bounds()
-        size = bounds.most or max(self._round(rows), bounds.least)
+        size = bounds.most or max(self._round_rows(rows), bounds.least)
         parts: list[Tensor] = []
         done = 0
         while done < rows:
@@ -493,22 +497,22 @@ class CachedPass:
             done = stop
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[:rows]
 
-    def _round(self, rows: int) -> int:
+    def _round_rows(self, rows: int) -> int:
         return rows if self.graphs is None else self.memory.round_rows(rows)
 
 
 def fill_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
-    """Run the layers over rows that begin anew, and leave their keys and values in their seats."""
+    """Run the layers over rows that begin anew, and keep their keys and values in the cache."""
     rows_U = memory.fresh_U[at : at + count]
     some = replace(memory.inputs, **{name: getattr(memory.inputs, name)[rows_U] for name in _INPUTS}, row_B=None)
     model = memory.network.model
     bias = attention_bias(some, model.dtype)
-    x_BNH: Tensor = model(some.tokens_BN, some.position_BN, bias, kv_store=_Fill(memory, rows_U)).x_BNH
+    x_BNH: Tensor = model(some.tokens_BN, some.position_BN, bias, kv_store=_FillStore(memory, rows_U)).x_BNH
     return x_BNH
 
 
 def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
-    """Run the layers over the spans of some rows, with the keys and values of all other slots from their seats."""
+    """Run the layers over the spans of some rows, with the keys and values of all other slots from the cache."""
     some, rows, model = memory.inputs, slice(first, stop), memory.network.model
     index_BS = memory.span.start_B[rows, None] + torch.arange(width, device=some.tokens_BN.device)
     # Behind a row's own span everything goes to the last spare slot, which the bias hides from all queries.
@@ -517,13 +521,13 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
     zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
     bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE)), zero, float("-inf"))[:, None, None]
     tokens_BS, position_BS = some.tokens_BN[rows].gather(1, inside_BS), some.position_BN[rows].gather(1, inside_BS)
-    x_BSH: Tensor = model(tokens_BS, position_BS, bias, kv_store=_Reuse(memory, rows, index_BS)).x_BNH
+    x_BSH: Tensor = model(tokens_BS, position_BS, bias, kv_store=_ReuseStore(memory, rows, index_BS)).x_BNH
     return x_BSH
 
 
 @dataclass(frozen=True)
-class _Fill:
-    """Takes in the keys and values of complete rows."""
+class _FillStore:
+    """A KV store that keeps the keys and values of complete rows."""
 
     memory: SeatMemory
     rows_U: Tensor
@@ -536,8 +540,8 @@ class _Fill:
 
 
 @dataclass(frozen=True)
-class _Reuse:
-    """Gives remembered keys and values, those of the span overwritten by the pass's own."""
+class _ReuseStore:
+    """A KV store that returns the cached keys and values, those of the span overwritten by the pass's own."""
 
     memory: SeatMemory
     rows: slice

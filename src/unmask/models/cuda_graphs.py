@@ -165,10 +165,10 @@ class GraphCache:
         Work that cannot be recorded raises `NotGraphable`; if it has a name, it runs plainly instead, with a warning.
         """
         try:
-            graph: CudaGraph[T] | None = self.find(key, lambda: self._build(work, inputs))
+            graph: CudaGraph[T] | None = self.find(key, lambda: self._record_graph(work, inputs))
         except RuntimeError as error:
             # A driver without graphs, too little memory, or work that waits for the device after all.
-            reason = first_line(error)
+            reason = first_error_line(error)
             self.refuse(key, f"{name} run one by one, not as a recorded graph: {reason}" if name else "")
             if not name:
                 raise NotGraphable(reason) from error
@@ -178,7 +178,7 @@ class GraphCache:
     def find(self, key: Hashable, make: Callable[[], T]) -> T | None:
         """Return the value of a key, made when it comes the second time; None for new and for refused keys."""
         known, refused = key in self._seen, self._seen.get(key, False)
-        self._see(key, refused)
+        self._note_key(key, refused)
         if key not in self.kept:
             # Recording costs several passes and memory for good, so a shape that comes once is only run.
             if not known or refused:
@@ -194,7 +194,7 @@ class GraphCache:
         """Never again record anything for this key, and say so once."""
         if warning:
             warn_once(warning)
-        self._see(key, True)
+        self._note_key(key, True)
         self.kept.pop(key, None)
         self.pool.abandon()
 
@@ -204,21 +204,21 @@ class GraphCache:
         self.kept.clear()
 
     def nested_cache(self) -> "GraphCache":
-        """Return a cache without a limit that shares this one's memory, for the graphs of one value kept here."""
+        """Return an unlimited cache that shares this one's memory, for graphs that belong to one value of it."""
         return GraphCache(self.device, None, self.pool)
 
-    def _see(self, key: Hashable, refused: bool) -> None:
+    def _note_key(self, key: Hashable, refused: bool) -> None:
         self._seen[key] = refused
         self._seen.move_to_end(key)
         if len(self._seen) > REMEMBERED_KEYS:
             self._seen.popitem(last=False)
 
-    def _build(self, work: Callable[..., T], inputs: Sequence[Tensor]) -> CudaGraph[T]:
+    def _record_graph(self, work: Callable[..., T], inputs: Sequence[Tensor]) -> CudaGraph[T]:
         # Cloned: the graph reads these addresses for as long as it lives, and callers reuse their tensors.
         buffers = tuple(value.clone(memory_format=torch.contiguous_format) for value in inputs)
         return build_graph(lambda: work(*buffers), self.device, buffers=buffers, pool=self.pool)
 
 
-def first_line(error: Exception) -> str:
+def first_error_line(error: Exception) -> str:
     """First line of an error's text, or its type where it has none."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

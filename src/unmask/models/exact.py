@@ -91,7 +91,7 @@ class JointDistribution:
     def prob(self, x: Sequence[int]) -> float:
         """Probability of one whole sequence."""
         require(len(x) == self.n, "the length of x", len(x), f"{self.n}", "pass one token a variable")
-        self._check(dict(enumerate(x)))
+        self._check_evidence(dict(enumerate(x)))
         return float(self.p[tuple(x)])
 
     def log_prob(self, x: Sequence[int]) -> float:
@@ -105,7 +105,7 @@ class JointDistribution:
         Visible axes are sliced away first, then leading axes are summed away one by one, so the cost is about two
         passes over the table that is left.
         """
-        self._check(evidence)
+        self._check_evidence(evidence)
         rows_nV = np.empty((self.n, self.vocab))
         table = np.ascontiguousarray(self.p[self._index(evidence)])
         for i in range(self.n):
@@ -128,7 +128,7 @@ class JointDistribution:
         It stands in for the attention from query j to key i: zero on the diagonal, and uniform over the others where
         j depends on nothing.
         """
-        self._check(evidence)
+        self._check_evidence(evidence)
         if self.n == 1:
             return np.zeros((1, 1))
         pairs = EDGES["dense"](self.n)
@@ -140,7 +140,7 @@ class JointDistribution:
         uniform_nn = (1 - np.eye(self.n)) / (self.n - 1)
         return np.where(total_n1 > 0, weight_nn / np.where(total_n1 > 0, total_n1, 1), uniform_nn)
 
-    def _check(self, evidence: Evidence) -> None:
+    def _check_evidence(self, evidence: Evidence) -> None:
         for i, token in evidence.items():
             require(0 <= i < self.n, "an evidence variable", i, f"0..{self.n - 1}", "drop it")
             require(0 <= token < self.vocab, f"the token at {i}", token, f"0..{self.vocab - 1}", "drop masks")
@@ -188,7 +188,7 @@ class ExactDenoiser:
 
     @property
     def mask_id(self) -> int:
-        """One past the joint's tokens, because the distribution cannot say a mask."""
+        """One past the joint's tokens, because the distribution has no token for a mask."""
         return self.joint.vocab
 
     @property
@@ -200,14 +200,16 @@ class ExactDenoiser:
         return Vocabulary(self.joint.vocab, self.mask_id, self.eos_ids)
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
-        self._check(inputs)
+        self._check_input(inputs)
         rows: list[Array] = []
         for b, wanted_N in enumerate(inputs.wanted_BN):
             log_p_nV: Array | None = None
             for slot in wanted_N.nonzero().flatten().tolist():
                 if log_p_nV is None or inputs.attend_BNN is not None:
                     # Without an attention mask all slots of a row read the same tokens.
-                    seen = self._evidence(inputs, b, None if inputs.attend_BNN is None else inputs.attend_BNN[b, slot])
+                    seen = self._visible_tokens(
+                        inputs, b, None if inputs.attend_BNN is None else inputs.attend_BNN[b, slot]
+                    )
                     log_p_nV = self._log_marginals(seen)
                 rows.append(log_p_nV[int(inputs.position_BN[b, slot])])
         packed = np.stack(rows) if rows else np.zeros((0, self.joint.vocab))
@@ -215,27 +217,27 @@ class ExactDenoiser:
         return ModelOutput(
             torch.from_numpy(packed).to(device),
             inputs.wanted_BN,
-            attention_BNN=self._attention(inputs).to(device) if needs.attention else None,
+            attention_BNN=self._dependence_as_attention(inputs).to(device) if needs.attention else None,
             hidden_RH=torch.from_numpy(packed).to(device) if needs.hidden else None,
         )
 
     def _log_marginals(self, seen: dict[int, int]) -> Array:
-        return self._remember(tuple(sorted(seen.items())), lambda: np.log(self.joint.marginals(seen)))
+        return self._cached_array(tuple(sorted(seen.items())), lambda: np.log(self.joint.marginals(seen)))
 
-    def _attention(self, inputs: ModelInput) -> Tensor:
+    def _dependence_as_attention(self, inputs: ModelInput) -> Tensor:
         """Row-normalised pairwise conditional mutual information between the variables of the slots."""
         batch, slots = inputs.tokens_BN.shape
         out_BNN = torch.zeros(batch, slots, slots, dtype=torch.float64)
         for b in range(batch):
             valid_S = inputs.valid_BN[b].nonzero().flatten().cpu()
             position_S = inputs.position_BN[b].cpu()[valid_S]
-            seen = self._evidence(inputs, b)
+            seen = self._visible_tokens(inputs, b)
             coupling = torch.from_numpy(self._coupling(int(position_S.max()) + 1, seen))
             read_SS = coupling[position_S][:, position_S]
             out_BNN[b, valid_S[:, None], valid_S] = read_SS / read_SS.sum(-1, keepdim=True).clamp(min=1e-300)
         return out_BNN
 
-    def _evidence(self, inputs: ModelInput, b: int, attend_N: Tensor | None = None) -> dict[int, int]:
+    def _visible_tokens(self, inputs: ModelInput, b: int, attend_N: Tensor | None = None) -> dict[int, int]:
         """Tokens of a row by position, as far as they are visible and may be attended to."""
         visible_N = inputs.valid_BN[b] & (inputs.tokens_BN[b] != self.mask_id)
         if attend_N is not None:
@@ -245,16 +247,16 @@ class ExactDenoiser:
 
     def _coupling(self, length: int, seen: dict[int, int]) -> Array:
         key = ("coupling", length, tuple(sorted(seen.items())))
-        return self._remember(key, lambda: self.joint.prefix(length).coupling(seen))
+        return self._cached_array(key, lambda: self.joint.prefix(length).coupling(seen))
 
-    def _remember(self, key: object, compute: Callable[[], Array]) -> Array:
+    def _cached_array(self, key: object, compute: Callable[[], Array]) -> Array:
         if key not in self._memo:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
             self._memo[key] = compute()
         return self._memo[key]
 
-    def _check(self, inputs: ModelInput) -> None:
+    def _check_input(self, inputs: ModelInput) -> None:
         last = int(torch.where(inputs.valid_BN, inputs.position_BN, 0).max())
         if last >= self.joint.n:
             raise DenoiserError(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmask.base.environment import available_memory
 from unmask.base.errors import NotEnoughMemory, require, warn_once
-from unmask.models.cuda_graphs import GraphCache, GraphPool, first_line
+from unmask.models.cuda_graphs import GraphCache, GraphPool, first_error_line
 from unmask.models.invariance import RowBounds
 from unmask.models.network import BUCKET, LayersOutput, Network, run_layers
 from unmask.models.transformer import PLAIN, Layer, Transformer
@@ -148,7 +148,7 @@ class PassGraphs(GraphCache):
         except Exception as error:
             if self.model.ops is PLAIN:
                 raise
-            warn_once(f"the engine is graph, not fused: the kernels do not run ({first_line(error)})")
+            warn_once(f"the engine is graph, not fused: the kernels do not run ({first_error_line(error)})")
             self.model.use(PLAIN)
             self.clear()
             return work(*inputs)

@@ -43,20 +43,20 @@ class RowBounds:
         """Bounds of passes with so many queries and keys, `most` rows of which go through the layers together."""
         room = max(1, SLOTS // queries) if most is None else most
         sizes = [size for size in SIZES if size < room] + ([room] if most is not None or room <= SIZES[-1] else [])
-        key = (*self._signature, "layer", queries, keys, tuple(sizes))
+        key = (*self._kernel_choice_key, "layer", queries, keys, tuple(sizes))
         if key not in _found:
             _found[key] = find_bounds(_run_layer(self.model, queries, keys), sizes, most)
         return _found[key]
 
     def packs(self, pack: int) -> Bounds:
         """Bounds of the final norm and the head, counted in packs of so many rows."""
-        key = (*self._signature, "head", pack, self.model.spec.vocab)
+        key = (*self._kernel_choice_key, "head", pack, self.model.spec.vocab)
         if key not in _found:
             _found[key] = find_bounds(_run_head(self.model, pack), SIZES)
         return _found[key]
 
     @property
-    def _signature(self) -> tuple[object, ...]:
+    def _kernel_choice_key(self) -> tuple[object, ...]:
         """Everything that the choice of kernels may depend on."""
         model, device = self.model, self.model.device
         layer, spec = model.layers[0], replace(model.spec, layers=1, vocab=1)
@@ -112,7 +112,7 @@ def _run_layer(model: Transformer, queries: int, keys: int) -> Callable[[int], T
     position_1Q = torch.arange(queries, device=device)[None]
 
     @torch.inference_mode()
-    def run(rows: int) -> Tensor:
+    def run_copies(rows: int) -> Tensor:
         rotate = Rotation.of(position_1Q.expand(rows, -1), spec, dtype)
         x_BQH, q, k, v = layer.project(x_1QH.repeat(rows, 1, 1), None, rotate)
         if keys != queries:
@@ -122,7 +122,7 @@ def _run_layer(model: Transformer, queries: int, keys: int) -> Callable[[int], T
         x_BQH, delta_BQH = layer.finish(x_BQH, attend(q, k, v, bias))
         return x_BQH + delta_BQH
 
-    return run
+    return run_copies
 
 
 def _run_head(model: Transformer, pack: int) -> Callable[[int], Tensor]:
@@ -131,7 +131,7 @@ def _run_head(model: Transformer, pack: int) -> Callable[[int], Tensor]:
     x_RH = torch.randn(pack, model.spec.width, generator=draw, device=model.device).to(model.dtype)
 
     @torch.inference_mode()
-    def run(packs: int) -> Tensor:
+    def run_packs(packs: int) -> Tensor:
         return model.head(model.norm(x_RH.repeat(packs, 1))).unflatten(0, (packs, pack))
 
-    return run
+    return run_packs

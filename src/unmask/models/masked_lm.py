@@ -165,9 +165,9 @@ class MaskedLM:
 
     @torch.inference_mode()
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
-        self._check(inputs, needs)
+        self._check_input(inputs, needs)
         architecture = _ARCHITECTURES.get(self.model.config.model_type)
-        output = self._run(inputs, needs, architecture)
+        output = self._run_model(inputs, needs, architecture)
         hidden_BNH = output.hidden_states[-1] if architecture is None else output.last_hidden_state
         wanted_BN = F.pad(inputs.wanted_BN, (0, hidden_BNH.shape[1] - inputs.wanted_BN.shape[1]))
         index_R = wanted_BN.flatten().nonzero().squeeze(-1)
@@ -183,11 +183,11 @@ class MaskedLM:
         return ModelOutput(
             logits_RV,
             inputs.wanted_BN,
-            attention_BNN=self._attention(output.attentions, inputs) if needs.attention else None,
+            attention_BNN=self._mean_attention(output.attentions, inputs) if needs.attention else None,
             hidden_RH=hidden_RH if needs.hidden else None,
         )
 
-    def _run(self, inputs: ModelInput, needs: Needs, architecture: _Architecture | None) -> Any:
+    def _run_model(self, inputs: ModelInput, needs: Needs, architecture: _Architecture | None) -> Any:
         """Run the layers alone where the head is known, else the whole model."""
         slots = inputs.tokens_BN.shape[1]
         extra = self.padded_slots(slots) - slots
@@ -216,14 +216,14 @@ class MaskedLM:
         padded = (slots // BUCKET + 1) * BUCKET
         return padded if self.max_positions is None else min(padded, self.max_positions)
 
-    def _attention(self, layers: Sequence[Tensor], inputs: ModelInput) -> Tensor:
+    def _mean_attention(self, layers: Sequence[Tensor], inputs: ModelInput) -> Tensor:
         """Mean over layers and heads, zero at padding. Rows are scaled, as those of bfloat16 do not sum to one."""
         slots = inputs.tokens_BN.shape[1]
         mean_BNN = torch.stack([layers[n].float().mean(1) for n in self.readout_layers]).mean(0)
         mean_BNN = mean_BNN[:, :slots, :slots] * (inputs.valid_BN[:, :, None] & inputs.valid_BN[:, None, :])
         return mean_BNN / mean_BNN.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
 
-    def _check(self, inputs: ModelInput, needs: Needs) -> None:
+    def _check_input(self, inputs: ModelInput, needs: Needs) -> None:
         slots, size = inputs.tokens_BN.shape[1], self.vocabulary.size
         if needs.attention and not self.readout_layers:
             raise DenoiserError(
@@ -322,7 +322,7 @@ def load_masked_lm(
         model=model.to(device).eval().requires_grad_(False),
         vocabulary=Vocabulary(config.vocab_size, codec.mask_id, codec.eos_ids),
         max_positions=_max_positions(config, codec.tokenizer),
-        readout_layers=_readout(attention, readout_layers, config.num_hidden_layers),
+        readout_layers=_choose_readout_layers(attention, readout_layers, config.num_hidden_layers),
     )
     _check_padding(folder, denoiser, codec)
     return LoadedMaskedLM(denoiser, codec)
@@ -424,7 +424,7 @@ def _max_positions(config: Any, tokenizer: Any) -> int | None:
     return min(limits) if min(limits) < 10**9 else None
 
 
-def _readout(attention: bool, layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
+def _choose_readout_layers(attention: bool, layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
     """Check the layers whose attention is read out; by default the upper half."""
     if layers is None:
         return tuple(range(count // 2, count)) if attention else ()

@@ -86,11 +86,11 @@ class Network:
         return self.shift, self.readout, self.query, self.row_bounds is not None, type(self.model.ops)
 
     def step_denoiser(self, rows: int, slots: int) -> "Network":
-        """The network as a part of graphed steps: without graphs of its own, which cannot be recorded inside."""
+        """Return the network for graphed steps: without graphs of its own, which cannot be recorded inside a graph."""
         return replace(self, forward=None, step_graphs=None)
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Nothing but its sizes decides about the shapes of a pass."""
+        """Return None: the shapes of a pass follow from the sizes of its input alone."""
         return None
 
     @torch.inference_mode()

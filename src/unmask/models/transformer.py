@@ -277,7 +277,7 @@ def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) 
         # Torch might choose another kernel than the one that gives the log-sum-exp, and reading the attention out
         # would then change the bits of the layer it is read from.
         return attend_lse(q_BMNF, k_BGNF, v_BGNF, bias)[0]
-    k_BMNF, v_BMNF = _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF)
+    k_BMNF, v_BMNF = _repeat_heads(k_BGNF, q_BMNF), _repeat_heads(v_BGNF, q_BMNF)
     return F.scaled_dot_product_attention(q_BMNF, k_BMNF, v_BMNF, attn_mask=bias)
 
 
@@ -285,19 +285,21 @@ def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | No
     """Compute attention, and the log-sum-exp of the scores of each query, (B, M, N), which the kernels have anyway."""
     if not q_BMNF.is_cuda:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        mixed, lse_BMN = kernel(q_BMNF, _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF), 0.0, False, attn_mask=bias)
+        mixed, lse_BMN = kernel(
+            q_BMNF, _repeat_heads(k_BGNF, q_BMNF), _repeat_heads(v_BGNF, q_BMNF), 0.0, False, attn_mask=bias
+        )
         return mixed, lse_BMN
     wide = None if bias is None else bias.expand(*q_BMNF.shape[:3], k_BGNF.shape[2])
     if q_BMNF.dtype == torch.float32:
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention
-        mixed, lse, *_ = kernel(q_BMNF, _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF), wide, True)
+        mixed, lse, *_ = kernel(q_BMNF, _repeat_heads(k_BGNF, q_BMNF), _repeat_heads(v_BGNF, q_BMNF), wide, True)
     else:
         # Three times as fast, but only for half precision. It spreads the key heads itself, with the same bits.
         mixed, lse, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q_BMNF, k_BGNF, v_BGNF, wide, True)
     return mixed, lse.flatten(2)[..., : q_BMNF.shape[2]]
 
 
-def _spread(kv_BGNF: Tensor, q_BMNF: Tensor) -> Tensor:
+def _repeat_heads(kv_BGNF: Tensor, q_BMNF: Tensor) -> Tensor:
     """Repeat each key or value head for the query heads that it serves."""
     each = q_BMNF.shape[1] // kv_BGNF.shape[1]
     return kv_BGNF if each == 1 else kv_BGNF.repeat_interleave(each, 1)

@@ -41,7 +41,7 @@ _SUMS_AT_ONCE = 1 << 26
 
 
 @triton.jit
-def _round_to(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+def _round_to_dtype(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
     """Round float32 to the nearest number of a type, ties to even."""
     if INTERPRETED and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
@@ -72,13 +72,13 @@ def _add_norm(  # type: ignore[no-untyped-def]
     if ADD:
         total = x + tl.load(delta_ptr + start + at, mask=inside, other=0.0).to(tl.float32)
         # The norm reads the sum as it is stored: of the unrounded one it would be another norm than the plain path's.
-        kept = _round_to(total, dtype)
+        kept = _round_to_dtype(total, dtype)
         tl.store(x_ptr + start + at, kept, mask=inside)
         x = kept.to(tl.float32)
     mean = tl.reduce(x * x, 0, tl.standard._sum_combine) * (1.0 / WIDTH)
-    scaled = _round_to(x * tl.rsqrt(mean + EPS), dtype).to(tl.float32)
+    scaled = _round_to_dtype(x * tl.rsqrt(mean + EPS), dtype).to(tl.float32)
     weight = tl.load(weight_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(normed_ptr + start + at, _round_to(weight * scaled, dtype), mask=inside)
+    tl.store(normed_ptr + start + at, _round_to_dtype(weight * scaled, dtype), mask=inside)
 
 
 @triton.jit
@@ -106,10 +106,10 @@ def _rotate(  # type: ignore[no-untyped-def]
     cos = tl.load(cos_ptr + slot * (2 * HALF) + at, mask=at < HALF, other=0.0).to(tl.float32)[None, :]
     sin = tl.load(sin_ptr + slot * (2 * HALF) + at, mask=at < HALF, other=0.0).to(tl.float32)[None, :]
     # Each product and sum is rounded on its own, as by torch's operations; a fused multiply-add would not be.
-    new_left = _round_to(left * cos, inner).to(tl.float32) - _round_to(right * sin, inner).to(tl.float32)
-    new_right = _round_to(right * cos, inner).to(tl.float32) + _round_to(left * sin, inner).to(tl.float32)
-    tl.store(place, _round_to(_round_to(new_left, inner).to(tl.float32), dtype), mask=inside)
-    tl.store(place + HALF, _round_to(_round_to(new_right, inner).to(tl.float32), dtype), mask=inside)
+    new_left = _round_to_dtype(left * cos, inner).to(tl.float32) - _round_to_dtype(right * sin, inner).to(tl.float32)
+    new_right = _round_to_dtype(right * cos, inner).to(tl.float32) + _round_to_dtype(left * sin, inner).to(tl.float32)
+    tl.store(place, _round_to_dtype(_round_to_dtype(new_left, inner).to(tl.float32), dtype), mask=inside)
+    tl.store(place + HALF, _round_to_dtype(_round_to_dtype(new_right, inner).to(tl.float32), dtype), mask=inside)
 
 
 @triton.jit
@@ -128,8 +128,8 @@ def _gate(  # type: ignore[no-untyped-def]
         decay = tl.exp(-gate)
     else:
         decay = libdevice.exp(-gate)
-    opened = _round_to(tl.math.div_rn(gate, 1.0 + decay), dtype).to(tl.float32)
-    tl.store(out_ptr + row * WIDTH + at, _round_to(opened * up, dtype), mask=inside)
+    opened = _round_to_dtype(tl.math.div_rn(gate, 1.0 + decay), dtype).to(tl.float32)
+    tl.store(out_ptr + row * WIDTH + at, _round_to_dtype(opened * up, dtype), mask=inside)
 
 
 class FusedOps:
@@ -145,8 +145,8 @@ class FusedOps:
         x, normed = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
         added = x if delta is None else delta.contiguous()
         block = triton.next_power_of_2(width)
-        with _on(x):
-            for grid in _grid(x.numel() // width):
+        with _on_device_of(x):
+            for grid in _launch_grid(x.numel() // width):
                 _add_norm[grid](
                     x,
                     added,
@@ -166,7 +166,7 @@ class FusedOps:
     ) -> tuple[Tensor, Tensor, Tensor]:
         if q.requires_grad:
             return PLAIN.rotate(q, k, v, rotation, head_dim)
-        if _side_by_side(q, k):
+        if _follows_in_memory(q, k):
             _rotate_heads(q, (q.shape[-1] + k.shape[-1]) // head_dim, rotation, head_dim)
         else:
             _rotate_heads(q, q.shape[-1] // head_dim, rotation, head_dim)
@@ -178,13 +178,13 @@ class FusedOps:
         if gate.requires_grad:
             return PLAIN.gate(gate, up)
         width, stride = gate.shape[-1], gate.stride(-2)
-        assert _rows_follow(gate), "rows at equal distances"
+        assert _rows_are_evenly_spaced(gate), "rows at equal distances"
         assert gate.stride() == up.stride(), "two halves of one product"
         out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
         block = min(_GATE_BLOCK, triton.next_power_of_2(width))
         chunks = triton.cdiv(width, block)
-        with _on(gate):
-            for grid in _grid(gate.numel() // width * chunks):
+        with _on_device_of(gate):
+            for grid in _launch_grid(gate.numel() // width * chunks):
                 _gate[grid](
                     gate, up, out, STRIDE=stride, WIDTH=width, BLOCK=block, CHUNKS=chunks, enable_fp_fusion=False
                 )
@@ -192,15 +192,15 @@ class FusedOps:
 
 
 def _rotate_heads(x: Tensor, heads: int, rotation: Rotation, head_dim: int) -> None:
-    """Rotate the first heads of every slot, counted from where `x` begins."""
-    assert _rows_follow(x), "slots at equal distances"
+    """Apply the rotary angles to the first `heads` heads of every slot, in place, from the first element of `x` on."""
+    assert _rows_are_evenly_spaced(x), "slots at equal distances"
     half = head_dim // 2
     half_block = triton.next_power_of_2(half)
     head_block = min(triton.next_power_of_2(heads), max(1, _PAIRS // half_block))
     chunks = triton.cdiv(heads, head_block)
     cos, sin = rotation.cos_B1NF.contiguous(), rotation.sin_B1NF.contiguous()
-    with _on(x):
-        for grid in _grid(x.numel() // x.shape[-1] * chunks):
+    with _on_device_of(x):
+        for grid in _launch_grid(x.numel() // x.shape[-1] * chunks):
             _rotate[grid](
                 x,
                 cos,
@@ -215,25 +215,25 @@ def _rotate_heads(x: Tensor, heads: int, rotation: Rotation, head_dim: int) -> N
             )
 
 
-def _side_by_side(q: Tensor, k: Tensor) -> bool:
+def _follows_in_memory(q: Tensor, k: Tensor) -> bool:
     """Whether k begins where q ends in every slot, as in the output of one product; one launch then rotates both."""
     return q.stride() == k.stride() and k.data_ptr() == q.data_ptr() + q.shape[-1] * q.element_size()
 
 
-def _rows_follow(x: Tensor) -> bool:
-    """Whether all rows lie at equal distances, so that the number of a row gives its address."""
+def _rows_are_evenly_spaced(x: Tensor) -> bool:
+    """Whether rows lie at equal distances in memory, so that the number of a row gives its address."""
     return x.stride(-1) == 1 and all(
         x.shape[axis] == 1 or x.stride(axis) == x.stride(axis + 1) * x.shape[axis + 1] for axis in range(x.dim() - 2)
     )
 
 
-def _grid(programs: int) -> Iterator[tuple[int]]:
+def _launch_grid(programs: int) -> Iterator[tuple[int]]:
     """Yield the grid of a launch, or nothing for no programs: launching an empty grid is an error."""
     if programs:
         yield (programs,)
 
 
-def _on(x: Tensor) -> AbstractContextManager[object]:
+def _on_device_of(x: Tensor) -> AbstractContextManager[object]:
     """Make the tensor's device current, because Triton launches there."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 

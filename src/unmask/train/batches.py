@@ -53,9 +53,10 @@ class Group:
 
     @cached_property
     def loss_count(self) -> int:
-        """Number of losses that a batch reads: R. Hardly ever below the number of masked tokens; see `fit_places`.
+        """Number R of positions per batch at which the loss is computed, hardly ever below the number of masked tokens.
 
-        The deviation is that of independent rows and ratios. Drawn in strata, their sum varies less.
+        It lies some standard deviations of the number of masked tokens above its mean. The deviation is that of
+        independent rows and mask ratios; those of a batch are stratified, which varies less. See `fit_places`.
         """
         mean = sum(s * self.answer_E[m].mean() for s, m in zip(self.share_T, self.members, strict=True))
         square = sum(s * (self.answer_E[m] ** 2).mean() for s, m in zip(self.share_T, self.members, strict=True))
@@ -83,7 +84,7 @@ class Batch:
     """Weight of each place's loss in the objective; 0 for a filler."""
 
 
-def make_groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: int) -> list[Group]:
+def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: int) -> list[Group]:
     """Group rows by the length they are padded to, and share a step's rows out among the groups.
 
     A source's weight is spread evenly over its rows, whatever their length. The parts of all groups sum to one.

@@ -151,10 +151,10 @@ def build_data(config: TrainConfig, folders: Folders, key: str, log: Log, worker
 def encode_rows(
     chunk: list[Text], source: int, tokenizer: Tokenizer, chat: Chat, ids: ControlIds, longest: int
 ) -> Rows:
-    """Make rows of prompt, answer, end of turn, and end of text up to the answer's room.
+    """Tokenise examples as rows: prompt, answer, end of turn, then end-of-text tokens up to the answer length.
 
-    Examples that do not fit are left out. Prompt and answer are tokenised apart, as a decoder meets them. An answer
-    that fills its room has no end of turn. A plain text is as long as it is and ends in end of text.
+    Examples that are too long are left out. Prompt and answer are tokenised apart, as a decoder meets them. An answer
+    of the full length has no end of turn. A plain text is followed by one end-of-text token, without any filler.
     """
 
     def encode(texts: list[str]) -> list[list[int]]:
@@ -175,13 +175,15 @@ def encode_rows(
     start_E = np.cumsum(length_E) - length_E
     # Filled by index arithmetic on whole chunks: a loop over the rows of mini.toml takes minutes.
     tokens = np.full(int(length_E.sum()), ids.eos, dtype=np.int16)
-    tokens[_ranges(start_E, prompt_E)] = np.fromiter(chain.from_iterable(head[i] for i in kept), np.int16)
-    tokens[_ranges(start_E + prompt_E, written_E)] = np.fromiter(chain.from_iterable(tail[i] for i in kept), np.int16)
+    tokens[_join_ranges(start_E, prompt_E)] = np.fromiter(chain.from_iterable(head[i] for i in kept), np.int16)
+    tokens[_join_ranges(start_E + prompt_E, written_E)] = np.fromiter(
+        chain.from_iterable(tail[i] for i in kept), np.int16
+    )
     tokens[(start_E + prompt_E + written_E)[(written_E < answer_E) & ~plain_E]] = ids.turn
     return Rows(tokens, length_E, prompt_E, np.full(len(kept), source))
 
 
-def _ranges(start_E: Ints, count_E: Ints) -> Ints:
+def _join_ranges(start_E: Ints, count_E: Ints) -> Ints:
     """Concatenate start, start + 1, ..., start + count - 1 of every pair."""
     before_E = np.cumsum(count_E) - count_E
     return np.repeat(start_E - before_E, count_E) + np.arange(int(count_E.sum()))

@@ -197,7 +197,7 @@ def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -
 def evaluate_head(
     network: nn.Module, kind: str, held_out: Sequence["HeadRows"], learned: Sequence["HeadRows"]
 ) -> dict[str, float]:
-    """Quality of the head on held-out texts, beside that of always answering the mean of the learned ones."""
+    """Measure the head on held-out texts; the baseline always predicts the mean of the training targets."""
     mean = float(torch.cat([row.target.flatten() for row in learned]).double().nanmean())
     with torch.no_grad():
         pairs = [predict_targets(network, kind, [row]) for row in held_out]
@@ -303,7 +303,7 @@ def _read_dependence_rows(
 ) -> list[HeadRows]:
     """Mask some of each answer, give `probes` of the masks a drawn token each, and measure how far the others move."""
     tokens, masks = _mask_answers(part, rng, model.denoiser.vocabulary.mask_id)
-    before = _forward(model, _make_state(model, part, tokens))
+    before = _forward_texts(model, _make_state(model, part, tokens))
     device = before.p_RV.device
     # Rows of all masks lie one after the other: those of text b begin at first[b].
     first = np.cumsum([0, *map(len, masks)])
@@ -322,7 +322,7 @@ def _read_dependence_rows(
             # The masks of this canvas are those of its text, without the one that got a token.
             rows.append(first[probe.text] + np.delete(np.arange(len(masks[probe.text])), probe.mask))
             columns.append(np.full(len(rows[-1]), probe.number))
-        after = _forward(model, _make_state(model, [part[probe.text] for probe, _ in some], canvases))
+        after = _forward_texts(model, _make_state(model, [part[probe.text] for probe, _ in some], canvases))
         row_U, column_U = (torch.from_numpy(np.concatenate(numbers)).to(device) for numbers in (rows, columns))
         moved_U = (after.p_RV - before.p_RV[row_U]).abs().sum(-1) / 2
         target_RP.index_put_((row_U, column_U), moved_U.float() / draws, accumulate=True)
@@ -373,7 +373,7 @@ def _read_noise_rows(model: LoadedModel, part: Sequence[Canvas], rng: np.random.
         row[masked] = vocabulary.mask_id
         tokens.append(row)
         labels.append(noisy[in_answer & ~masked])
-    output = _forward(model, _make_state(model, part, tokens), revealed=True)
+    output = _forward_texts(model, _make_state(model, part, tokens), revealed=True)
     no_probe = torch.zeros(0, dtype=torch.long)
     return [
         HeadRows(hidden_WH, p_W, torch.from_numpy(label_W).float().to(hidden_WH.device), no_probe)
@@ -401,8 +401,8 @@ class _Output(NamedTuple):
     p_of_token: Sequence[Tensor]
 
 
-def _forward(model: LoadedModel, state: State, revealed: bool = False) -> _Output:
-    """Compute hidden rows and probabilities at the masks of each text in turn, or at the answer tokens that stand."""
+def _forward_texts(model: LoadedModel, state: State, revealed: bool = False) -> _Output:
+    """Compute hidden states and probabilities at the masks of each text, or at its revealed answer tokens."""
     wanted_BL = state.revealed_BL if revealed else state.masked_BL
     inputs = replace(ModelInput.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
     output = model.denoiser(inputs, Needs(hidden=True))

@@ -17,9 +17,9 @@ from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Draw, digest, find_t
 from unmask.train import texts
 
 WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {
-    "english": texts.write_english,
-    "arithmetic": texts.write_arithmetic,
-    "code": texts.write_code,
+    "english": texts.make_english_text,
+    "arithmetic": texts.make_arithmetic_text,
+    "code": texts.make_code_text,
 }
 """Sources that this package writes itself."""
 ROOMS = (16, 24, 32, 48, 64, 96, 128)

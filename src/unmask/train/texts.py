@@ -17,12 +17,12 @@ class Pair(NamedTuple):
     answer: str
 
 
-def write_english(draw: Draw) -> Pair:
+def make_english_text(draw: Draw) -> Pair:
     """Write a request about everyday things, with its answer."""
     return draw.choice(_ENGLISH)(draw)
 
 
-def write_arithmetic(draw: Draw) -> Pair:
+def make_arithmetic_text(draw: Draw) -> Pair:
     """Write a sum or product, with its result."""
     first, second = draw.between(0, 999), draw.between(0, 99)
     first, second = (first, second) if draw.chance(0.5) else (second, first)
@@ -47,7 +47,7 @@ def write_arithmetic(draw: Draw) -> Pair:
     return Pair(f"{prompt} Number only.", str(result))
 
 
-def write_code(draw: Draw) -> Pair:
+def make_code_text(draw: Draw) -> Pair:
     """Write a request for a small Python function, with the function."""
     return draw.choice(_CODE)(draw)
 
@@ -165,7 +165,7 @@ def _filtered_list(draw: Draw) -> Pair:
     return Pair(prompt, f"def keep({noun}):\n    return [x for x in {noun} if x {sign} {limit}]")
 
 
-def _print_loop(draw: Draw) -> Pair:
+def _program_that_prints(draw: Draw) -> Pair:
     noun = draw.choice(words.ANIMALS)
     prompt = f"Print '{noun}' {(n := draw.between(2, 20))} times in Python."
     return Pair(prompt, f"for i in range({n}):\n    print('{noun}')")
@@ -183,6 +183,6 @@ _CODE: tuple[Callable[[Draw], Pair], ...] = (
     _constant_sum,
     _aggregate,
     _filtered_list,
-    _print_loop,
+    _program_that_prints,
     _price_table,
 )

@@ -22,7 +22,7 @@ from unmask.base.files import write_text
 from unmask.models import Transformer, TransformerSpec, build_graph, compile_layers
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
-from unmask.train.batches import Batch, Group, draw_batch, make_groups, validation_batches
+from unmask.train.batches import Batch, Group, draw_batch, group_rows_by_length, validation_batches
 from unmask.train.config import OptimizerConfig, TrainConfig
 from unmask.train.data import Rows, TrainingData, data_key, load_data
 from unmask.train.export import export_model, read_export
@@ -194,7 +194,7 @@ class Trainer:
         if config.run.compile and cuda:
             compile_layers(self.model)
         weights = [source.weight for source in config.sources.values()]
-        groups = make_groups(data.training, config.data.lengths, weights, config.optimizer.batch)
+        groups = group_rows_by_length(data.training, config.data.lengths, weights, config.optimizer.batch)
         self.rows = [DeviceRows.of(group, data.training, data.ids.eos, device) for group in groups]
         # Inputs of a step. They never move, because a recorded step knows their addresses.
         self.batches = [BatchTensors.of(self.draw(rows.group, 0), device) for rows in self.rows]
@@ -210,7 +210,7 @@ class Trainer:
         count_T = np.bincount(held_out.source_E, minlength=len(weights))
         shapes = {group.length: group.rows for group in groups}
         self.held_out: list[tuple[DeviceRows, list[tuple[BatchTensors, Tensor]]]] = []
-        for group in make_groups(held_out, config.data.lengths, [1.0] * len(weights), 1):
+        for group in group_rows_by_length(held_out, config.data.lengths, [1.0] * len(weights), 1):
             group = replace(group, rows=shapes.get(group.length, 32))
             source_E = held_out.source_E[group.chosen_E]
             batches = []
@@ -255,7 +255,7 @@ class Trainer:
         """Update the weights with the batches on the device. Nothing in it waits for the device: it can be recorded."""
         loss = torch.zeros((), device=self.device)
         for rows, batch in zip(self.rows, self.batches, strict=True):
-            group_loss = (self._losses(rows, batch) * batch.weight_R).sum()
+            group_loss = (self._batch_losses(rows, batch) * batch.weight_R).sum()
             group_loss.backward()
             loss += group_loss.detach()
         # Gradients of all lengths together are one step's: clipped once, as if the rows had been one batch.
@@ -272,11 +272,11 @@ class Trainer:
         for rows, batches in self.held_out:
             for batch, source_R in batches:
                 # Not under no_grad, for which compiled code would be compiled once more.
-                losses_R = self._losses(rows, batch).detach()
+                losses_R = self._batch_losses(rows, batch).detach()
                 total_T.index_add_(0, source_R, (losses_R * batch.weight_R).double())
         return dict(zip(names, total_T.tolist(), strict=True))
 
-    def _losses(self, rows: DeviceRows, batch: BatchTensors) -> Tensor:
+    def _batch_losses(self, rows: DeviceRows, batch: BatchTensors) -> Tensor:
         """Compute the loss at each place of a batch, in the run's precision."""
         column_N = torch.arange(rows.group.length, device=self.device)
         valid_BN = column_N < rows.length_E.index_select(0, batch.rows_B)[:, None]
