@@ -89,7 +89,7 @@ def blocked():
 def test_the_base_install_is_that_of_pyproject():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {normal(Requirement(line).name) for line in project["dependencies"]} == set(BASE)
-    assert set(project["optional-dependencies"]) == {"lab", "viewer", "ray", "hf", "dev"}
+    assert set(project["optional-dependencies"]) == {"lab", "viewer", "ray", "s3", "gs", "hf", "dev"}
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def test_the_figure_is_drawn_and_names_stay_text(tab, place, width):
     assert ODD in names(tab)
     assert "Cheapest without a loss beyond noise: fast, 2.0 forwards" in tab.locator(".verdict").inner_text()
     # Nothing but the tables scrolls sideways.
-    assert tab.compare("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_another_task_and_another_order(tab, place):

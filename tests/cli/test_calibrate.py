@@ -171,7 +171,7 @@ def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
         (("--score", "exakt"), "did you mean exact"),
         (("--out", "."), "allowed: a file"),
         (("--out", "no/where/gate.json"), "the folder of --out"),
-        (("--prompts", 1), "--prompts"),
+        (("--prompts", 1), "prompts is 1; allowed: 2 or more"),
         (("--steps-share", 2), "steps_share is 2.0"),
     ],
 )

@@ -58,7 +58,8 @@ def test_it_goes_on_and_ends_with_the_verdicts_and_the_page(made, monkeypatch, c
     assert [line.split("?")[0] + "?" for line in lines[-7:-2]] == QUESTIONS
     page = (place / "report.html").read_text(encoding="utf-8")
     assert all(question in page for question in QUESTIONS)
-    assert page.count("data:image/svg+xml;base64,") == 3
+    # Three pictures of the demonstration, and those of the study.
+    assert page.count("data:image/svg+xml;base64,") > 3
     assert "LLaDA" in page
     assert "WINO" in page
 

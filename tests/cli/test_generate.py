@@ -197,9 +197,9 @@ class TestGenerate:
         assert command("generate", "-m", "exact", "--samples", "2", "--quiet").out.splitlines() == texts
 
     def test_prompt_file_of_json_lines(self, command, tmp_path):
-        wanted = command("generate", "-m", "exact", "ab", "c", "--json").json["texts"]
+        wanted = command("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--json").out
         (tmp_path / "prompts.jsonl").write_text('{"prompt": "ab", "id": 1}\n"c"\n', encoding="utf-8")
-        assert command("generate", "-m", "exact", "--prompt-file", "prompts.jsonl", "--json").json["texts"] == wanted
+        assert command("generate", "-m", "exact", "--prompt-file", "prompts.jsonl", "--json").out == wanted
         (tmp_path / "prompts.jsonl").write_text('{"text": "ab"}\n', encoding="utf-8")
         ended = command("generate", "-m", "exact", "--prompt-file", "prompts.jsonl")
         assert ended.code == 2

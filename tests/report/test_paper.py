@@ -89,13 +89,14 @@ def test_numbers_of_the_same_setting_stand_side_by_side(whole, source, options):
     found = as_model(whole, source, **options)
     rows = compare_with_paper(found)
     assert set(rows["model"]) == {"mini"}
-    assert set(rows["task"]) == {TASK, MACRO}
+    assert set(rows["task"]) >= {TASK, MACRO}
     theirs = {
-        (one.task, one.axis, one.quantity): (one.value, one.line) for one in paper_numbers() if one.model == "llada"
+        (one.task, one.axis, one.quantity, one.value, one.line) for one in paper_numbers() if one.model == "llada"
     }
-    for row in rows.to_dict("records"):
-        assert theirs[row["task"], row["axis"], row["quantity"]] == (row["paper"], row["line"])
-    region = rows[(rows["task"] == TASK) & (rows["axis"] == "region")].set_index("quantity")["ours"]
+    assert set(rows[["task", "axis", "quantity", "paper", "line"]].itertuples(index=False, name=None)) <= theirs
+    region = rows[(rows["task"] == TASK) & (rows["axis"] == "region")]
+    # The paper has some quantities in two of its tables.
+    region = region.drop_duplicates("quantity").set_index("quantity")["ours"]
     where = {"model": "mini", "task": TASK, "axis": "region"}
     assert region["positive_rate"] == found.estimate("opportunity", "positive_rate", **where).value
     captured = found.estimate("diagnostics", "captured", at=0.1, proposal="raw", **where)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby, takewhile
 from math import isnan
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 import torch
@@ -18,7 +18,9 @@ from rich.text import Text
 
 from unmask.core import State, Step, Trajectory
 from unmask.models import Codec, LetterCodec
-from unmask.report.demo.summary import DemoSummary
+
+if TYPE_CHECKING:
+    from unmask.report.demo.summary import DemoSummary  # It needs pandas, which decoding does not.
 
 # From Okabe and Ito's palette, which the colour-blind can tell apart.
 _CONFIDENCE = ((0.9, "black on #56b4e9"), (0.6, "black on #2fc99b"), (0.3, "black on #f0e442"))
@@ -293,7 +295,7 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     return table
 
 
-def comparison(summaries: Sequence[DemoSummary]) -> Table:
+def comparison(summaries: "Sequence[DemoSummary]") -> Table:
     """The demonstration's result, best utility first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("policy", no_wrap=True)
