@@ -74,8 +74,8 @@
     return names.map((name) => heads.indexOf(name));
   }
 
-  function startFilter(form) {
-    const selects = all("select", form), names = selects.map((select) => select.name);
+  function startFilter(filter) {
+    const selects = all("select", filter), names = selects.map((select) => select.name);
     const tables = all(".sheet table").map((table) => [table, filterColumns(table, names)]);
     names.forEach((name, at) => {
       const values = new Set();
@@ -85,8 +85,8 @@
       selects[at].append(...[...values].filter(Boolean).map((value) => new Option(value, value)));
       selects[at].parentElement.hidden = values.size < 2;
     });
-    form.hidden = selects.every((select) => select.parentElement.hidden);
-    form.addEventListener("change", () => {
+    filter.hidden = selects.every((select) => select.parentElement.hidden);
+    filter.addEventListener("change", () => {
       for (const [table, columns] of tables) {
         for (const row of table.tBodies[0].rows) {
           row.hidden = selects.some((s, at) => s.value && columns[at] >= 0 && row.cells[columns[at]].textContent !== s.value);
@@ -119,7 +119,7 @@
       sizes.observe(box);
       box.addEventListener("scroll", () => markOverflow(box), { passive: true });
     });
-    all("form.filter").forEach(startFilter);
+    all(".filter").forEach(startFilter);
     addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
     addEventListener("hashchange", unfoldTarget);
     unfoldTarget();
