@@ -21,6 +21,7 @@ from unmask.lab.analysis.steps import ALONG
 from unmask.report import files
 from unmask.report.study_tables import (
     GAIN,
+    SETTING,
     STAGE_NAMES,
     arm_settings,
     chosen_rows,
@@ -86,13 +87,17 @@ def study_figures(findings: Findings) -> dict[str, list[StudyFigure]]:
             figures["concentration"].append(concentration(own, model, at))
     diagnosed, rows = diagnosed_settings(findings), findings.select("diagnostics", proposal="raw")
     diagnosed = diagnosed[(diagnosed["proposal"] == "raw") & (diagnosed["task"] != MEAN)]
+    places = {
+        lift_by_coverage: taken_at(rows, float),
+        calibration: rows[rows["measure"].str.startswith("bin_")],
+        along_the_run: rows[rows["measure"] == "along"],
+    }
+    tables = {build: spread(own, [*SETTING, "at"]) for build, own in places.items()}
     for key, apart in zip(("diagnostics", "revision"), split_extension(findings, diagnosed), strict=True):
         figures[key] = []
         for at, (model, own) in enumerate(apart.groupby("model", sort=False)):
             suffix = f"{'-revision' * (key == 'revision')}-{at}"
-            figures[key] += [
-                build(own, rows, model, suffix) for build in (lift_by_coverage, calibration, along_the_run)
-            ]
+            figures[key] += [build(own, table, model, suffix) for build, table in tables.items()]
     decoded = chosen_rows(split_extension(findings, arm_settings(findings))[0])
     groups = enumerate(decoded.groupby("model", sort=False))
     figures["arms"] = [gain(own, model, at) for at, (model, own) in groups]
@@ -249,22 +254,31 @@ def _panels(
     """A panel for each entry, with one scale for all."""
     columns = min(COLUMNS, len(panels))
     rows = ceil(len(panels) / columns)
+    height = 1.0 + 1.5 * rows
 
     def draw_all(fig: Figure) -> None:
-        axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        # Panels are alike, so that fixed margins do: to lay them out by their texts takes as long as to draw them.
+        fig.set_layout_engine("none")
+        margins = {"left": 0.6 / WIDTH, "right": 1 - 0.12 / WIDTH, "bottom": 0.48 / height, "top": 1 - 0.52 / height}
+        grid = {**margins, "wspace": 0.08, "hspace": 0.3}
+        axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True, gridspec_kw=grid).ravel()
         for ax, (heading, content) in zip(axes, panels, strict=False):
             draw(ax, content)
-            ax.set_title(heading, fontsize="small", loc="left")
+            ax.set_title(heading, fontsize="x-small", loc="left")
             plain_axes(ax)
+            ax.tick_params(labelsize="x-small")
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
-        fig.supxlabel(x, fontsize="small")
-        fig.supylabel(y, fontsize="small")
+        # The last panel of every column has the scale, also above an empty place.
+        for ax in axes[max(len(panels) - columns, 0) : len(panels)]:
+            ax.tick_params(labelbottom=True)
+        fig.supxlabel(x, fontsize="small", y=0.05 / height)
+        fig.supylabel(y, fontsize="small", x=0.02 / WIDTH)
         handles, labels = axes[0].get_legend_handles_labels()
         if len(labels) > 1:
-            fig.legend(handles, labels, loc="outside upper left", ncols=6, frameon=False, columnspacing=1.2)
+            fig.legend(handles, labels, loc="upper left", ncols=6, frameon=False, columnspacing=1.2)
 
-    return StudyFigure(name, title, caption, table, (WIDTH, 0.7 + 1.5 * rows), draw_all)
+    return StudyFigure(name, title, caption, table, (WIDTH, height), draw_all)
 
 
 def stages(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
@@ -354,7 +368,7 @@ def _setting_panels(frame: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _own(rows: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
-    """Rows of one setting of the findings' frame."""
+    """Rows of one setting: its coverages, bins or places along the run."""
     chosen = rows["task"] == row["task"]
     for name in ("model", "diagnostic"):
         chosen &= rows[name] == row[name]
@@ -365,7 +379,7 @@ def lift_by_coverage(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix
     """Lift of acting on the best-ranked share of states: the detector, random states and an oracle gate, with bands."""
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
-        wide = spread(taken_at(_own(rows, row), float), ["at"]).set_index("at").sort_index()
+        wide = _own(rows, row).set_index("at")
         cover = [0.0, *CURVE]
         at_all = wide.loc[list(CURVE)]
         known = wide.loc[list(COVERAGES)]
@@ -409,8 +423,7 @@ def calibration(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: str
     """Mean opportunity of each bin of the signal: on validation states, which is predicted, and on held-out ones."""
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
-        own = _own(rows, row)
-        bins = spread(own[own["measure"].str.startswith("bin_")], ["at"])
+        bins = _own(rows, row)
         colour, marker = axis_colour(row["axis"]), MARKERS.get(row["axis"], "h")
         place = bins["at"].astype(float) + 1
         ax.plot(place - 0.1, bins["bin_predicted"], marker, color=colour, ms=3.5, ls="", label="predicted")
@@ -441,13 +454,11 @@ def along_the_run(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: s
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
         own = _own(rows, row)
-        own = own[own["measure"] == "along"]
         for arm in ALONG:
             line, colour, width = looks[arm]
-            part = own[own["arm"] == arm]
             ax.plot(
-                part["at"].astype(float) + 1,
-                part["value"],
+                own["at"].astype(float) + 1,
+                own[f"along_{arm}"],
                 line,
                 color=colour or axis_colour(row["axis"]),
                 lw=width,
