@@ -260,7 +260,7 @@ class TestRefused:
         assert len(str(caught.value)) < 700
 
     def test_too_little_memory(self, monkeypatch, folders):
-        monkeypatch.setattr("unmask.models.execution.free_memory", lambda device: 1000)
+        monkeypatch.setattr("unmask.models.checkpoints.load.free_memory", lambda device: 1000)
         with pytest.raises(NotEnoughMemory, match="bf16"):
             load(str(folders["llada"]))
 

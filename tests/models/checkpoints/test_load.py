@@ -244,7 +244,7 @@ def test_weights_that_do_not_fit_in_memory(dtype, need, spoil, monkeypatch, unto
     folder = spoil(d_model=1024, mlp_hidden_size=19000)
     for path in folder.glob("*.safetensors*"):
         path.unlink()
-    monkeypatch.setattr("unmask.models.execution.free_memory", lambda _: 2**28)
+    monkeypatch.setattr("unmask.models.checkpoints.load.free_memory", lambda _: 2**28)
     advice = "choose --dtype bf16, or use" if dtype == torch.float32 else "or use"
     message = rf"the weights need {need}; allowed: 0\.2 GiB, what cpu has free; free some, {advice} another"
     with pytest.raises(NotEnoughMemory, match=message):

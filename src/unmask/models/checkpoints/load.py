@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from unmask.base.errors import CheckpointError, format_value, require, warn_once
+from unmask.base.errors import CheckpointError, NotEnoughMemory, format_value, require, warn_once
 from unmask.core import Vocabulary
 from unmask.models.checkpoints.config import Family, is_off, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
-from unmask.models.execution import check_memory, resolve_engine, use_engine
+from unmask.models.execution import dtype_name, free_memory, resolve_engine, use_engine
 from unmask.models.network import QUERIES, Network, default_layers
 from unmask.models.transformer import TransformerSpec
 
@@ -69,7 +69,14 @@ def load_checkpoint(
     idle = query != "own" and not family.shift
     require(not idle, "query", query, f"own with {family.name}, whose slots predict themselves", "leave it out")
     engine = resolve_engine(engine, device)
-    check_memory(spec.parameters, dtype, device)
+    needed, free = spec.parameters * dtype.itemsize, free_memory(device)
+    if free is not None and needed > free:
+        # Now, and not half-way through the weights, when the system would kill the process.
+        advice = "choose --dtype bf16, " if dtype == torch.float32 else ""
+        raise NotEnoughMemory(
+            f"the weights need {needed / 2**30:.1f} GiB in {dtype_name(dtype)}; allowed: {free / 2**30:.1f} GiB, what "
+            f"{device} has free; free some, {advice}or use another device"
+        )
     for key, value in info.unknown_keys.items():
         if not is_off(value):
             warn_once(
