@@ -14,10 +14,7 @@ from unmask.tasks import TASKS, Example, Extraction, Verdict, explain, find_task
 from unmask.tasks.official import gsm8k_example, humaneval_example, json_mode_example
 
 PAGE = DOCS / "tasks.md"
-START, END = (
-    "<!-- walk-throughs: made by tests/tasks/test_explain.py -->\n",
-    "<!-- end of walk-throughs -->\n",
-)
+START, END = ("<!-- walk-throughs: made by tests/tasks/test_explain.py -->\n", "<!-- end of walk-throughs -->\n")
 
 WORD_PROBLEM = {
     "question": "A crate holds 24 lemons. Five crates arrive; 7 lemons are spoiled. How many good lemons are there?",

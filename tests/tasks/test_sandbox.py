@@ -131,11 +131,7 @@ def test_how_a_completion_goes_wrong():
     ],
 )
 def test_values_cross_with_their_types(answer, test, status):
-    problem = {
-        "prompt": "def f():\n",
-        "entry_point": "f",
-        "test": f"def check(candidate):\n    assert {test}\n",
-    }
+    problem = {"prompt": "def f():\n", "entry_point": "f", "test": f"def check(candidate):\n    assert {test}\n"}
     result = check_completion(problem, f"    return {answer}\n", SHORT)
     assert result.status == status, result
 

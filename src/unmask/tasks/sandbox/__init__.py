@@ -200,12 +200,7 @@ def run(
 
 
 def _run_child(
-    command: list[str],
-    frames: Iterable[bytes],
-    limits: Limits,
-    isolation: str,
-    cancel: threading.Event,
-    output: int,
+    command: list[str], frames: Iterable[bytes], limits: Limits, isolation: str, cancel: threading.Event, output: int
 ) -> tuple[Status, str, float]:
     """Start the interpreter, send it the job, await the outcome, and end all of it."""
     # Sockets, because a pipe of ours can be opened by any process of the same user, through /proc.
