@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError, SchemaError, format_value
 from unmask.base.files import format_path, open_file, os_error_text, storable, write_text
 from unmask.base.json_files import parse_json
 from unmask.tasks.draw import Json, canonical
@@ -105,7 +105,7 @@ def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
         for found, known in zip(keys, (ID_KEYS, TEXT_KEYS), strict=True):
             if len(found) != 1 or not isinstance(record[found[0]], str):
                 names = " or ".join(map(repr, known))
-                given = {key: record[key] for key in found}
+                given = " and ".join(f"{key} = {format_value(record[key], 100)}" for key in found) or "nothing"
                 raise SchemaError(f"{where} has {given} for {names}; allowed: one text, {PREDICTION}; correct it")
         id, text = (storable(record[found[0]]) for found in keys)
         if id in texts:
