@@ -297,10 +297,17 @@ def _measure_branches(
 ) -> Store:
     """Run the study; return its folder, with all of its branches."""
     load = (lambda spec: model) if cluster is None else cluster.load
-    use: dict[str, Any] = {"data_dir": options.data_dir, "jobs": options.sandbox_workers, "on_progress": on_progress}
     try:
         with Store.create(folder, study.config) as store:
-            outcome = run_study(study, store, load, cluster=None if cluster is None else cluster.ray, **use)
+            outcome = run_study(
+                study,
+                store,
+                load,
+                cluster=None if cluster is None else cluster.ray,
+                data_dir=options.data_dir,
+                sandbox_workers=options.sandbox_workers,
+                on_progress=on_progress,
+            )
     except (OtherStudy, OtherFormat) as error:
         raise OtherStudy(f"{error} (work_dir={str(folder)!r}: name another, or remove that one)") from error
     if not outcome.complete:
