@@ -23,8 +23,7 @@ from unmask.lab.analysis.steps import Diagnostics, list_partial, pair_name, thre
 from unmask.lab.choose import CONTROLS, DECODED_ARMS, JOINT, JOINT_FIXED, choose_axis, promised_lift
 from unmask.lab.gates import AXIS_BY, LIFT, random_arm, selective_arm
 from unmask.lab.searches import SEARCH
-from unmask.stats import TIE, Calibration
-from unmask.stats.resampling import bootstrap, mean_of_task_means, task_seeds
+from unmask.stats import TIE, Calibration, bootstrap, mean_of_task_means, task_seeds
 
 Pairs = Sequence[tuple[str, str]]
 CHOSEN = "chosen"
