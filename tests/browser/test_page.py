@@ -1,6 +1,6 @@
 """The frame of every page, in a browser."""
 
-from unmask.look.page import page
+from unmask.report.pages import page
 
 
 def test_odd_text_stays_text(tab, tmp_path):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from unmask.look.page import asset, page
-from unmask.look.run import run_page
+from unmask.report.pages import asset, page, run_page
 
 ODD = "</script><img src=x onerror='window.hurt=1'>\u202e\u2028"
 

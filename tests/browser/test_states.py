@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from unmask.lab.analysis.states import STATE, StateEvidence
-from unmask.report.states import states_page
+from unmask.report.pages import states_page
 
 ODD = "</script><img src=x onerror='window.hurt=1'>\u202e"
 

@@ -9,7 +9,7 @@ import pytest
 from unmask.api.load import load
 from unmask.core import Trajectory
 from unmask.core.trajectory_file import pack
-from unmask.look.run import run_record
+from unmask.report.run_data import run_data
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_a_page_beside_the_run(command, saved, tmp_path):
 
 def test_any_row_as_values(command, saved, model):
     told = command("show", "run.npz", "--row", "1", "--json").json
-    assert told == run_record(saved.trajectory, 1, model.codec, top=3)
+    assert told == run_data(saved.trajectory, 1, model.codec, top=3)
     assert told["prompt"] == "cd"
 
 

@@ -53,7 +53,7 @@ def shown_runs():
     from unmask.api.load import load
     from unmask.lab.demo import DemoRun, ShownMethod
     from unmask.lab.study.prompts import ScoredAnswer
-    from unmask.look.run import run_record
+    from unmask.report.run_data import run_data
     from unmask.tasks import Example
 
     model = load("exact", n=8)
@@ -64,7 +64,7 @@ def shown_runs():
         shown = ShownMethod(label, method, f"how {label} decides")
         run = DemoRun("mine", example, shown, out.trajectory, ScoredAnswer(out.text, utility, "made <up>"))
         runs.append(run)
-        records.append(run_record(out.trajectory, 0, model.codec, prompt=example.prompt, score=run.utility))
+        records.append(run_data(out.trajectory, 0, model.codec, prompt=example.prompt, score=run.utility))
     return tuple(runs), records
 
 

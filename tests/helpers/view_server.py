@@ -14,10 +14,10 @@ from unmask.core import DenoiserWrapper
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.lab.study.protocol import run_study
-from unmask.view.explorer import Explorer
-from unmask.view.models import LoadedModels
-from unmask.view.serving import Server
-from unmask.view.studies import StudyFolder
+from unmask.viewer.explorer import Explorer
+from unmask.viewer.models import LoadedModels
+from unmask.viewer.serving import Server
+from unmask.viewer.studies import StudyFolder
 
 STUDY = {
     "name": "look",

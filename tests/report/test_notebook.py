@@ -15,8 +15,8 @@ from unmask.api.load import load
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Trajectory
 from unmask.lab.analysis import analyse
-from unmask.look.run import run_record
 from unmask.report import notebook
+from unmask.report.run_data import run_data
 
 EVIL = "<script>alert('1')</script> \"&quot;\" \u2028"
 
@@ -49,7 +49,7 @@ class TestRuns:
             assert 'sandbox="allow-scripts"' in cell
             page = inside(cell)
             assert page.startswith("<!DOCTYPE html>")
-            assert page.count("unmaskGrid(document.getElementById('grid-") == 2
+            assert page.count('class="run-grid"') == 2
             # Nothing of the page stands outside its frame.
             assert "<script" not in cell
             assert "<style" not in cell
@@ -73,7 +73,7 @@ class TestRuns:
     def test_a_cell_is_bounded_and_says_what_is_left(self, exact, out, monkeypatch):
         many = exact.generate(["a"] * 6, policy="llada")
         page = inside(many._repr_html_())
-        assert page.count('<div id="grid-') == notebook.MOST_ROWS
+        assert page.count('class="run-grid"') == notebook.MOST_ROWS
         assert "2 more: .row(N).show()" in page
         assert "and 2 more in .texts" in many._repr_html_()
         monkeypatch.setattr(notebook, "MOST_CELLS", 5)
@@ -87,7 +87,7 @@ class TestRuns:
     def test_the_page_has_every_row(self, exact):
         path = exact.generate(["a"] * 6, policy="llada").show(open=False)
         try:
-            assert path.read_text(encoding="utf-8").count('<div id="grid-') == 6
+            assert path.read_text(encoding="utf-8").count('class="run-grid"') == 6
         finally:
             path.unlink()
 
@@ -95,7 +95,7 @@ class TestRuns:
         table = out.trajectory.to_pandas()
         assert tuple(table.columns) == notebook.CHANGE
         for row in (0, 1):
-            record = run_record(out.trajectory, row, exact.codec, top=4)
+            record = run_data(out.trajectory, row, exact.codec, top=4)
             own = table[table.row == row]
             changes = [change for step in record["steps"] for change in step["changes"]]
             assert own.position.tolist() == [position for position, _, _ in changes]

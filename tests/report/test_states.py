@@ -5,7 +5,7 @@ import re
 
 from tests.helpers import made_studies as made
 from unmask.lab.analysis.states import state_evidence
-from unmask.report.states import states_page
+from unmask.report.pages import states_page
 
 
 def test_the_lists_are_in_the_page_in_their_order(known_store):

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from matplotlib.colors import to_rgb
 
 from unmask.axes import AXES
-from unmask.look.page import asset
+from unmask.report.pages import asset
 from unmask.report.themed import AXIS_COLOURS, FAINT, INK, PALETTE, picture, themed_svg
 
 

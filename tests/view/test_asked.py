@@ -6,7 +6,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.own_policies import GOOD
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.methods import METHODS
-from unmask.view.asked import LONGEST_PROMPT, asked_branch, asked_run, body
+from unmask.viewer.asked import LONGEST_PROMPT, asked_branch, asked_run, body
 
 RUN = {"model": "exact", "prompt": "ab"}
 BRANCH = {"run": "x", "step": 0}

@@ -6,7 +6,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.view_server import events, exact, mini
 from unmask.methods import METHODS
 from unmask.tasks import find_task, score
-from unmask.view.asked import RUN_OPTIONS
+from unmask.viewer.asked import RUN_OPTIONS
 
 PROMPT = {"model": "exact", "prompt": "ab", "options": {"max_new_tokens": 6, "steps": 3}}
 

@@ -1,7 +1,7 @@
 """Read-only copies."""
 
-from unmask.view.export import exported_runs, exported_study
-from unmask.view.studies import StudyFolder
+from unmask.viewer.export import exported_runs, exported_study
+from unmask.viewer.studies import StudyFolder
 
 PROMPT = {"model": "exact", "prompt": "ab", "options": {"max_new_tokens": 6, "steps": 3}}
 

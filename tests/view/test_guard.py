@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from tests.helpers.view_server import serving
-from unmask.view.guard import LARGEST_BODY, new_token
+from unmask.viewer.guard import LARGEST_BODY, new_token
 
 RUN = {"model": "exact", "prompt": "ab"}
 

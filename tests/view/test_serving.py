@@ -7,9 +7,9 @@ import pytest
 
 from tests.helpers.view_server import exact, held, next_event, serving
 from unmask.base.errors import ConfigError
-from unmask.view.explorer import Explorer
-from unmask.view.models import LoadedModels
-from unmask.view.serving import Server
+from unmask.viewer.explorer import Explorer
+from unmask.viewer.models import LoadedModels
+from unmask.viewer.serving import Server
 
 
 def test_a_port_in_use_is_said_in_one_line():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.view_server import exact
 from unmask.base.errors import ConfigError
-from unmask.view.sessions import KeptRun, KeptRuns, Workers
+from unmask.viewer.sessions import KeptRun, KeptRuns, Workers
 
 
 @pytest.fixture

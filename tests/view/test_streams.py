@@ -3,7 +3,7 @@
 import time
 
 from tests.helpers.view_server import events, exact, held, next_event, serving
-from unmask.view.streams import as_event
+from unmask.viewer.streams import as_event
 
 RUN = {"model": "slow", "prompt": "ab", "options": {"max_new_tokens": 6, "steps": 6}}
 

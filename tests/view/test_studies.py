@@ -6,7 +6,7 @@ import pytest
 
 from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab.store import Store
-from unmask.view.studies import StudyFolder
+from unmask.viewer.studies import StudyFolder
 
 CELL = {"model": "mini", "task": "unique-list-commit", "split": "evaluation"}
 

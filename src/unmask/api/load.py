@@ -185,7 +185,7 @@ def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSi
         described = describe_checkpoint(folder, chat=options.get("chat"))
     except CheckpointError:
         return None
-    return TextSide(described.codec, described.spec.vocab, described.length)
+    return TextSide(described.codec, described.spec.vocab, described.max_length)
 
 
 def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
@@ -260,25 +260,26 @@ def _open_checkpoint(
         query=options.query,
         on_tensor=on_progress,
     )
-    found = {"chat": checkpoint.codec.template is not None, "readout": checkpoint.network.readout}
+    info = checkpoint.info
+    found = {"chat": info.codec.template is not None, "readout": checkpoint.network.readout}
     fields = type(options).model_fields
     recorded = {
         key: value
         for key, value in options.model_copy(update=found)
         if key not in LATER_OPTIONS or value != fields[key].default
     }
-    recorded |= {"family": checkpoint.family.model_type, "fingerprint": fingerprint(folder)}
-    if checkpoint.ignored:
-        recorded["ignored"] = checkpoint.ignored
+    recorded |= {"family": info.family.model_type, "fingerprint": fingerprint(folder)}
+    if info.unknown_keys:
+        recorded["ignored"] = tuple(info.unknown_keys)  # stored name
     return Model(
         name=name,
         denoiser=checkpoint.network,
-        codec=checkpoint.codec,
+        codec=info.codec,
         options=recorded,
-        max_length=checkpoint.length,
+        max_length=info.max_length,
         default_prompt=default_prompt,
         max_new_tokens=max_new_tokens,
-        reference=checkpoint.family.policy,
+        reference=info.family.policy,
     )
 
 

@@ -107,7 +107,7 @@ def _decode_examples(
     """A few runs of the study's first model, as values and as records to draw."""
     from unmask.lab.demo import SHOWN, make_demo_runs
     from unmask.lab.study.jobs import load_examples
-    from unmask.look.run import run_record
+    from unmask.report.run_data import run_data
 
     spec = study.models[0]
     tasks, _ = load_examples(study, data_dir)
@@ -115,7 +115,7 @@ def _decode_examples(
         model = load(spec)
         runs = make_demo_runs(model, study, tasks, on_done=lambda run: advance(f"{run.shown.label} on {run.task}"))
     records = [
-        run_record(
+        run_data(
             run.trajectory,
             0,
             model.codec,

@@ -37,8 +37,9 @@ def show(
     import json
 
     from unmask.core import Trajectory
-    from unmask.look.run import run_page, run_record
     from unmask.report import files
+    from unmask.report.pages import run_page
+    from unmask.report.run_data import run_data
 
     require(top >= 0, "--top", top, "0 or more", "3 is common")
     target = file.with_suffix(".html") if out is None else out
@@ -47,7 +48,7 @@ def show(
             f"--out {str(target)!r} is a folder, or the run; allowed: a file; add a name such as run.html"
         )
     run = Trajectory.load(file)
-    record = run_record(run, row, _codec(run, model), top=top)
+    record = run_data(run, row, _codec(run, model), top=top)
     if json_:
         say_json(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
@@ -60,7 +61,7 @@ def show(
 def _codec(run: "Trajectory", model: str | None) -> "Codec":
     """The tokenizer that was asked for, or that of the run's model; without any, tokens are numbers, which is said."""
     from unmask.api import MODELS, saved_codec
-    from unmask.look.numbers import TokenNumbers
+    from unmask.report.run_data import TokenNumbers
 
     found = saved_codec(run.config if model is None else {"model": {"name": model}})
     if found is not None:

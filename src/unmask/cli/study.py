@@ -92,7 +92,7 @@ def run(
             store,
             load_model,
             data_dir=data_dir,
-            jobs=jobs,
+            sandbox_workers=jobs,
             naive=naive,
             retry_failed=retry_failed,
             cluster=cluster,

@@ -65,7 +65,7 @@ def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "t
     from unmask.api import saved_codec
     from unmask.lab.analysis.states import state_evidence
     from unmask.report import files
-    from unmask.report.states import states_page
+    from unmask.report.pages import states_page
 
     # Models whose tokenizer is not on this machine are left out: their states show token numbers.
     specs = store.manifest["study"]["models"]

@@ -17,9 +17,9 @@ from unmask.report.console import say
 
 if TYPE_CHECKING:
     from unmask.core import Trajectory
-    from unmask.view.explorer import Explorer
-    from unmask.view.models import Loader
-    from unmask.view.studies import StudyFolder
+    from unmask.viewer.explorer import Explorer
+    from unmask.viewer.models import Loader
+    from unmask.viewer.studies import StudyFolder
 
 DEFAULT = "mini"
 
@@ -65,7 +65,7 @@ def view(
 
 
 def _serve(explorer: "Explorer", port: int, no_open: bool) -> None:
-    from unmask.view.serving import Server
+    from unmask.viewer.serving import Server
 
     server = Server(explorer, port)
 
@@ -85,7 +85,7 @@ def _serve(explorer: "Explorer", port: int, no_open: bool) -> None:
 def _found(place: Path | None, data_dir: Path | None) -> "tuple[StudyFolder | None, Trajectory | None]":
     """What lies at the place: a study's folder, or a trajectory's file."""
     from unmask.core import Trajectory
-    from unmask.view.studies import StudyFolder
+    from unmask.viewer.studies import StudyFolder
 
     if place is None:
         return None, None
@@ -108,8 +108,8 @@ def _explorer(
 ) -> "Explorer":
     """Models of a study are loaded when they are first asked for; one that is named is loaded now, or refused."""
     from unmask.api.load import load as load_model
-    from unmask.view.explorer import Explorer
-    from unmask.view.models import LoadedModels
+    from unmask.viewer.explorer import Explorer
+    from unmask.viewer.models import LoadedModels
 
     loaders: dict[str, Loader] = {}
     if study is not None:
@@ -151,7 +151,7 @@ def _options_of(trajectory: "Trajectory | None") -> dict[str, Any]:
 
 
 def _exported(explorer: "Explorer", study: "StudyFolder | None", trajectory: "Trajectory | None") -> str:
-    from unmask.view.export import exported_runs, exported_study
+    from unmask.viewer.export import exported_runs, exported_study
 
     if study is not None:
         return exported_study(study)

@@ -7,7 +7,6 @@ from typing import Any
 
 from unmask.lab.compare import CompareSummary, Comparison
 from unmask.lab.compare.summary import MACRO, MEASURES
-from unmask.look.page import asset, page
 from unmask.report.compare_words import (
     FRONT_LEGEND,
     SURE,
@@ -20,6 +19,7 @@ from unmask.report.compare_words import (
     remarks,
     shown_name,
 )
+from unmask.report.pages import asset, page
 from unmask.report.table import plain
 
 PAGE_COLUMNS: tuple[tuple[str, str], ...] = (
@@ -68,8 +68,8 @@ aria-label="Utility against forwards per answer; the tables below have the numbe
     return page(
         title,
         body,
-        styles=[asset("compare_page.css", "unmask.report")],
-        scripts=[script, asset("compare_page.js", "unmask.report")],
+        styles=[asset("compare.css")],
+        scripts=[script, asset("compare.js")],
         data={"panels": plain([_page_panel(summary, task) for task in tasks])},
     )
 

@@ -14,9 +14,9 @@ from unmask.api import Generation, saved_codec
 from unmask.base.errors import ConfigError, ContractError, StorageError, UnknownName, require
 from unmask.core import Trajectory
 from unmask.lab.analysis import Findings
-from unmask.look.numbers import TokenNumbers
-from unmask.look.run import Record, run_record, runs_page
 from unmask.models import Codec
+from unmask.report.pages import runs_page
+from unmask.report.run_data import RunData, TokenNumbers, run_data
 from unmask.report.study import page as report_page
 from unmask.report.study import study_report
 from unmask.report.table import Table
@@ -66,7 +66,7 @@ CHANGE = (
 probabilities, as many as were recorded."""
 
 
-def _changes(row: int, record: Record) -> Iterator[tuple[Any, ...]]:
+def _changes(row: int, record: RunData) -> Iterator[tuple[Any, ...]]:
     for step in record["steps"]:
         acted = tuple(step[name] for name in ("policy", "why", "signal", "threshold", "open"))
         for position, token, confidence in step["changes"]:
@@ -78,7 +78,7 @@ def _run_page(trajectory: Trajectory, codec: Codec | None = None) -> str:
     return runs_page(list(_records(trajectory, codec)))
 
 
-def _some_records(trajectory: Trajectory, codec: Codec | None) -> list[Record]:
+def _some_records(trajectory: Trajectory, codec: Codec | None) -> list[RunData]:
     """As many as a cell has room for."""
     room, records = MOST_CELLS, []
     for record in islice(_records(trajectory, codec), MOST_ROWS) if trajectory.steps else ():
@@ -89,9 +89,9 @@ def _some_records(trajectory: Trajectory, codec: Codec | None) -> list[Record]:
     return records
 
 
-def _records(trajectory: Trajectory, codec: Codec | None) -> Iterator[Record]:
+def _records(trajectory: Trajectory, codec: Codec | None) -> Iterator[RunData]:
     spelt = codec or _codec(trajectory)
-    return (run_record(trajectory, row, spelt, top=_kept(trajectory)) for row in range(trajectory.state.batch))
+    return (run_data(trajectory, row, spelt, top=_kept(trajectory)) for row in range(trajectory.state.batch))
 
 
 def _kept(trajectory: Trajectory) -> int:

@@ -24,8 +24,7 @@ from unmask.base.errors import UnknownName
 from unmask.lab.analysis import Findings
 from unmask.lab.analysis.load import ALL_AXES, MEAN, MISSING
 from unmask.lab.analysis.runs import CHOSEN
-from unmask.look import page as look
-from unmask.report import files, study_tables
+from unmask.report import files, pages, study_tables
 from unmask.report.figures import IMAGES, StudyFigure, study_figures
 from unmask.report.headlines import BETTER, HINT_BETTER, Answer, answer_questions, headline_frame
 from unmask.report.study_tables import LEGEND
@@ -491,11 +490,11 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
         config=json.dumps(report.manifest, indent=2, ensure_ascii=False),
     )
     numbers = pack_text("numbers", to_json({table.name: table.to_csv() for table in report.tables}))
-    return look.page(
+    return pages.page(
         opening.title if opening else report.title,
         f"{body}\n{numbers}",
-        styles=[look.asset("report.css", "unmask.report"), *(opening.styles if opening else ())],
-        scripts=[look.asset("report.js", "unmask.report"), *(opening.scripts if opening else ())],
+        styles=[pages.asset("report.css"), *(opening.styles if opening else ())],
+        scripts=[pages.asset("report.js"), *(opening.scripts if opening else ())],
         data=opening.data if opening else None,
     )
 
@@ -508,7 +507,7 @@ def pack_text(name: str, text: str) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    source = resources("unmask.report").joinpath("report.html.j2").read_text(encoding="utf-8")
+    source = resources("unmask.report").joinpath("templates", "report.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["slug"] = lambda title: (
         f"s-{'-'.join(''.join(c if c.isalnum() else ' ' for c in title.lower()).split())}"

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from unmask.axes import AXES
-from unmask.look.page import asset
+from unmask.report.pages import asset
 
 _USED = ("ink", "soft", "line", "rule", "paper", *AXES)
 

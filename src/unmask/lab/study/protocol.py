@@ -69,7 +69,7 @@ def run_study(
     *,
     cluster: Ray | None = None,
     data_dir: DataDir = None,
-    jobs: int | None = None,
+    sandbox_workers: int | None = None,
     naive: bool = False,
     retry_failed: bool = False,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
@@ -79,9 +79,9 @@ def run_study(
     """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
 
     `study` may be the path of a study file. `store` is one that the caller closes, or a folder or address; by default
-    `out/` and the study's name. On a `cluster` workers compute, and this process plans and stores. `jobs` programs run
-    side by side to score code. `retry_failed` forgets what failed before. `on_failure` gets every attempt that fails,
-    `on_wait` for whose shards this process waits.
+    `out/` and the study's name. On a `cluster` workers compute, and this process plans and stores.
+    `sandbox_workers` programs run side by side to score code. `retry_failed` forgets what failed before. `on_failure`
+    gets every attempt that fails, `on_wait` for whose shards this process waits.
     """
     began = time.monotonic()
     study = study if isinstance(study, Study) else Study.read(Path(study))
@@ -108,7 +108,7 @@ def run_study(
 
         settings = replace(study.engine, merge=not naive)
         stop = _budget(study, began)
-        order = StudyOrder(study, store, examples, settings, jobs, tracker, stop, on_failed_attempt, on_wait)
+        order = StudyOrder(study, store, examples, settings, sandbox_workers, tracker, stop, on_failed_attempt, on_wait)
         with _site(cluster, order, load) as site:
             # States, branches and utilities of all prompts.
             stopped = branch_prompts(order, site, failures)

@@ -14,14 +14,13 @@ from markupsafe import Markup
 from unmask.lab.analysis import Findings
 from unmask.lab.analysis.states import StateEvidence
 from unmask.lab.demo import FAMILIES, DemoComparison, DemoRun
-from unmask.look.page import asset
 from unmask.report.demo.figure import trade_off_svg, trade_off_words
 from unmask.report.demo.opportunity import opportunity_svg, opportunity_words
 from unmask.report.demo.order import order_svg, order_words
 from unmask.report.demo.summary import DemoSummary, summarise
 from unmask.report.demo.verdicts import DemoVerdict, verdicts
 from unmask.report.figures import FEW
-from unmask.report.states import states_data
+from unmask.report.pages import asset, states_data
 from unmask.report.study import Opening, Report, model_name
 from unmask.report.study import page as study_page
 from unmask.report.table import count_noun
@@ -77,13 +76,12 @@ def page(results: DemoResults) -> str:
         **_on_study(results.findings),
         **_on_states(results),
     )
-    own = "unmask.report.demo"
     opening = Opening(
         title=TITLE,
         body=Markup(body),
         contents=_contents(results),
-        styles=[asset("grid.css"), asset("states.css"), asset("page.css", own)],
-        scripts=[asset("grid.js"), asset("states.js"), asset("page.js", own)],
+        styles=[asset("grid.css"), asset("states.css"), asset("demo.css")],
+        scripts=[asset("grid.js"), asset("states.js"), asset("demo.js")],
         data={"runs-data": list(results.records), "states-data": _states_data(results.evidence)},
     )
     return study_page(results.report, opening=opening)
@@ -189,5 +187,5 @@ def _settings(policy: Mapping[str, Any], path: str = "") -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    source = resources("unmask.report.demo").joinpath("page.html.j2").read_text(encoding="utf-8")
+    source = resources("unmask.report").joinpath("templates", "demo.html.j2").read_text(encoding="utf-8")
     return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(source)

@@ -10,8 +10,8 @@ from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, Policy, State
 from unmask.methods import candidate, candidates, make_policy, with_head
 from unmask.models import ExactDenoiser
-from unmask.view.asked import AskedBranch, Deviation
-from unmask.view.studies import StudyFolder
+from unmask.viewer.asked import AskedBranch, Deviation
+from unmask.viewer.studies import StudyFolder
 
 
 def choices(model: Model, name: str, study: StudyFolder | None) -> dict[str, list[str]]:

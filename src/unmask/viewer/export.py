@@ -4,8 +4,8 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unmask.look.page import asset, page
-from unmask.view.studies import StudyFolder
+from unmask.report.pages import asset, page
+from unmask.viewer.studies import StudyFolder
 
 Plain = Mapping[str, Any]
 MOST_PROMPTS = 40
@@ -28,7 +28,7 @@ def exported_runs(records: Sequence[Plain]) -> str:
 <div class="futures">{futures}</div>
 <footer>A read-only copy made by unmask view. This page needs no network and decodes nothing.</footer>
 </main>"""
-    styles = [asset("grid.css"), asset("view.css", "unmask.view.front")]
+    styles = [asset("grid.css"), asset("view.css", "unmask.viewer")]
     return page(title, body, styles=styles, scripts=[asset("grid.js"), _GRIDS], data={"runs": list(records)})
 
 
@@ -55,7 +55,7 @@ axis of one decision there, and the reference goes on; the score is the mean of 
 {shown}
 <footer>A read-only copy made by unmask view. This page needs no network and decodes nothing.</footer>
 </main>"""
-    return page(title, body, styles=[asset("view.css", "unmask.view.front")])
+    return page(title, body, styles=[asset("view.css", "unmask.viewer")])
 
 
 def _run(at: int, record: Plain, first: Plain) -> str:

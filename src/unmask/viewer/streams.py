@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from unmask.view.sessions import PageWork, Workers
+from unmask.viewer.sessions import PageWork, Workers
 
 STILL_HERE = 10.0
 """Seconds after which a silent stream says that it lives."""

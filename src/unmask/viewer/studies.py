@@ -19,9 +19,9 @@ from unmask.base.files import storable
 from unmask.core import Policy
 from unmask.lab.store import Store
 from unmask.lab.study.prompts import select_examples
-from unmask.look.run import ends_of
 from unmask.methods import candidate, candidates, reference_of
 from unmask.models import Codec
+from unmask.report.run_data import end_tokens
 from unmask.tasks import DataDir, Example, find_task
 
 Plain = dict[str, Any]
@@ -259,7 +259,7 @@ def _place(row: Plain) -> tuple[bool, float, str]:
 
 def _canvas(codec: Codec, tokens: list[int], fixed: list[bool]) -> str:
     """The answer's part of a canvas; masks, and tokens that only fill it up, as one sign each."""
-    ends, text = ends_of(codec), ""
+    ends, text = end_tokens(codec), ""
     answer = [token for token, given in zip(tokens, fixed, strict=True) if not given]
     # A character of several tokens needs them decoded together.
     for is_end, group in groupby(answer, key=lambda token: token in ends):

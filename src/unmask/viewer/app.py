@@ -10,23 +10,23 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from unmask.base.errors import ConfigError, UnmaskError, require
-from unmask.look.page import asset
-from unmask.view.asked import asked_branch, asked_run, body, whole
-from unmask.view.explorer import Explorer
-from unmask.view.export import exported_runs
-from unmask.view.guard import TOO_LARGE, BodyTooLarge, Guard
-from unmask.view.sessions import PageWork, Workers
-from unmask.view.streams import awaited, streamed
+from unmask.report.pages import asset
+from unmask.viewer.asked import asked_branch, asked_run, body, whole
+from unmask.viewer.explorer import Explorer
+from unmask.viewer.export import exported_runs
+from unmask.viewer.guard import TOO_LARGE, BodyTooLarge, Guard
+from unmask.viewer.sessions import PageWork, Workers
+from unmask.viewer.streams import awaited, streamed
 
 FRONT = {
-    "base.css": ("unmask.look", "text/css"),
-    "grid.css": ("unmask.look", "text/css"),
-    "grid.js": ("unmask.look", "text/javascript"),
-    "view.css": ("unmask.view.front", "text/css"),
-    "api.js": ("unmask.view.front", "text/javascript"),
-    "start.js": ("unmask.view.front", "text/javascript"),
-    "compare.js": ("unmask.view.front", "text/javascript"),
-    "view.js": ("unmask.view.front", "text/javascript"),
+    "base.css": ("unmask.report", "text/css"),
+    "grid.css": ("unmask.report", "text/css"),
+    "grid.js": ("unmask.report", "text/javascript"),
+    "view.css": ("unmask.viewer", "text/css"),
+    "api.js": ("unmask.viewer", "text/javascript"),
+    "start.js": ("unmask.viewer", "text/javascript"),
+    "compare.js": ("unmask.viewer", "text/javascript"),
+    "view.js": ("unmask.viewer", "text/javascript"),
 }
 """Files of the page, and the only ones that are served: where each lies and what it is."""
 MOST_EXPORTED = 8
@@ -45,7 +45,7 @@ class _Pages:
         self.explorer, self.workers, self.readers = explorer, workers, readers
 
     async def index(self, request: Request) -> Response:
-        return HTMLResponse(asset("index.html", "unmask.view.front"))
+        return HTMLResponse(asset("index.html", "unmask.viewer"))
 
     async def front(self, request: Request) -> Response:
         name = request.path_params["name"]

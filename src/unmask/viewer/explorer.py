@@ -11,14 +11,14 @@ from unmask.base.files import storable
 from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory, map_tensors
 from unmask.engine import StepSettings, predict
 from unmask.lab.study.prompts import score_texts
-from unmask.look.run import run_record, spelling
 from unmask.methods import METHODS, describe_policy
+from unmask.report.run_data import run_data, token_speller
 from unmask.tasks import CONTROLS, SPLITS, TASKS, DataDir, Example, find_task
-from unmask.view import deviations, watching
-from unmask.view.asked import RUN_OPTIONS, AskedBranch, AskedRun, TaskPrompt
-from unmask.view.models import LoadedModels
-from unmask.view.sessions import KeptRun, KeptRuns, PageWork
-from unmask.view.studies import StudyFolder
+from unmask.viewer import deviations, watching
+from unmask.viewer.asked import RUN_OPTIONS, AskedBranch, AskedRun, TaskPrompt
+from unmask.viewer.models import LoadedModels
+from unmask.viewer.sessions import KeptRun, KeptRuns, PageWork
+from unmask.viewer.studies import StudyFolder
 
 Plain = dict[str, Any]
 PAGE = 25
@@ -144,7 +144,11 @@ class Explorer:
         needs = Needs(top_k=min(SUGGESTED, model.denoiser.vocabulary.size))
         settings = StepSettings(model.denoiser, start.sampling or SamplingParams())
         seen = predict(settings, start, ModelInput.of(start.state, needs), needs)[0].current_prediction.clean
-        spell, ids, shares = spelling(model.codec), seen.top_BNK[0, position].tolist(), seen.p_BNK[0, position].tolist()
+        spell, ids, shares = (
+            token_speller(model.codec),
+            seen.top_BNK[0, position].tolist(),
+            seen.p_BNK[0, position].tolist(),
+        )
         offered = [{"token": t, "text": spell(t), "p": round(p, 4)} for t, p in zip(ids, shares, strict=True) if p > 0]
         return {"position": position, "tokens": offered}
 
@@ -158,7 +162,7 @@ class Explorer:
                 "of the same model; name it: --model"
             )
         for row in range(min(trajectory.state.batch, MOST_ROWS)):
-            record = run_record(trajectory, row, model.codec)
+            record = run_data(trajectory, row, model.codec)
             self.opened.append(self.runs.keep(KeptRun(trajectory, record, name, row=row)))
 
     def _model(self, job: PageWork, name: str) -> Model:
@@ -188,9 +192,7 @@ class Explorer:
             ((value, reason),) = score_texts([(storable(done.texts[0]), example)], 1, scoring)
             utility = None if math.isnan(value) else value
         policy = label or done.policy.name
-        record = run_record(
-            done.trajectory, 0, model.codec, model=name, policy=policy, score=utility, explanation=reason
-        )
+        record = run_data(done.trajectory, 0, model.codec, model=name, policy=policy, score=utility, explanation=reason)
         return self.runs.keep(KeptRun(done, record, name, example, scoring))
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from unmask.base.files import storable
 from unmask.core import Search, State, Trajectory
-from unmask.look.run import FORMAT, canvas_tokens, spelling, step_record
 from unmask.methods import METHODS
 from unmask.models import Codec
-from unmask.view.sessions import PageWork
+from unmask.report.run_data import FORMAT, step_data, token_speller, token_texts
+from unmask.viewer.sessions import PageWork
 
 Plain = dict[str, Any]
 OnStep = Callable[[Trajectory], None]
@@ -16,7 +16,7 @@ OnStep = Callable[[Trajectory], None]
 
 def watching(job: PageWork, codec: Codec, *, prompt: str, model: str, policy: str) -> OnStep:
     """Tells the empty canvas, then every step; ends the run at its next step once nobody listens."""
-    spell, begun = spelling(codec), False
+    spell, begun = token_speller(codec), False
 
     def on_step(traj: Trajectory) -> None:
         nonlocal begun
@@ -35,7 +35,7 @@ def watching(job: PageWork, codec: Codec, *, prompt: str, model: str, policy: st
 
 def watching_branch(job: PageWork, codec: Codec, start: State, label: str) -> OnStep:
     """The same for a branch. Its own first step is not shown to `on_step`: it is what the next one begins with."""
-    spell, begun = spelling(codec), False
+    spell, begun = token_speller(codec), False
 
     def on_step(traj: Trajectory) -> None:
         nonlocal begun
@@ -67,12 +67,12 @@ def is_search(policy: Any) -> bool:
 
 def tell_step(job: PageWork, traj: Trajectory, spell: Callable[[int], str]) -> None:
     assert traj.last is not None
-    job.tell("step", step_record(traj.last, traj.state, spell, number=int(traj.state.step_B[0])))
+    job.tell("step", step_data(traj.last, traj.state, spell, number=int(traj.state.step_B[0])))
 
 
 def difference(before: State, after: State, spell: Callable[[int], str], policy: str) -> Plain:
     """A step of which only both ends are known: what changed between them."""
-    was, now = canvas_tokens(before, spell), canvas_tokens(after, spell)
+    was, now = token_texts(before, spell), token_texts(after, spell)
     changes = [[at, new, None] for at, (old, new) in enumerate(zip(was, now, strict=True)) if old != new]
     nothing = {"why": "", "signal": None, "threshold": None, "open": None}
     return {"step": int(after.step_B[0]), "changes": changes, "policy": policy, **nothing}
@@ -89,7 +89,7 @@ def empty_record(state: State, codec: Codec, *, prompt: str, model: str, policy:
         "text": "",
         "score": None,
         "explanation": None,
-        "tokens": canvas_tokens(state, spelling(codec)),
+        "tokens": token_texts(state, token_speller(codec)),
         "fixed": (~state.answer_BL[0, :length]).tolist(),
         "filler": [False] * length,
         "steps": [],

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import uvicorn
 
 from unmask.base.errors import ConfigError
-from unmask.view.app import make_app
-from unmask.view.explorer import Explorer
-from unmask.view.guard import Guard, new_token
-from unmask.view.sessions import Workers
+from unmask.viewer.app import make_app
+from unmask.viewer.explorer import Explorer
+from unmask.viewer.guard import Guard, new_token
+from unmask.viewer.sessions import Workers
 
 HERE = "127.0.0.1"
 GRACE = 2

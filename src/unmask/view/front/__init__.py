@@ -1,1 +1,0 @@
-"""The page's own files: HTML, plain JavaScript without a build step, and style."""
