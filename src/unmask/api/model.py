@@ -209,13 +209,13 @@ class Model:
         """
         # None means "inherit", as in the signature; settings of a policy may be None.
         given = {name: value for name, value in options.items() if value is not None or name not in OPTIONS}
-        traj, own = generation, None
+        known = isinstance(generation, Generation | Trajectory | str | Path)
+        require(known, "generation", generation, "a Generation, a Trajectory or its file", "pass one")
+        own = None
         if isinstance(generation, Generation):
             traj, own = generation.trajectory, generation.policy
-        elif isinstance(generation, str | Path):
-            traj = Trajectory.load(generation)
-        if not isinstance(traj, Trajectory):
-            require(False, "generation", generation, "a Generation, a Trajectory or its file", "pass one")
+        else:
+            traj = generation if isinstance(generation, Trajectory) else Trajectory.load(generation)
         before = self._check_origin(traj)
         decode_settings, gate_entry = branch_options(traj, given, own)
         resolved = resolve(self, decode_settings)
