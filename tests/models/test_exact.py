@@ -138,6 +138,46 @@ def test_coupling_rows_are_information_shares(evidence):
     assert not np.allclose(weight, weight.T)
 
 
+@pytest.mark.parametrize("evidence", [{}, {2: 1}])
+def test_entropy_by_definition(evidence):
+    model = joint()
+    info = Information(model)
+    slow = -sum(p * log(p) for p in slow_distribution(model, (0, 3), evidence).values())
+    assert info.entropy((0, 3), evidence=evidence) == pytest.approx(slow, abs=1e-12)
+    chained = info.entropy((0,), evidence=evidence) + info.entropy((3,), given=(0,), evidence=evidence)
+    assert chained == pytest.approx(slow, abs=1e-12)
+
+
+@pytest.mark.parametrize(("given", "evidence"), [((), {}), ((3,), {}), ((), {3: 1})])
+def test_total_correlation_is_a_chain_of_mutual_information(given, evidence):
+    model = joint()
+    info = Information(model)
+    chain = info.mutual_information((0,), (1,), given, evidence)
+    chain += info.mutual_information((0, 1), (2,), given, evidence)
+    assert info.total_correlation((0, 1, 2), given, evidence) == pytest.approx(chain, abs=1e-12)
+
+
+def test_factorised_is_a_product_of_conditionals():
+    model = joint()
+    info = Information(model)
+    q = info.factorised([(3, 0), (2,)], {1: 1})
+    for a, b, c in itertools.product(range(3), repeat=3):
+        first = slow_distribution(model, (0,), {1: 1})[(a,)] * slow_distribution(model, (3,), {1: 1})[(c,)]
+        second = slow_distribution(model, (2,), {1: 1, 0: a, 3: c})[(b,)]
+        assert q[a, b, c] == pytest.approx(first * second, rel=1e-12)
+    assert q.sum() == pytest.approx(1)
+
+
+def test_schedule_loss_puts_the_truth_first():
+    model = JointDistribution(np.array([[0.7, 0.1], [0.1, 0.1]]))
+    info = Information(model)
+    q = np.outer([0.8, 0.2], [0.8, 0.2])
+    forward = float((model.p * np.log(model.p / q)).sum())
+    backward = float((q * np.log(q / model.p)).sum())
+    assert info.schedule_loss([(0, 1)]) == pytest.approx(forward)
+    assert abs(forward - backward) > 1e-3
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
