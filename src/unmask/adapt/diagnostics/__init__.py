@@ -27,7 +27,7 @@ _VARIANTS: tuple[Diagnostic, ...] = (
     CardinalityDiagnostic(support="two-rounds"),
     CardinalityDiagnostic(support="two-rounds", mixture="diagnosed"),
 )
-"""Second readings of the paper's text, under names such as `region:diagnosed:share`. docs/diagnostics.md"""
+"""Second readings of the paper's text, under names such as `region:diagnosed:share`. docs/protocol.md"""
 DIAGNOSTICS: Mapping[str, Diagnostic] = MappingProxyType({one.name: one for one in (*PAPER_DIAGNOSTICS, *_VARIANTS)})
 """All diagnostics by name, at their default settings."""
 
