@@ -2,18 +2,23 @@
 
 import time
 
+import pytest
+
 from tests.helpers.view_server import events, exact, held, next_event, serving
-from unmask.viewer.streams import as_event
+from unmask.base.errors import ConfigError
+from unmask.viewer.explorer import Explorer, LoadedModels
+from unmask.viewer.jobs import format_event
+from unmask.viewer.server import Server
 
 RUN = {"model": "slow", "prompt": "ab", "options": {"max_new_tokens": 6, "steps": 6}}
 
 
-def test_a_text_cannot_begin_another_event():
+def test_text_cannot_begin_another_event():
     odd = 'a\n\nevent: end\ndata: "x"\r\n\u2028'
-    assert events(as_event("step", odd).decode()) == [("step", odd)]
+    assert events(format_event("step", odd).decode()) == [("step", odd)]
 
 
-def test_a_step_is_told_before_the_next_one_is_taken():
+def test_steps_arrive_before_the_next_is_taken():
     slow = held(exact())
     with serving({"slow": slow}) as client:
         connection, answer = client.open("POST", "api/run", RUN)
@@ -30,7 +35,7 @@ def test_a_step_is_told_before_the_next_one_is_taken():
         connection.close()
 
 
-def test_a_slow_model_keeps_neither_the_page_nor_another_tab():
+def test_slow_model_blocks_neither_pages_nor_other_tabs():
     slow = held(exact())
     with serving({"slow": slow, "quick": exact(seed=1)}) as client:
         connection, answer = client.open("POST", "api/run", RUN)
@@ -53,26 +58,50 @@ def test_a_slow_model_keeps_neither_the_page_nor_another_tab():
         second.close()
 
 
-def test_a_tab_that_goes_away_frees_its_worker():
+def test_closed_tab_frees_its_thread():
     slow = held(exact())
     with serving({"slow": slow}) as client:
         connection, answer = client.open("POST", "api/run", RUN)
         slow.denoiser.go.release()
         assert next_event(answer)[0] == "start"
-        assert client.server.workers.running == 1
+        assert len(client.server.jobs.jobs) == 1
         answer.close()
         connection.close()
         # The server hears of it while the second forward still waits; then the run ends at that step.
         end = time.monotonic() + 20
-        while not _cancelled(client.server.workers) and time.monotonic() < end:
+        while not _all_cancelled(client.server.jobs) and time.monotonic() < end:
             time.sleep(0.01)
         for _ in range(6):
             slow.denoiser.go.release()
-        while client.server.workers.running and time.monotonic() < end:
+        while client.server.jobs.jobs and time.monotonic() < end:
             time.sleep(0.01)
-        assert client.server.workers.running == 0
+        assert not client.server.jobs.jobs
         assert slow.denoiser.forwards <= 2  # of six
 
 
-def _cancelled(workers):
-    return all(job._cancelled.is_set() for job in tuple(workers._running))
+def _all_cancelled(jobs):
+    return all(job.cancelled.is_set() for job in tuple(jobs.jobs))
+
+
+def test_closing_ends_running_and_waiting_jobs(monkeypatch):
+    monkeypatch.setattr("unmask.viewer.jobs.MOST_WAITING", 1)
+    slow = held(exact())
+    with serving({"slow": slow}) as client:
+        running = [client.open("POST", "api/run", RUN) for _ in range(2)]
+        for _ in running:
+            assert slow.denoiser.begun.acquire(timeout=20)
+        waiting, answer = client.open("POST", "api/run", RUN)
+        assert next_event(answer) == ("waiting", {"before": 1})
+        assert "try again later" in client.refused("api/run", RUN)
+        client.server.stop()
+        assert ("done", None) in events(answer.read().decode())
+        for _ in range(4):
+            slow.denoiser.go.release()
+        for connection, _ in [*running, (waiting, answer)]:
+            connection.close()
+    assert slow.denoiser.forwards == 2
+
+
+def test_port_in_use_is_refused():
+    with serving() as client, pytest.raises(ConfigError, match="choose another with --port"):
+        Server(Explorer(LoadedModels({})), client.server.port)

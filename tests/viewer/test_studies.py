@@ -20,13 +20,13 @@ def states_of(client, prompt):
     return client.get("api/study/states?" + "&".join(f"{k}={v}" for k, v in {**CELL, "prompt": prompt}.items()))
 
 
-def test_the_summary_names_what_is_there(client):
+def test_summary_lists_models_tasks_and_splits(client):
     study = client.get("api/about")["study"]
     assert (study["name"], study["finished"], study["planned"]) == ("look", study["planned"], study["finished"])
     assert {(cell["model"], cell["task"], cell["split"]) for cell in study["cells"]} >= {tuple(CELL.values())}
 
 
-def test_prompts_are_listed_with_the_most_that_a_candidate_changes(client, prompts, study):
+def test_prompts_have_their_largest_changes(client, prompts, study):
     table = Store.open(study).utilities(*CELL.values(), "cardinality")
     assert len(prompts) == 2
     assert [row["gain"] for row in prompts] == sorted((row["gain"] for row in prompts), reverse=True)
@@ -37,7 +37,7 @@ def test_prompts_are_listed_with_the_most_that_a_candidate_changes(client, promp
 
 
 @pytest.mark.slow
-def test_the_stored_branches_come_out_again(client, prompts):
+def test_stored_branches_are_decoded_again(client, prompts):
     """From the reference's run to every candidate's answer: the same text and score as in the tables."""
     prompt = prompts[0]["prompt"]
     where = {"task": CELL["task"], "split": CELL["split"], "id": prompt, "study": True}
@@ -45,29 +45,25 @@ def test_the_stored_branches_come_out_again(client, prompts):
     assert run["notes"] == []
     tried = 0
     for state in states_of(client, prompt):
-        for axis, named in state["axes"].items():
-            for one in named:
-                asked = {
-                    "run": run["run"],
-                    "step": state["step"],
-                    "instead": {"axis": axis, "candidate": one["candidate"]},
-                }
-                told = client.told("api/branch", asked)["end"]["record"]
-                assert (told["text"], told["score"]) == (one["answers"][0]["text"], one["answers"][0]["utility"])
-                tried += 1
+        for action in state["actions"]:
+            change = {"axis": action["axis"], "candidate": action["name"]}
+            asked = {"run": run["run"], "step": state["step"], "instead": change}
+            branch = client.told("api/branch", asked)["end"]["record"]
+            stored = action["outcomes"][0]
+            assert (branch["text"], branch["score"]) == (stored["answer"], stored["utility"])
+            tried += 1
     assert tried == 6
 
 
-def test_a_state_shows_its_canvas_with_one_sign_for_a_mask(client, prompts):
+def test_states_have_canvas_and_candidates(client, prompts):
     states = states_of(client, prompts[0]["prompt"])
     assert [state["step"] for state in states] == [0, 3]
     for state in states:
-        assert state["canvas"].count("\u2591") == state["masked"]
-        assert "<|" not in state["canvas"]
-        assert [one["is_reference"] for one in state["axes"]["cardinality"]] == [True, False, False]
+        assert state["tokens"].count(None) == state["masked"]
+        assert [one["kind"] for one in state["actions"]] == ["reference", "candidate", "candidate"]
 
 
-def test_what_is_not_in_the_study_is_said(client, study, prompts):
+def test_unknown_parts_are_refused(client, study, prompts):
     folder = StudyFolder(study)
     with pytest.raises(UnknownName, match="part of the study"):
         folder.prompts("mini", "carry-rtl", "evaluation")
@@ -77,7 +73,7 @@ def test_what_is_not_in_the_study_is_said(client, study, prompts):
         folder.example("unique-list-commit", "evaluation", "nobody")
 
 
-def test_a_damaged_table_is_named(study, tmp_path):
+def test_damaged_tables_are_named(study, tmp_path):
     copy = tmp_path / "study"
     shutil.copytree(study, copy)
     table = next(copy.glob("shards/*evaluation*/branches.parquet"))
@@ -86,7 +82,7 @@ def test_a_damaged_table_is_named(study, tmp_path):
         StudyFolder(copy).prompts(*CELL.values())
 
 
-def test_code_that_a_study_names_is_not_run(study):
+def test_code_named_by_a_study_is_not_run(study):
     folder = StudyFolder(study)
     folder.study = {**folder.study, "models": [{**folder.study["models"][0], "reference": "mine-0123456789ab"}]}
     folder.study["models"][0]["policy"] = {"name": "mine", "class": "Mine, code 1"}
@@ -94,7 +90,7 @@ def test_code_that_a_study_names_is_not_run(study):
         folder.reference("mini")
 
 
-def test_an_unfinished_study_says_what_is_missing(study, tmp_path):
+def test_unfinished_studies_count_missing_shards(study, tmp_path):
     folder = shutil.copytree(study, tmp_path / "study")
     shutil.rmtree(next((folder / "shards").iterdir()))
     summary = StudyFolder(folder).summary()

@@ -1,12 +1,14 @@
-"""Runs and branches as a page gets them: the package's own results, scored by the task's own judge."""
+"""Runs and branches as a page gets them: the same as from Python, scored by the task's own scorer."""
 
 import pytest
 
 from tests.helpers.cases import each_case
 from tests.helpers.view_server import events, exact, mini
+from unmask.base.errors import ConfigError
 from unmask.methods import METHODS
+from unmask.report.pages import futures_page
 from unmask.tasks import find_task, score
-from unmask.viewer.asked import RUN_OPTIONS
+from unmask.viewer.jobs import KeptRun, KeptRuns
 
 PROMPT = {"model": "exact", "prompt": "ab", "options": {"max_new_tokens": 6, "steps": 3}}
 
@@ -17,7 +19,7 @@ def run(client):
     return client.told("api/run", PROMPT)["end"]
 
 
-def test_an_own_prompt_is_what_generate_makes_of_it_and_has_no_score(client):
+def test_own_prompt_decodes_as_generate_and_has_no_score(client):
     asked = {
         **PROMPT,
         "policy": "klass",
@@ -42,12 +44,12 @@ def test_streamed_steps_are_those_of_the_record(client):
     assert start["steps"] == []
 
 
-def test_a_text_with_blanks_is_filled_in(client):
+def test_blanks_are_infilled(client):
     told = client.told("api/run", {"model": "exact", "prompt": "a[MASK*3]b"})["end"]
     assert told["record"]["text"] == exact().infill("a[MASK*3]b").text
 
 
-def test_a_task_answer_is_scored_by_its_judge(client):
+def test_task_answers_have_the_score_of_their_task(client):
     example = find_task("unique-list-commit").examples("evaluation")[0]
     prompt = {"task": example.task, "split": "evaluation", "id": example.id}
     told = client.told("api/run", {"model": "mini", "task": prompt, "options": {"steps": 6}})["end"]
@@ -58,7 +60,7 @@ def test_a_task_answer_is_scored_by_its_judge(client):
 
 
 @pytest.mark.parametrize("rest", [False, True])
-def test_a_branch_is_what_the_api_makes_of_it(client, run, rest):
+def test_branch_decodes_as_model_branch(client, run, rest):
     from unmask.methods import candidates
 
     model = exact()
@@ -72,7 +74,7 @@ def test_a_branch_is_what_the_api_makes_of_it(client, run, rest):
             assert told["record"]["steps"][0] == run["record"]["steps"][0]
 
 
-def test_the_steps_of_a_branch_are_streamed_from_its_own_on(client, run):
+def test_branch_streams_its_own_steps(client, run):
     asked = {"run": run["run"], "step": 1, "instead": {"axis": "cardinality", "candidate": "count:1"}}
     _, text = client.ask("POST", "api/branch", asked)
     heard = events(text)
@@ -85,7 +87,7 @@ def test_the_steps_of_a_branch_are_streamed_from_its_own_on(client, run):
 
 
 @each_case("name", METHODS)
-def test_any_method_can_go_on_or_says_why_not(client, run, name):
+def test_any_method_continues_or_is_refused_with_a_reason(client, run, name):
     asked = {"run": run["run"], "step": 1, "instead": {"policy": name}, "rest": True}
     told = dict(events(client.ask("POST", "api/branch", asked)[1]))
     if "error" in told:
@@ -95,12 +97,12 @@ def test_any_method_can_go_on_or_says_why_not(client, run, name):
         assert told["end"]["record"]["policy"] == f"{name} from step 2 on"
 
 
-def test_a_search_takes_no_single_step(client, run):
+def test_searches_take_no_single_step(client, run):
     reason = client.refused("api/branch", {"run": run["run"], "step": 1, "instead": {"policy": "medal"}})
     assert "from here on" in reason
 
 
-def test_a_token_by_hand_stands_where_it_was_put(client, run):
+def test_chosen_token_stands_at_its_position(client, run):
     places = [at for at, token in enumerate(run["record"]["tokens"]) if token is None]
     later = {at for step in run["record"]["steps"][1:] for at, _, _ in step["changes"]}
     place = next(at for at in places if at in later)
@@ -115,7 +117,7 @@ def test_a_token_by_hand_stands_where_it_was_put(client, run):
         assert [change[:2] for change in record["steps"][1]["changes"]] == [[place, worst["text"]]]
 
 
-def test_bad_deviations_are_refused_in_one_line(client, run):
+def test_bad_changes_are_refused_in_one_line(client, run):
     place = run["record"]["steps"][0]["changes"][0][0]
     for instead, why in (
         ({"position": place, "text": "a"}, "a masked one"),
@@ -145,17 +147,35 @@ def test_bad_deviations_are_refused_in_one_line(client, run):
         ({"policy": "llada", "settings": {"block_length": "x"}}, "block_length"),
     ],
 )
-def test_what_cannot_be_decoded_is_said_in_one_line(client, change, why):
+def test_bad_runs_are_refused_in_one_line(client, change, why):
     reason = client.refused("api/run", {**PROMPT, **change})
     assert why in reason
     assert "\n" not in reason
     assert "unexpected" not in reason
 
 
-def test_the_options_of_a_page_are_options_of_generate():
-    from unmask.api.options import FUNCTION_OPTIONS
+def test_exported_runs_travel_whole_and_as_text(client, run):
+    branch = client.told("api/branch", {"run": run["run"], "step": 1, "instead": {"policy": "dream"}})["end"]
+    status, page = client.ask("POST", "api/export", {"runs": [run["run"], branch["run"]]})
+    assert status == 200
+    assert client.server.token not in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert run["record"]["text"] in page
+    odd = {**run["record"], "prompt": "</pre><script>hurt()</script>", "text": "<img src=x onerror=hurt()>"}
+    page = futures_page([odd])
+    assert "<script>hurt()" not in page
+    assert "<img" not in page
+    for runs in ([], ["x"] * 9, "x", [3], None):
+        assert "runs" in client.refused("api/export", {"runs": runs})
 
-    assert set(RUN_OPTIONS) <= set(FUNCTION_OPTIONS["generate"])
+
+def test_oldest_runs_are_forgotten(run):
+    kept, done = KeptRuns(most=2), exact().generate("ab", max_new_tokens=2)
+    first, second, third = (kept.add(KeptRun(done, {}, "exact")) for _ in range(3))
+    assert kept.get(second.id) is second
+    assert kept.get(third.id) is third
+    with pytest.raises(ConfigError, match="decode it again"):
+        kept.get(first.id)
 
 
 def test_odd_prompts_stay_text(client):

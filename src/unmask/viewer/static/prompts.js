@@ -1,7 +1,9 @@
-"use strict";
 // Where prompts come from: a file that was opened, the study, the tasks, or the keyboard.
+import { ask, latest, showProblem } from "./api.js";
+import { byId, findAll, formatChange, formatNumber, make, shorten } from "./dom.js";
+import { drawStates } from "./states.js";
 
-function select(label, options, attributes) {
+export function select(label, options, attributes) {
   // Options are [value, text] pairs, or {group, options}.
   const element = make("select", { id: newId(), ...attributes });
   const option = ([value, text]) => make("option", { value }, text);
@@ -12,12 +14,13 @@ function select(label, options, attributes) {
   return { element, box: labelled(label, element) };
 }
 
-function field(label, attributes) {
+export function field(label, attributes) {
   const element = make("input", { id: newId(), ...attributes });
   return { element, box: labelled(label, element) };
 }
 
 let ids = 0;
+
 function newId() {
   ids += 1;
   return `field-${ids}`;
@@ -27,9 +30,9 @@ function labelled(label, element) {
   return make("div", { class: "field" }, make("label", { for: element.id }, label), element);
 }
 
-function showTabs(tabs) {
+export function showTabs(tabs) {
   // Each is {name, panel, onOpen}; arrow keys move between them.
-  const list = document.querySelector(".tabs"), buttons = [];
+  const list = findAll(".tabs")[0], buttons = [];
   function open(at, focus) {
     buttons.forEach((button, index) => {
       button.setAttribute("aria-selected", index === at);
@@ -67,7 +70,6 @@ function methodFields(about, label) {
     if (!method) return;
     own.append(make("p", { class: "note" }, method.about));
     for (const [name, value] of Object.entries(method.settings)) {
-      if (name === "head") continue;
       own.append(field(name, { "data-setting": name, placeholder: String(value), size: "10" }).box);
     }
   }
@@ -95,23 +97,29 @@ function decodeFields(about) {
   const heat = field("Temperature", { type: "number", min: 0, step: "any", placeholder: "0", size: "6" });
   const seed = field("Seed", { type: "number", placeholder: "0", size: "6" });
   const rows = make("div", { class: "fields" }, model.box, method.box, steps.box, tokens.box, heat.box, seed.box);
-  function asked() {
+  function request() {
     const options = {};
     for (const [name, one] of [["steps", steps], ["max_new_tokens", tokens], ["temperature", heat], ["seed", seed]])
       if (one.element.value !== "") options[name] = Number(one.element.value);
     const policy = method.name();
     return { model: model.element.value, options, ...(policy ? { policy, settings: method.settings() } : {}) };
   }
-  return { box: make("div", {}, rows, method.own), asked };
+  return { box: make("div", {}, rows, method.own), request };
 }
 
-function ownPrompt(about, run) {
-  const text = make("textarea", { rows: 4, id: "own-prompt", maxlength: 20000, placeholder: "What is to be answered; or a text with [MASK] for each token to fill in" });
+export function ownPromptPanel(about, run) {
+  // The first model's own example, until somebody writes another prompt.
+  const text = make("textarea", { rows: 2, id: "own-prompt", maxlength: 20000, placeholder: "What is to be answered; or a text with [MASK] for each token to fill in" });
+  text.value = about.models[0].example;
   const fields = decodeFields(about);
+  fields.box.addEventListener("change", (event) => {
+    const examples = about.models.map((one) => one.example), chosen = about.models.find((one) => one.name === event.target.value);
+    if (chosen && (!text.value || examples.includes(text.value))) text.value = chosen.example;
+  });
   const go = make("button", { type: "submit", class: "main" }, "Decode and watch");
   const form = make("form", { onsubmit: (event) => {
     event.preventDefault();
-    if (text.value.trim()) run({ ...fields.asked(), prompt: text.value });
+    if (text.value.trim()) run({ ...fields.request(), prompt: text.value });
     else showProblem("the prompt is empty; write one");
   } }, make("div", { class: "field wide-field" }, make("label", { for: "own-prompt" }, "Your prompt"), text), fields.box, go);
   form.append(make("p", { class: "note" }, "Answers to your own prompt get no score: nobody said what the right one is."));
@@ -132,8 +140,8 @@ function promptTable(rows, columns, onPick, name) {
   return make("div", { class: "wide list", tabindex: 0, role: "group", "aria-label": name }, table);
 }
 
-function taskPanel(about, run) {
-  const task = select("Task", about.tasks.map((one) => [one.name, `${one.name} (${one.horizon} tokens)`]));
+export function taskPanel(about, run) {
+  const task = select("Task", about.tasks.map((one) => [one.name, one.name]));
   const split = select("Split", ["evaluation", "validation", "development"].map((name) => [name, name]));
   const fields = decodeFields(about), list = make("div");
   let start = 0;
@@ -144,8 +152,8 @@ function taskPanel(about, run) {
     try {
       const found = await ask("prompts", { task: task.element.value, split: split.element.value, start });
       if (!current()) return;
-      const columns = [["prompt", (row) => row.id, true], ["level", (row) => String(row.level)], ["begins with", (row) => shortened(row.text, 110), true]];
-      const pick = (row) => run({ ...fields.asked(), task: { task: task.element.value, split: split.element.value, id: row.id } });
+      const columns = [["prompt", (row) => row.id, true], ["level", (row) => String(row.level)], ["begins with", (row) => shorten(row.text, 110), true]];
+      const pick = (row) => run({ ...fields.request(), task: { task: task.element.value, split: split.element.value, id: row.id } });
       const turn = (name, to) => make("button", { type: "button", disabled: to < 0 || to >= found.total, onclick: () => { start = to; fill(); } }, name);
       const pages = make("p", { class: "pages" }, turn("earlier", start - 25), `${start + 1} to ${start + found.prompts.length} of ${found.total}`, turn("later", start + 25));
       list.replaceChildren(promptTable(found.prompts, columns, pick, "Prompts of the task"), pages);
@@ -159,8 +167,8 @@ function taskPanel(about, run) {
   return { panel, onOpen: () => { if (!opened) { opened = true; fill(); } } };
 }
 
-function openedPanel(about, show) {
-  const columns = [["run", (row) => `row ${about.opened.indexOf(row)}`, true], ["prompt", (row) => shortened(row.prompt, 110), true]];
+export function openedPanel(about, show) {
+  const columns = [["run", (row) => `row ${about.opened.indexOf(row)}`, true], ["prompt", (row) => shorten(row.prompt, 110), true]];
   return { panel: make("div", {}, promptTable(about.opened, columns, (row) => show(row.run), "Rows of the file")), onOpen: null };
 }
 
@@ -169,10 +177,10 @@ function openedPanel(about, show) {
 function change(value, own) {
   if (value === null || own === null || own === undefined) return "";
   const kind = value === own ? "same" : value > own ? "better" : "worse";
-  return make("span", { class: kind }, signed(value - own));
+  return make("span", { class: kind }, formatChange(value - own));
 }
 
-function studyPanel(about, branchFrom) {
+export function studyPanel(about, branchFrom) {
   const study = about.study, list = make("div"), states = make("div");
   const cell = select("Part of the study", study.cells.map((one, at) => [String(at), `${one.model}, ${one.task}, ${one.split} (${one.states} states)`]));
   const missing = study.planned - study.finished;
@@ -191,10 +199,10 @@ function studyPanel(about, branchFrom) {
       if (!current()) return;
       const columns = [
         ["prompt", (row) => row.prompt, true],
-        ["reference", (row) => said(row.reference)],
+        ["reference", (row) => formatNumber(row.reference)],
         ["best change", (row) => change(row.gain, 0)],
         ["worst", (row) => change(row.loss, 0)],
-        ["begins with", (row) => shortened(row.text || "", 80), true],
+        ["begins with", (row) => shorten(row.text || "", 80), true],
       ];
       const pick = (row) => showStates(states, of, row, branchFrom, isLatest());
       list.replaceChildren(promptTable(rows, columns, pick, "Prompts of the study"));
@@ -209,34 +217,14 @@ function studyPanel(about, branchFrom) {
 async function showStates(home, of, row, branchFrom, current) {
   home.replaceChildren(make("p", { class: "note" }, "reading…"));
   try {
-    const found = await ask("study/states", { model: of.model, task: of.task, split: of.split, prompt: row.prompt });
+    const states = await ask("study/states", { model: of.model, task: of.task, split: of.split, prompt: row.prompt });
     if (!current()) return;
     const from = { model: of.model, task: { task: of.task, split: of.split, id: row.prompt, study: true } };
     const watch = make("button", { type: "button", class: "main", onclick: () => branchFrom(from, null) }, "Watch the reference's run");
-    home.replaceChildren(make("h3", {}, row.prompt), make("p", {}, watch), ...found.map((state) => stateBox(state, from, branchFrom)));
+    const box = make("section", { id: "state", tabindex: "-1", "aria-label": "The chosen state" });
+    home.replaceChildren(make("h3", {}, row.prompt), make("p", {}, watch), box);
+    drawStates(box, { states }, { onBranch: (state, action) => branchFrom(from, { step: state.step, instead: { axis: action.axis, candidate: action.name } }) });
   } catch (error) {
     home.replaceChildren(make("p", { class: "warn" }, error.message));
   }
-}
-
-function stateBox(state, from, branchFrom) {
-  const rows = Object.entries(state.axes).flatMap(([axis, named]) => {
-    const own = (named.find((one) => one.is_reference) || { mean: null }).mean;
-    return named.map((one) => candidateRow(axis, one, own, () => branchFrom(from, { step: state.step, instead: { axis, candidate: one.candidate } })));
-  });
-  const best = Object.values(state.axes).flat().reduce((most, one) => Math.max(most, one.mean === null ? -1 : one.mean), -1);
-  const head = make("tr", {}, ...["axis", "candidate", "score", "change", "answers", ""].map((title, at) => make("th", { scope: "col", class: at === 2 || at === 3 ? "" : "left" }, title)));
-  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
-  return make("details", { class: "state" },
-    make("summary", {}, `After ${state.step} of ${state.taken} steps, ${state.masked} positions masked; best score ${said(best < 0 ? null : best)}`),
-    state.canvas === null ? null : make("pre", { class: "canvas", tabindex: 0, "aria-label": "The answer so far" }, state.canvas),
-    make("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Candidates at this state" }, table));
-}
-
-function candidateRow(axis, one, own, onBranch) {
-  const answers = make("ul", {}, ...one.answers.map((answer) => make("li", {}, shortened(answer.text || "(nothing)", 90), make("br"),
-    make("span", { class: "note" }, `${said(answer.utility)}, ${answer.times} of ${one.rollouts}: ${answer.reason || ""}`))));
-  const go = one.is_reference ? "the reference" : make("button", { type: "button", onclick: onBranch }, "branch here");
-  const cells = [[axis, "left"], [one.candidate, "left"], [said(one.mean), ""], [one.is_reference ? "" : change(one.mean, own), ""], [answers, "left answers"], [go, "left"]];
-  return make("tr", {}, ...cells.map(([inside, kind]) => make("td", { class: kind }, inside)));
 }
