@@ -85,7 +85,7 @@ def prepare(old: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "bin").mkdir(exist_ok=True)
     command = out / "bin" / "unmask"
-    module = "unmask" if (ROOT / "src" / "unmask" / "__main__.py").exists() else "unmask.cli"
+    module = "unmask"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     wheels = sorted((PACKED / "wheels").glob("*.whl"))
@@ -216,7 +216,7 @@ def check_times(old: Path, out: Path, shape: str, limit: int) -> int:
         for side, tree in (("old", old), ("new", ROOT)):
             file = out / f"{side}{turn}.json"
             file.unlink(missing_ok=True)
-            command = [*bench_command(tree), "all", "--shape", shape, "--batch", "1,8", "--quick", "--json", file]
+            command = [*bench_command(tree), "all", "--shape", shape, "--batch-size", "1,8", "--quick", "--json", file]
             begun = time.time()
             status = run(command, tree, out, f"{side}{turn}.log", limit, cwd=out)
             print(f"{side} {turn}: exit {status} after {time.time() - begun:.0f} s", flush=True)

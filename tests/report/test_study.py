@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+from unmask.report.console import Console
+from unmask.report.screen import show
 
 from tests.helpers import made_studies as made
 from tests.helpers.markup import texts, tree
 from unmask.base.errors import ConfigError
 from unmask.lab.analysis import analyse
-from unmask.report.console import Console
-from unmask.report.screen import show
 from unmask.report.study import FILE_LIST, markdown, page, study_report, to_document, write_report
 
 

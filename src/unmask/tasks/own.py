@@ -294,7 +294,7 @@ def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | 
         require(max_new_tokens is None, f"horizon of {name}", max_new_tokens, "none", hint)
         return max(sum(extract.cut_at_blanks(example.prompt)[1]) for example in examples)
     ok = type(max_new_tokens) is int and 1 <= max_new_tokens <= LONGEST_ANSWER
-    todo = "say how many tokens an answer may take: --horizon N on a command line, horizon elsewhere"
+    todo = "say how many tokens an answer may take: --max-new-tokens N on a command line, horizon elsewhere"
     require(ok, f"horizon of {name}", max_new_tokens, f"1 to {LONGEST_ANSWER}", todo)
     assert max_new_tokens is not None
     return max_new_tokens
