@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from tests.helpers import methods_page
-from unmask.methods import LABELS, METHODS, TAXONOMY, describe_policy, examples, make_policy, parse_policy
+from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, make_policy, parse_policy
+from unmask.methods.registry import LABELS
 
 PAPER = {
     "llada": ("confidence", "scheduled", "full", "irreversible", "none"),

@@ -53,36 +53,6 @@ def _checkpoint(case: Case, folder: Path, made: Made) -> str | None:
     return _judged(f"a checkpoint's {what}", unmask(*command, folder=folder, first=bounded))
 
 
-def _template(case: Case, folder: Path, made: Made) -> str | None:
-    """Chat templates are programs: those that fail or reach for Python are refused. Nothing stops one that loops."""
-    import json
-
-    shutil.copytree(made.folder / "training" / "trained" / "model", folder / "model")
-    # Its hashes would refuse any other template before it is read.
-    (folder / "model" / "manifest.json").unlink()
-    path = folder / "model" / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings["chat_template"] = TEMPLATES[case.number // len(KINDS) % len(TEMPLATES)]
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    command = ("generate", "--model", "./model", "1+1", "--max-new-tokens", 4, "--steps", 2)
-    ended = unmask(*command, folder=folder, first=bounded)
-    return _judged(f"chat template {settings['chat_template'][:60]!r}", ended)
-
-
-TEMPLATES = (
-    "{{ 'x' * 100000000000 }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{{ messages.__class__.__mro__ }}",
-    "{{ ''.__class__.__base__.__subclasses__() }}",
-    "{% for m in messages %}{{ m.content",
-    "{{ raise_exception('no') }}",
-    "\ud800{{ messages[0].content }}",
-    "{{ messages[99].content.nothing.at.all }}",
-    "{% include 'x' %}",
-    "",
-)
-
-
 def _trajectory(case: Case, folder: Path, made: Made) -> str | None:
     import torch
 
@@ -165,7 +135,6 @@ KINDS: tuple[Callable[[Case, Path, Made], str | None], ...] = (
     _trajectory,
     _checkpoint,
     _training,
-    _template,
     _study,
     _strange,
     _picks,
