@@ -78,7 +78,7 @@ def test_noise_is_not_a_failure_and_a_slower_line_is(capsys):
 BENCH = """
 import json, sys
 from pathlib import Path
-assert sys.argv[1:6] == ["all", "--shape", "llada-8b", "--batch-size", "1,8"], sys.argv
+assert sys.argv[1:6] == ["all", "--shape", "llada-8b", "--batch", "1,8"], sys.argv
 line = {"part": "forward", "batch": 1, "name": "eager", "times": {"median": SECONDS}}
 Path(sys.argv[sys.argv.index("--json") + 1]).write_text(json.dumps({"lines": [line]}))
 """

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -341,10 +341,13 @@ def report(
     store = Store.open(folder)
     if state:
         require(not json_, "--json", True, "nothing beside --state", "leave one of them out")
-        _print_states(*_write_states(store, target, state))
+        evidence = find_states(store, state)
+        _print_states(_write_states(evidence, target), evidence)
         return
     made = study_report(analyse(store))
-    written = write_report(made, target, figures=figures, states=lambda beside: _write_states(store, beside)[0])
+    written = write_report(
+        made, target, figures=figures, states=lambda beside: _write_states(find_states(store), beside)
+    )
     if json_:
         values = {**to_document(made), "files": [str(path) for path in written]}
         print_json(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
@@ -362,14 +365,17 @@ def _report_folder(folder: str, out: Path | None) -> Path:
     return Path(open_files(chosen).address)
 
 
-def _write_states(store: Store, place: Path, keys: list[str] | None = None) -> tuple[Path, StateEvidence]:
-    """Write the page of single states into a folder; states named in `keys` come first."""
+def find_states(store: Store, keys: Sequence[str] = ()) -> StateEvidence:
+    """Find the states where a candidate gained or lost most; those named in `keys` come first."""
     # Models whose tokenizer is not on this machine are left out: their states show token numbers.
     specs = store.manifest["study"]["models"]
     found = {spec["name"]: saved_codec({"model": {**spec.get("options", {}), "name": spec["model"]}}) for spec in specs}
     codecs = {name: codec for name, codec in found.items() if codec is not None}
-    evidence = state_evidence(store, codecs, keys=keys or [])
-    return files.write(files.folder(place) / STATES_PAGE, states_page(evidence).encode("utf-8")), evidence
+    return state_evidence(store, codecs, keys=keys)
+
+
+def _write_states(evidence: StateEvidence, folder: Path) -> Path:
+    return files.write(files.folder(folder) / STATES_PAGE, states_page(evidence).encode("utf-8"))
 
 
 def _print_states(page: Path, evidence: StateEvidence) -> None:

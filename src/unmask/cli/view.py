@@ -3,21 +3,24 @@
 import json
 import threading
 import webbrowser
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unmask.api import MODELS, ExactOptions, saved_codec
+from unmask.api import MODELS, ExactOptions, Model, saved_codec
 from unmask.api.load import load as load_model
 from unmask.base.errors import ConfigError, StorageError, UnknownName, require
 from unmask.base.files import format_path, write_text
 from unmask.cli.options import DataDir, LoadOptions, complete_model, options_as_flags
+from unmask.cli.study import find_states
 from unmask.cli.terminal import print_json, print_note, print_text
 from unmask.core import Trajectory
+from unmask.lab.store import Store
 from unmask.models import Codec
-from unmask.report.pages import run_page
+from unmask.report.pages import run_page, runs_page, states_page
 from unmask.report.run_data import TokenNumbers, run_data
 
 
@@ -42,7 +45,10 @@ def view(
         Path | None,
         typer.Option(metavar="FILE.html", help="Write a page that needs no server and no network, and stop."),
     ] = None,
-    row: Annotated[int, typer.Option(help="Row of a run to export: one for each prompt and sample, from 0.")] = 0,
+    row: Annotated[
+        int | None,
+        typer.Option(help="Row of a run, from 0: one for each prompt and sample. Default: all; of --json 0."),
+    ] = None,
     top: Annotated[int, typer.Option(help="Alternatives shown for each position, as far as they were recorded.")] = 3,
     json_: Annotated[bool, typer.Option("--json", help="Print a run's row as JSON, and stop.")] = False,
     data_dir: DataDir = None,
@@ -73,24 +79,23 @@ def view(
     if place is not None and not place.is_dir() and (export or json_):
         _export_run(Trajectory.load(place), model, export, row, top, json_)
     elif place is not None and export:
-        from unmask.viewer.export import exported_study
-        from unmask.viewer.studies import StudyFolder
-
-        _write_page(export, exported_study(StudyFolder(place, data_dir)))
+        _write_page(export, states_page(find_states(Store.open(str(place)))))
     else:
         require(not json_, "--json", format_path(place or ""), "a run's file", "studies have `study report --json`")
         _serve(place, model, load, data_dir, port, no_open)
 
 
-def _export_run(run: Trajectory, model: str | None, export: Path | None, row: int, top: int, as_json: bool) -> None:
-    """Write one row of a run as a page, or print it."""
-    record = run_data(run, row, _find_codec(run, model), top=top)
+def _export_run(
+    run: Trajectory, model: str | None, export: Path | None, row: int | None, top: int, as_json: bool
+) -> None:
+    """Write rows of a run as a page, or print one."""
+    rows = range(run.state.batch) if row is None else [row]
+    codec = _find_codec(run, model)
+    data = [run_data(run, at, codec, top=top) for at in rows]
     if export is not None:
-        _write_page(export, run_page(record))
-        if run.state.batch > 1:
-            print_note(f"row {row} of {run.state.batch}; --row shows another")
+        _write_page(export, run_page(data[0]) if len(data) == 1 else runs_page(data))
     if as_json:
-        print_json(json.dumps(record, ensure_ascii=False, allow_nan=False))
+        print_json(json.dumps(data[0], ensure_ascii=False, allow_nan=False))
 
 
 def _find_codec(run: Trajectory, model: str | None) -> Codec:
@@ -119,9 +124,8 @@ def _serve(
     place: Path | None, model: str | None, load: LoadOptions, data_dir: Path | None, port: int, no_open: bool
 ) -> None:
     """Serve the explorer until Ctrl-C. A study's models are loaded on first use; a model that is named, at once."""
-    from unmask.viewer.explorer import Explorer
-    from unmask.viewer.models import LoadedModels, Loader
-    from unmask.viewer.serving import Server
+    from unmask.viewer.explorer import Explorer, LoadedModels
+    from unmask.viewer.server import Server
     from unmask.viewer.studies import StudyFolder
 
     if place is not None and not place.exists():
@@ -131,7 +135,7 @@ def _serve(
         )
     study = StudyFolder(place, data_dir) if place is not None and place.is_dir() else None
     run = Trajectory.load(place) if place is not None and study is None else None
-    loaders: dict[str, Loader] = {}
+    loaders: dict[str, Callable[[], Model]] = {}
     for name, spec in study.specs.items() if study is not None else ():
         loaders[name] = partial(load_model, spec["model"], **spec.get("options", {}))
     name = model or ""
