@@ -77,7 +77,7 @@ def test_selective_has_a_page_though_it_is_no_method_of_the_table(command):
     shown = command("methods", "show", "Selective")
     assert shown.code == 0
     assert "unmask calibrate" in shown.out
-    assert "docs/adapt.md" in shown.out
+    assert "docs/protocol.md" in shown.out
     assert command("methods", "show", "selective", "--json").json["name"] == "selective"
     assert "selective" not in METHODS
 

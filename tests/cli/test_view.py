@@ -42,7 +42,7 @@ def test_a_run_is_exported(run, run_file, tmp_path):
     page = tmp_path / "run.html"
     code, out, _ = run("view", run_file, "--export", page)
     assert (code, out.strip()) == (0, str(page))
-    assert "2 futures" in page.read_text(encoding="utf-8")
+    assert "2 runs" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ _SELECTIVE = {
     "about": "The calibrated gate of a task: the model's reference, and another action where a signal says so.",
     "needs": "a gate, which `unmask calibrate` makes for a model and a task",
     "settings": "those of the gate's file; none is set by hand",
-    "read": "docs/adapt.md",
+    "read": "docs/protocol.md",
     "try": "unmask generate --model mini --policy selective --gate gate.json PROMPT",
 }
 """No method of the table: what it does is in the gate's file."""

@@ -2,6 +2,7 @@
 
 import threading
 import webbrowser
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +17,9 @@ from unmask.cli.progress import note
 from unmask.report.console import say
 
 if TYPE_CHECKING:
+    from unmask.api import Model
     from unmask.core import Trajectory
     from unmask.viewer.explorer import Explorer
-    from unmask.viewer.models import Loader
     from unmask.viewer.studies import StudyFolder
 
 DEFAULT = "mini"
@@ -65,7 +66,7 @@ def view(
 
 
 def _serve(explorer: "Explorer", port: int, no_open: bool) -> None:
-    from unmask.viewer.serving import Server
+    from unmask.viewer.server import Server
 
     server = Server(explorer, port)
 
@@ -108,10 +109,9 @@ def _explorer(
 ) -> "Explorer":
     """Models of a study are loaded when they are first asked for; one that is named is loaded now, or refused."""
     from unmask.api.load import load as load_model
-    from unmask.viewer.explorer import Explorer
-    from unmask.viewer.models import LoadedModels
+    from unmask.viewer.explorer import Explorer, LoadedModels
 
-    loaders: dict[str, Loader] = {}
+    loaders: dict[str, Callable[[], Model]] = {}
     if study is not None:
         for name, spec in study.specs.items():
             loaders[name] = partial(load_model, spec["model"], **spec.get("options", {}))
@@ -151,13 +151,15 @@ def _options_of(trajectory: "Trajectory | None") -> dict[str, Any]:
 
 
 def _exported(explorer: "Explorer", study: "StudyFolder | None", trajectory: "Trajectory | None") -> str:
-    from unmask.viewer.export import exported_runs, exported_study
+    from unmask.lab.analysis.states import state_evidence
+    from unmask.report.pages import runs_page, states_page
 
     if study is not None:
-        return exported_study(study)
+        codecs = {name: codec for name in study.specs if (codec := study.codec(name)) is not None}
+        return states_page(state_evidence(study.store, codecs))
     if trajectory is None:
         raise ConfigError("--export has nothing to write; allowed: with a study's folder or a run's file; name one")
-    return exported_runs([run.record for run in explorer.opened])
+    return runs_page([run.data for run in explorer.opened])
 
 
 def _check_export(path: Path | None) -> None:

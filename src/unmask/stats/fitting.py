@@ -1,7 +1,7 @@
 """What is fitted on validation states (bins of a signal, thresholds, a schedule by stage), and the file it is kept in.
 
 Needs NumPy alone, because a light install opens gate files. `protocol` says on which states all of this is fitted;
-docs/detection.md says why it is done this way.
+docs/protocol.md says why it is done this way.
 """
 
 import itertools

@@ -1,9 +1,9 @@
-"""A gate that cannot hurt: thresholds chosen on one half of the prompts and tested on the other. Needs NumPy alone.
+"""A gate whose loss is bounded: thresholds chosen on one half of the prompts, tested on the other. Needs NumPy alone.
 
 Everything that is fitted, and the order in which thresholds are tested, comes of the first half. On the second each
 threshold's null hypothesis is "decoding with it is worse than the fixed action by the margin or more", and testing
 stops at the first that is not rejected: so the chance that any harmful one passes is the level of a single test. To
-leave the gate shut is always admissible. docs/detection.md says why it is done so.
+leave the gate shut is always admissible. docs/protocol.md says more.
 
 A test is a bet against a mean (Waudby-Smith and Ramdas, 2024). To doubt "the mean is at most m" one bets on each number
 being above m, at odds that are fair if it were so. A capital that grows twentyfold has at most one chance in twenty

@@ -70,7 +70,9 @@ def state_evidence(
         study=str(manifest["study"]["name"]),
         gains=gains,
         losses=losses,
-        states=[_state(key, by_state[0][key], by_state[1].get(key), by_state[2].get(key), codecs) for key in shown],
+        states=[
+            describe_state(key, by_state[0][key], by_state[1].get(key), by_state[2].get(key), codecs) for key in shown
+        ],
         compared=len(branches[STATE].drop_duplicates()),
         rollouts=int(manifest["study"]["rollouts"]),
         missing=list(_missing(manifest, store)),
@@ -139,14 +141,14 @@ def _find_states(branches: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 # One state
 
 
-def _state(
+def describe_state(
     key: tuple[str, str, str, str, int],
     branches: pd.DataFrame,
     readings: pd.DataFrame | None,
     states: pd.DataFrame | None,
     codecs: Mapping[str, Codec],
 ) -> Json:
-    """One state and all that was tried there, as the page's script reads it."""
+    """Return one state and all that was tried there, as the pages' script reads it."""
     codec = codecs.get(key[0])
     spell = _spelling(codec)
     kept = None if states is None or states.empty else states.iloc[0]
