@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
-from unmask.axes import Commitment, commitment
+from unmask.axes import Commitment
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Prediction, State, Statistics
 
@@ -34,10 +34,8 @@ def seen() -> Prediction:
 
 
 def test_all_and_none():
-    assert commitment.commit_all(STATE).tolist() == [[True] * 4] * 2
-    assert commitment.commit_none(STATE).tolist() == [[False] * 4] * 2
-    assert torch.equal(Commitment.parse("all")(STATE, seen()), commitment.commit_all(STATE))
-    assert torch.equal(Commitment.parse("none")(STATE, seen()), commitment.commit_none(STATE))
+    assert Commitment.parse("all")(STATE, seen()).tolist() == [[True] * 4] * 2
+    assert Commitment.parse("none")(STATE, seen()).tolist() == [[False] * 4] * 2
 
 
 def test_thresholds_include_their_value_and_are_cut_to_the_canvas():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.helpers.cases import each_case
-from unmask.axes import cardinality, commitment, score
+from unmask.axes import Commitment, cardinality, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, SamplingParams, State, Trajectory
 from unmask.core.trajectory_file import pack, unpack
@@ -39,7 +39,7 @@ class Busy(Policy):
         remask_BL = state.revisable_BL & ((state.step_B == 1) & (state.horizon_B > 2))[:, None]
         override_BL = torch.where(state.masked_BL & (state.rank_BL == 3), 1, -1)
         kappa_B = cardinality.fraction(cardinality.k_min(state), state.masked_BL.sum(-1))
-        commit_BL = commitment.by_confidence(state, traj.current_prediction, 0.8)
+        commit_BL = Commitment.parse("confidence:0.8")(state, traj.current_prediction)
         return Action(
             score.rows("uniform", state),
             state.masked_BL,

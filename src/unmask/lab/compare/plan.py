@@ -233,7 +233,9 @@ def plan_comparison(
     if options.compute_matched:
         policies, controls = with_controls(policies)
         if not controls:
-            raise ConfigError("--matched is given without a search; allowed: with --policy soar or such; name one")
+            raise ConfigError(
+                "--compute-matched is given without a search; allowed: with --policy soar or such; name one"
+            )
     return ComparePlan(
         tasks=tasks,
         split=default_split(options, tasks),
@@ -253,7 +255,7 @@ def open_tasks(options: CompareOptions) -> list[Task]:
         if len(given) > 1:
             raise ConfigError(
                 f"--task is {', '.join(map(format_value, given))}; allowed: a task of your own alone, or those of the "
-                "suite without --score and --horizon; compare them one after the other"
+                "suite without --scorer and --max-new-tokens; compare them one after the other"
             )
         task = open_task(given[0], scorer=options.scorer, max_new_tokens=options.max_new_tokens)
         check_scorer(task)
@@ -318,9 +320,11 @@ def _candidates(reference: str, axes: Sequence[str], only: Collection[str] | Non
         return policies
     for name in only:
         if name not in policies and name.partition("=")[0] not in AXES:
-            raise ConfigError(f"--picks names {name!r}, no candidate of an axis; allowed: with --policy; give it again")
+            raise ConfigError(
+                f"--policies-from names {name!r}, no candidate of an axis; allowed: with --policy; give it again"
+            )
         if name not in policies:
-            raise UnknownName("candidate of --picks", name, policies)
+            raise UnknownName("candidate of --policies-from", name, policies)
     return {name: policy for name, policy in policies.items() if name == REFERENCE or name in only}
 
 

@@ -9,8 +9,9 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.interpreted import kernels_of
 from unmask.models import TransformerSpec
+from unmask.models.attention_readout import mean_attention
 from unmask.models.network import run_layers
-from unmask.models.transformer import PLAIN, Rotation
+from unmask.models.transformer import PLAIN, AttentionInputs, Rotation
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -47,7 +48,7 @@ def steps_apart(got, expected):
 
 @types
 @widths
-def test_a_residual_is_the_plain_sum_and_its_norm_two_units_off_at_most(width, dtype, fused):
+def test_residual_is_exact_and_norm_within_two_units(width, dtype, fused):
     """The squares are summed in another order: 3 units in the last place of float32; of a shorter type 2, and rarely:
     one where the scaled number is rounded the other way, and a weight can make two of it.
     """
@@ -62,7 +63,7 @@ def test_a_residual_is_the_plain_sum_and_its_norm_two_units_off_at_most(width, d
 
 
 @types
-def test_squares_that_sum_exactly_give_the_plain_norm_to_the_bit(dtype, fused):
+def test_norm_of_exact_sums_is_the_plain_one_to_the_bit(dtype, fused):
     """Small whole numbers: no order of summation rounds, so that nothing but the rounding of the rest is left."""
     x = torch.randint(-8, 9, (4, 64), generator=torch.Generator().manual_seed(1)).to(dtype).to(DEVICE)
     weight = drawn(64, seed=2, dtype=dtype)
@@ -77,17 +78,7 @@ def test_squares_that_sum_exactly_give_the_plain_norm_to_the_bit(dtype, fused):
     assert torch.equal(got[same], expected[same])
 
 
-@types
-def test_a_norm_alone_leaves_its_input(dtype, fused):
-    x, weight = drawn(5, 96, dtype=dtype), drawn(96, seed=1, dtype=dtype)
-    kept = x.clone()
-    same, normed = fused.add_norm(x, None, weight, 1e-6)
-    assert torch.equal(x, kept)
-    assert torch.equal(same, kept)
-    assert steps_apart(normed, PLAIN.add_norm(kept, None, weight, 1e-6)[1]) <= (3 if dtype == torch.float32 else 2)
-
-
-def test_a_norm_of_zeros_and_of_what_is_not_a_number(fused):
+def test_norm_of_zeros_and_nan_is_the_plain_one(fused):
     x = torch.stack([torch.zeros(8), torch.full((8,), float("nan")), torch.full((8,), float("inf"))]).to(DEVICE)
     for dtype in TYPES.values():
         weight = torch.ones(8, dtype=dtype, device=DEVICE)
@@ -105,7 +96,7 @@ def test_a_norm_of_zeros_and_of_what_is_not_a_number(fused):
 @each_case("wide", [True, False], ids=["float32", "own type"])
 @each_case(("heads", "kv_heads", "dim"), HEADS)
 @each_case("packed", [True, False], ids=["packed", "apart"])
-def test_rotation_is_the_plain_one_to_the_bit(heads, kv_heads, dim, wide, dtype, packed, fused):
+def test_rotation_equals_the_plain_one_to_the_bit(heads, kv_heads, dim, wide, dtype, packed, fused):
     spec = spec_of(heads, kv_heads, dim, wide)
     position_BN = torch.tensor([[0, 1, 5], [700, 3, 4095]], device=DEVICE)
     rotation = Rotation.of(position_BN, spec, dtype)
@@ -116,16 +107,6 @@ def test_rotation_is_the_plain_one_to_the_bit(heads, kv_heads, dim, wide, dtype,
     for one, other in zip(got, expected, strict=True):
         assert one.shape == other.shape
         assert torch.equal(one, other)
-
-
-def test_rotation_leaves_the_values(fused):
-    spec = spec_of(2, 2, 4, True)
-    rotation = Rotation.of(torch.tensor([[3]], device=DEVICE), spec, torch.float32)
-    qkv = drawn(1, 1, 24)
-    kept = qkv.clone()
-    fused.rotate(*qkv.split(spec.qkv, -1), rotation, 4)
-    assert torch.equal(qkv[..., 16:], kept[..., 16:])
-    assert not torch.equal(qkv[..., :16], kept[..., :16])
 
 
 def spec_of(heads, kv_heads, dim, wide):
@@ -148,7 +129,7 @@ def spec_of(heads, kv_heads, dim, wide):
 
 @types
 @widths
-def test_the_gate_is_the_plain_one_to_the_bit(width, dtype, fused):
+def test_gate_equals_the_plain_one_to_the_bit(width, dtype, fused):
     """On a GPU the kernel calls the `exp` that torch calls. The interpreter's is NumPy's: there the plain path, spelt
     out with that one, to the bit, and torch's within what the two differ by.
     """
@@ -161,21 +142,11 @@ def test_the_gate_is_the_plain_one_to_the_bit(width, dtype, fused):
     assert torch.equal(got, expected)
 
 
-def test_gates_at_the_ends(fused):
-    gate = torch.tensor([[-1e4, -100.0, -0.0, 0.0, 100.0, 1e4, float("nan"), 1.0]], device=DEVICE)
-    up = torch.ones_like(gate)
-    with np.errstate(over="ignore"):
-        got = fused.gate(gate, up)
-    expected = PLAIN.gate(gate, up)
-    assert torch.equal(got.isnan(), expected.isnan())
-    torch.testing.assert_close(got, expected, rtol=1e-6, atol=0, equal_nan=True)
-
-
 # Rows.
 
 
 @types
-def test_a_row_is_the_same_bits_alone_and_among_others(dtype, fused):
+def test_kernels_give_a_row_the_same_bits_alone_and_in_a_batch(dtype, fused):
     spec, many = spec_of(4, 2, 16, True), 9
     x, delta, weight = drawn(1, many, 96, dtype=dtype), drawn(1, many, 96, seed=1, dtype=dtype), drawn(96, dtype=dtype)
     qkv, position_BN = drawn(1, many, sum(spec.qkv), dtype=dtype), torch.arange(many, device=DEVICE)[None]
@@ -193,28 +164,12 @@ def test_a_row_is_the_same_bits_alone_and_among_others(dtype, fused):
             assert torch.equal(part, whole[:, rows])
 
 
-def test_no_rows_are_no_work(fused):
-    empty = torch.empty(0, 8, device=DEVICE)
-    assert fused.add_norm(empty, None, torch.ones(8, device=DEVICE), 1e-5)[1].shape == (0, 8)
-    assert fused.gate(*torch.empty(0, 16, device=DEVICE).split(8, -1)).shape == (0, 8)
-
-
-def test_who_needs_gradients_gets_the_plain_path(fused):
-    x = drawn(2, 8).requires_grad_()
-    normed = fused.add_norm(x, None, torch.ones(8, device=DEVICE), 1e-5)[1]
-    (normed * drawn(2, 8, seed=1)).sum().backward()
-    assert x.grad is not None
-    gate, up = (drawn(2, 8, seed=s).requires_grad_() for s in (2, 3))
-    fused.gate(gate, up).sum().backward()
-    assert gate.grad is not None
-
-
 # All of a network.
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize(("kind", "dtype"), [("llada", "fp32"), ("dream", "bf16")])
-def test_a_network_of_kernels_is_the_plain_one_up_to_its_norms(kind, dtype, transformer, fused):
+def test_network_of_kernels_equals_the_plain_one(kind, dtype, transformer, fused):
     model = transformer(kind, TYPES[dtype]).to(DEVICE)
     draw = torch.Generator().manual_seed(0)
     slots = 32 if DEVICE.type == "cuda" else 3  # attention on a GPU wants aligned rows, and the decoder pads to 32
@@ -235,3 +190,58 @@ def test_a_network_of_kernels_is_the_plain_one_up_to_its_norms(kind, dtype, tran
 
 def head_of(model, output):
     return SimpleNamespace(logits=model.head(model.norm(output.x_BNH)).float(), attention=output.attention_BNN)
+
+
+# The attention read-out.
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return kernels_of("unmask.models.triton_kernels")
+
+
+def a_layer(rows, heads, keys, slots, width, bias, dtype, seed):
+    """Queries and keys as a layer leaves them, heads beside each other, and the log-sum-exp of their scores."""
+    draw = torch.Generator().manual_seed(seed)
+    q, k = (
+        torch.randn(rows, slots, n, width, generator=draw).to(dtype).to(DEVICE).transpose(1, 2) for n in (heads, keys)
+    )
+    score = q.double() @ k.double().repeat_interleave(heads // keys, 1).transpose(-1, -2) * width**-0.5
+    return AttentionInputs(q, k, torch.logsumexp(score + bias.double(), -1).float())
+
+
+def a_bias(rows, queries, slots, dtype):
+    """The last slots of every other row are padding."""
+    bias = torch.zeros(rows, 1, queries, slots, dtype=dtype, device=DEVICE)
+    bias[::2, ..., slots - 5 :] = float("-inf")
+    return bias
+
+
+@pytest.mark.parametrize(
+    ("rows", "heads", "keys", "slots", "width", "queries"),
+    [(1, 2, 2, 32, 16, 1), (3, 4, 2, 96, 32, 1), (2, 2, 1, 70, 16, 70)],
+)
+@pytest.mark.parametrize("dtype", [torch.float16, *([torch.bfloat16] if DEVICE.type == "cuda" else [])])
+def test_readout_equals_the_plain_one(kernel, rows, heads, keys, slots, width, queries, dtype):
+    bias = a_bias(rows, queries, slots, dtype)
+    layers = [a_layer(rows, heads, keys, slots, width, bias, dtype, seed) for seed in range(2)]
+    got_BNN, plain_BNN = kernel.fused_mean_attention(layers, bias), mean_attention(layers, bias)
+    torch.testing.assert_close(got_BNN, plain_BNN, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got_BNN.sum(-1), torch.ones_like(got_BNN[..., 0]), rtol=1e-5, atol=0)
+    assert (got_BNN[::2, :, slots - 5 :] == 0).all()
+
+
+def test_readout_gives_a_row_the_same_bits_alone(kernel):
+    bias = a_bias(3, 1, 64, torch.float16)
+    whole = a_layer(3, 2, 1, 64, 16, bias, torch.float16, 0)
+    alone = AttentionInputs(*(part[1:2] for part in whole))
+    assert torch.equal(
+        kernel.fused_mean_attention([alone], bias[1:2])[0], kernel.fused_mean_attention([whole], bias)[1]
+    )
+
+
+def test_readout_takes_half_precision_and_whole_tiles(kernel):
+    half = a_layer(1, 1, 1, 8, 16, a_bias(1, 1, 8, torch.float16), torch.float16, 0)
+    assert kernel.supports_readout(half)
+    assert not kernel.supports_readout(half._replace(q_BMNF=half.q_BMNF.float()))
+    assert not kernel.supports_readout(half._replace(q_BMNF=half.q_BMNF[..., :12]))
