@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.joint_information import Information
-from unmask.axes import commitment, score
+from unmask.axes import score
 from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import Action, ModelInput, Needs, Noise, Policy, State
 from unmask.engine import decode
@@ -374,7 +374,7 @@ class Tell(Policy):
         tokens_BL = torch.arange(len(state.tokens_BL))[:, None].expand_as(state.tokens_BL)
         kappa_B = torch.ones(len(state.tokens_BL), dtype=torch.float64)
         alpha_BJ = score.rows("confidence", state)
-        return Action(alpha_BJ, region_BL, kappa_B, commitment.commit_all(state), tokens_BL=tokens_BL)
+        return Action(alpha_BJ, region_BL, kappa_B, torch.ones_like(state.fixed_BL), tokens_BL=tokens_BL)
 
 
 @pytest.mark.parametrize("given", [{}, {0: 2}, {0: 1, 3: 0}])
