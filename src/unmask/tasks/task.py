@@ -52,7 +52,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Extraction:
-    """The steps from an output to the text that is compared with the target."""
+    """Steps from an output to the text that is compared with the target."""
 
     raw: str
     how: str
@@ -74,7 +74,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The worth of an output, with every step that led to it."""
+    """Utility of an output, with every step that led to it."""
 
     id: str
     utility: float | None
@@ -87,7 +87,7 @@ class Verdict:
 
     @property
     def paper_utility(self) -> float | None:
-        """Utility by Eq. (eq:part_credit) to the letter: the share of the K target parts, whatever else is there."""
+        """Utility by the paper's Eq. (eq:part_credit), which ignores surplus parts."""
         counts = self.utility and self.surplus
         return sum(part.right for part in self.parts) / len(self.parts) if counts else self.utility
 
@@ -135,7 +135,7 @@ class Task:
     """Maker of examples without end; only constructed tasks have one."""
 
     def examples(self, split: str = "evaluation", data_dir: DataDir = None) -> tuple[Example, ...]:
-        """Return all examples of a split, in the order of a hash of their ids: the first n are a fair sample."""
+        """Return all examples of a split, ordered by a hash of their ids, so that the first n are a fair sample."""
         if split not in SPLITS:
             raise UnknownName("split", split, SPLITS)
         return self.make_splits(data_dir)[split]

@@ -47,7 +47,7 @@ def read_hashed(path: Path, next_step: str) -> bytes:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder to write to, or say why that cannot be done."""
+    """Make a folder that can be written to, or raise an error with the reason."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):

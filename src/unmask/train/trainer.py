@@ -154,7 +154,7 @@ class BatchTensors(NamedTuple):
 
 @contextmanager
 def restore_afterwards(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
-    """Put weights and optimizer state back to what they were, in the same memory, because a graph knows addresses.
+    """Restore weights and optimizer state after the block, in the same memory, because a graph knows addresses.
 
     State that an optimizer creates in its first step is set to zero, as it starts.
     """
@@ -377,7 +377,7 @@ def train(
     log: Callable[[str], None] = lambda line: None,
     on_step: Callable[[TrainingProgress], None] = lambda progress: None,
 ) -> Path:
-    """Train a model, or go on where an interrupted run in `out` stopped, and return the folder of the exported model.
+    """Train a model, or continue an interrupted run in `out`, and return the folder of the exported model.
 
     One run at a time has the folder. Rows of tokens are kept in `cache` (default: `out`), where other runs on the same
     data find them. `workers` processes make the texts (default: one per core); they change nothing but the time it

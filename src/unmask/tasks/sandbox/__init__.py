@@ -57,7 +57,7 @@ VARIABLE = "UNMASK_SANDBOX"
 
 
 class Unavailable(Exception):
-    """Trouble of the evaluator. Becomes the status `unavailable`."""
+    """Error for a machine without any isolation. Becomes the status `unavailable`."""
 
 
 ISOLATIONS = ("landlock", "bubblewrap", "off")
@@ -117,7 +117,7 @@ def choose_isolation(name: str | None = None) -> str:
 def check_completion(
     problem: Mapping[str, Any], completion: str, limits: Limits = DEFAULT, *, isolation: str | None = None
 ) -> SandboxResult:
-    """Find out whether `prompt + completion` passes `test`, which defines `check(candidate)`."""
+    """Run one completion of a problem against the problem's tests, which define `check(candidate)`."""
     return check_many([(problem, completion)], 1, limits=limits, isolation=isolation)[0]
 
 
@@ -174,7 +174,7 @@ def run(
     cancel: threading.Event,
     output: int = subprocess.DEVNULL,
 ) -> SandboxResult:
-    """Check one completion; what it prints goes to `output`. Never raises for what goes wrong in there."""
+    """Check one completion in a process of its own; what it prints goes to `output`. Failures become a status."""
     tests = {key: problem.get(key) for key in ("prompt", "test", "entry_point")}
     for key, value in tests.items():
         if not isinstance(value, str):
@@ -283,7 +283,7 @@ main()
 
 
 def _build_command(isolation: str, work: str) -> list[str]:
-    """Return how to start the interpreter that runs us, without anything that was installed for it."""
+    """Return the command that starts the base interpreter without any installed package."""
     python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
     command = [python, *_FLAGS, "-c", _START]
     if isolation != "bubblewrap":

@@ -17,7 +17,7 @@ ITEMS = 100_000
 
 
 class BadValue(Exception):
-    """A value that cannot cross the pipe, or that came across it damaged."""
+    """Error for a value that cannot cross the pipe, or that arrived damaged."""
 
 
 class Opaque:
