@@ -19,7 +19,7 @@ from unmask.tasks.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
 from unmask.tasks.task import TEXT_LIMIT, TOO_LONG, Answers, Example, Extraction, OnVerdict, Part, Verdict
 
 CODE_LIMIT = 1 << 15
-"""Characters. Longer code is not looked at."""
+"""Longest code that is looked at, in characters."""
 INDENT = "    "
 """Indentation of the function that the head begins."""
 _FENCE = re.compile(r"[ \t]*+(?:```|~~~)[ \t]*+([^`\s]*+)[^`\n]*+")

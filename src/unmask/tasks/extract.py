@@ -20,11 +20,11 @@ from unmask.base.json_files import refuse_constant
 from unmask.tasks.draw import Json, canonical
 
 JSON_DEPTH = 64
-"""Levels of nesting beyond which a JSON text is refused."""
+"""Deepest nesting of a JSON text, in levels."""
 REREADING = 4
-"""Times its own length that a text may be read in search of an object among braces in prose."""
+"""How much may be read in search of an object among braces in prose, in lengths of the text."""
 MAX_DIGITS = 100
-"""A longer run of digits is refused as a number."""
+"""Longest run of digits that is read as a number."""
 
 # Names of the rules that find answers. Verdicts record them.
 

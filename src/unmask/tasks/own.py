@@ -36,9 +36,9 @@ MIN_VALIDATION = 2
 RANK_NAME = "own"
 """Name that ids are ranked under. Not the task's name, so that a prompt stays held out under any name."""
 NAME_LENGTH = 100
-"""Characters of the longest name of a task, which is part of file names."""
+"""Longest name of a task, in characters: it is part of file names."""
 LONGEST_ANSWER = 1_000_000
-"""Tokens of the longest answer that a task may ask for; no model reads so many."""
+"""Longest answer that a task may ask for, in tokens; no model reads so many."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 

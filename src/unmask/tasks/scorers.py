@@ -17,7 +17,7 @@ from unmask.tasks.extract import RawAnswer, fold, squeeze
 from unmask.tasks.task import Example, Extraction, Part, Verdict
 
 SHOWN_WIDTH = 100
-"""Characters of a text that `explain` shows; the middle of a longer one is left out."""
+"""Longest text that `explain` shows whole, in characters."""
 
 # A reference that does not begin with # names another document, which jsonschema would fetch over the network.
 _OUTSIDE_REFERENCE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')

@@ -35,7 +35,7 @@ LOSSES = {
 }
 """Loss of each kind of head, in the words of its card."""
 LONGEST = 1024
-"""Tokens of a canvas. Longer texts are left out."""
+"""Longest canvas, in tokens. Longer texts are left out."""
 
 
 Amount = Annotated[int, Field(ge=1, le=10_000_000)]

@@ -33,7 +33,7 @@ CURVE, SCORES, MODEL, SNAPSHOT = "curve.csv", "scores.csv", "model", "snapshot"
 SHIFT = {"llada": 0, "dream": 1}
 """Slots before a position at which each family reads the position's logits."""
 REHEARSALS = 3
-"""Steps before one is recorded: compilation, autotuning, library handles and optimizer state cannot be recorded."""
+"""Number of steps before one is recorded: compilation, autotuning and optimizer state cannot be recorded."""
 
 Score = Callable[[Path, int], Mapping[str, float]]
 """Function (folder of a model, prompts per task) -> mean utility by task, on development prompts."""
@@ -323,7 +323,7 @@ class CurvePoint:
 
     step: int
     loss: float
-    """Mean since the line before."""
+    """Mean loss since the line before."""
     validation: float | None
     rate: float
     gradient: float
@@ -356,7 +356,7 @@ class RunState:
     """Sum of losses since the last line of the curve, kept on the device."""
     loss_count: int = 0
     step: int = 0
-    """Steps done."""
+    """Number of steps done."""
     seconds: float = 0.0
     curve: list[CurvePoint] = field(default_factory=list)
     scores: list[tuple[int, str, float]] = field(default_factory=list)

@@ -49,9 +49,9 @@ __all__ = [
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 SETUP_S = 60.0
-"""Starting an interpreter is not the completion's time; longer is trouble."""
+"""Longest start of the interpreter, in seconds. It is no time of the completion; longer is `unavailable`."""
 TICK_S = 0.1
-"""Seconds after which a cancelled run notices."""
+"""Longest time until a cancelled run notices, in seconds."""
 VARIABLE = "UNMASK_SANDBOX"
 """Environment variable: name of the isolation to use where a call names none."""
 
@@ -61,7 +61,7 @@ class Unavailable(Exception):
 
 
 ISOLATIONS = ("landlock", "bubblewrap", "off")
-"""Names of what keeps a completion in. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a
+"""Names of the ways to isolate a completion. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a
 process and limits alone, and is used by name only."""
 
 
@@ -73,7 +73,7 @@ class Limits(Options):
     cpu_s: Seconds = 5.0
     """Seconds of processor time, in whole seconds, rounded up."""
     memory_mb: Annotated[int, Field(ge=64, lt=1 << 20)] = 512
-    """Address space."""
+    """Address space of a process, in MiB."""
 
 
 DEFAULT = Limits()

@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 DEPTH = 100
-"""Levels of nesting that cross the pipe."""
+"""Deepest nesting of a value that crosses the pipe."""
 ITEMS = 100_000
-"""Values that an iterator is asked for. It is run out, so that `list(answer)` in a test works as on the original."""
+"""Most values that an iterator is asked for. It is run out, so that `list(answer)` in a test works as on the original."""
 
 
 class BadValue(Exception):
