@@ -61,8 +61,8 @@ class Unavailable(Exception):
 
 
 ISOLATIONS = ("landlock", "bubblewrap", "off")
-"""Names of the ways to isolate a completion. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a
-process and limits alone, and is used by name only."""
+"""Ways to isolate a completion. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a process
+with limits alone, and is used by name only."""
 
 
 class Limits(Options):

@@ -13,7 +13,7 @@ from typing import Any
 DEPTH = 100
 """Deepest nesting of a value that crosses the pipe."""
 ITEMS = 100_000
-"""Most values that an iterator is asked for. It is run out, so that `list(answer)` in a test works as on the original."""
+"""Most values that an iterator is asked for. It is run out, so that `list(answer)` works in a test."""
 
 
 class BadValue(Exception):
