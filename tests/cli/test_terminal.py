@@ -1,17 +1,30 @@
-"""The view of canvases as they fill in."""
+"""Canvases as they fill in, and standard streams that cannot hold every character."""
 
 import io
+import json
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import rich.console
 import torch
 from rich.cells import cell_len
-from rich.console import Console
 
 from unmask.api.load import load
+from unmask.cli.terminal import (
+    CELL_WIDTH,
+    PLAIN_SIGNS,
+    REMASKED_STYLE,
+    Console,
+    DecodeScreen,
+    prepare_streams,
+    print_json,
+    print_text,
+    spell_settings,
+    split_filled_text,
+)
 from unmask.core import State
-from unmask.report.terminal import CELL, REMASKED, DecodeScreen, settings_line, text_parts
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +34,7 @@ def model():
 
 def watched(model, terminal, **options):
     """What a console received, and the styled lines of every step."""
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    console = rich.console.Console(file=io.StringIO(), force_terminal=terminal, width=100)
     frames = []
     with DecodeScreen(model.codec, console) as watch:
 
@@ -44,7 +57,9 @@ def test_lines_follow_the_run(model):
             after = out.trajectory.row(row)
             canvas = list(after.canvases())[step + 1].tolist()
             assert line.plain == model.codec.decode(canvas)
-            new = [at for at, style in enumerate(styles(line)) if style.startswith("black on") and style != REMASKED]
+            new = [
+                at for at, style in enumerate(styles(line)) if style.startswith("black on") and style != REMASKED_STYLE
+            ]
             assert new == seen.revealed_BL[row].nonzero().flatten().tolist()
 
 
@@ -53,7 +68,7 @@ def test_remasked_positions_are_marked(model):
     seen = [step.remasked_BL[0] & ~step.revealed_BL[0] for step in out.trajectory.steps]
     assert any(bool(marks.any()) for marks in seen)
     for frame, marks in zip(frames, seen, strict=True):
-        marked = [at for at, style in enumerate(styles(frame[0])) if style == REMASKED]
+        marked = [at for at, style in enumerate(styles(frame[0])) if style == REMASKED_STYLE]
         assert marked == marks.nonzero().flatten().tolist()
 
 
@@ -102,7 +117,7 @@ class Chatty:
 
 def after_a_step(prompt, blanks, rows=1, last=(0, 1), prompts=()):
     """A watch on 80 x 24 whose rows had their last two tokens revealed, and row 0 as a plain line."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
+    console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
     state = State.from_canvases(
         [[*[2] * prompt, *[4] * blanks]] * rows,
         steps=blanks,
@@ -117,17 +132,17 @@ def after_a_step(prompt, blanks, rows=1, last=(0, 1), prompts=()):
     after = replace(state, tokens_BL=tokens_BL)
     watch._forwards = dict.fromkeys(range(rows), 1)
     step = SimpleNamespace(revealed_BL=new_BL, remasked_BL=~new_BL & False, confidence_BL=new_BL.float())
-    watch._lines = {row: watch._coloured(after, step, row, row) for row in range(rows)}
-    return watch, watch._plain(step, 0, 0)
+    watch._lines = {row: watch._draw_row(after, row, row, step) for row in range(rows)}
+    return watch, watch._plain_line(step, 0, 0)
 
 
 def cells(watch, row=0):
     """The cells of a row: each as wide as all others, wherever the line is cut."""
     text = watch._lines[row].plain
-    assert cell_len(text) % CELL == 0
+    assert cell_len(text) % CELL_WIDTH == 0
     found, rest = [], text
     while rest:
-        size = next(n for n in range(1, len(rest) + 1) if cell_len(rest[:n]) == CELL)
+        size = next(n for n in range(1, len(rest) + 1) if cell_len(rest[:n]) == CELL_WIDTH)
         found.append(rest[:size])
         rest = rest[size:]
     return found
@@ -141,14 +156,14 @@ def test_every_position_is_one_cell_and_stays_where_it_is():
         watch, plain = after_a_step(prompt=3, blanks=6, last=(token, 4))
         now = cells(watch)
         assert now[-2].rstrip() == text, words
-        assert now[:-2] == before[:-2] == [*["c".ljust(CELL)] * 3, *["░".ljust(CELL)] * 4]
+        assert now[:-2] == before[:-2] == [*["c".ljust(CELL_WIDTH)] * 3, *["░".ljust(CELL_WIDTH)] * 4]
         assert plain.startswith("step   0  row  0  c      c      c      ░ ")
         assert not {"\n", "\x1b"} & set(plain)
 
 
 def test_one_sign_stands_for_all_that_fills_the_canvas_up():
     watch, plain = after_a_step(prompt=3, blanks=6, last=(5, 5))
-    assert cells(watch)[-2:] == ["·".ljust(CELL)] * 2
+    assert cells(watch)[-2:] == ["·".ljust(CELL_WIDTH)] * 2
     assert "endoftext" not in plain
 
 
@@ -157,20 +172,20 @@ def test_a_prompt_is_shown_as_it_was_typed():
     watch, plain = after_a_step(prompt=500, blanks=6, prompts=["What\nnow?\x1b[2J"])
     assert len(cells(watch)) == 6
     assert "c      c" not in plain
-    head, *rest = [line.plain for line in watch._numbered(10)]
+    head, *rest = [line.plain for line in watch._numbered_rows(10)]
     assert head == "  0  What↵now?�[2J"
     assert rest[0].startswith("     ░      ░      ░      ░      ↵      [/b]")
 
 
 def test_lines_are_cut_between_cells():
     watch, _ = after_a_step(prompt=0, blanks=40, last=(6, 3))
-    lines = [line.plain for line in watch._numbered(20)]
-    assert [cell_len(line) for line in lines] == [5 + 10 * CELL] * 4
+    lines = [line.plain for line in watch._numbered_rows(20)]
+    assert [cell_len(line) for line in lines] == [5 + 10 * CELL_WIDTH] * 4
     assert lines[-1].endswith("漢字…   oppo… ")
 
 
 def test_a_pipe_has_the_prompt_once(model):
-    console = Console(file=io.StringIO(), width=100)
+    console = rich.console.Console(file=io.StringIO(), width=100)
     with DecodeScreen(model.codec, console, prompts=["a", "bc"]) as watch:
         model.generate(["a", "bc"], on_step=watch, steps=3)
     lines = console.file.getvalue().splitlines()
@@ -181,7 +196,7 @@ def test_a_pipe_has_the_prompt_once(model):
 def test_parts_of_a_text_are_those_that_were_filled_in(model):
     out = model.infill("a__b_", steps=2)
     free = out.trajectory.state.answer_BL[0].tolist()
-    parts = text_parts(model.codec, out.tokens[0], free)
+    parts = split_filled_text(model.codec, out.tokens[0], free)
     assert "".join(text for text, _ in parts) == out.text
     assert [new for _, new in parts] == [False, True, False, True]
     assert [len(text) for text, _ in parts] == [1, 2, 1, 1]
@@ -193,7 +208,7 @@ def test_a_letter_of_two_tokens_belongs_to_the_part_that_ends_it():
             return bytes(tokens).decode(errors="replace")
 
     tokens = list("aéb".encode())
-    parts = text_parts(Bytes(), tokens, [False, False, True, False])
+    parts = split_filled_text(Bytes(), tokens, [False, False, True, False])
     assert parts == [("a", False), ("é", True), ("b", False)]
 
 
@@ -208,6 +223,68 @@ def test_the_end_of_the_answer_is_on_a_small_screen(blanks, rows):
     assert height <= 24
 
 
-def test_settings_line():
+def test_spell_settings():
     part = {"a": None, "b": True, "c": [0.5, 1], "d": {"name": "x", "e": "y"}, "f": {"g": 1}}
-    assert settings_line(part) == "a=none b=true c=[0.5,1] d=x d.e=y f.g=1"
+    assert spell_settings(part) == "a=none b=true c=[0.5,1] d=x d.e=y f.g=1"
+
+
+# Standard streams that hold few characters, or none
+
+
+def stdout(monkeypatch, encoding="ascii", errors="strict"):
+    """Standard output of another kind; call it for what was written."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, errors=errors)
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    def written():
+        stream.flush()
+        return raw.getvalue().decode(encoding)
+
+    return written
+
+
+def test_without_it_the_arrow_is_an_error(monkeypatch):
+    stdout(monkeypatch)
+    with pytest.raises(UnicodeEncodeError):
+        print_text("1.000↑")
+
+
+def test_signs_of_ours_become_plain_ones_and_the_rest_numbers(monkeypatch):
+    written = stdout(monkeypatch)
+    prepare_streams()
+    print_text("1.000↑ 0.5↓ é 模 😀 \ud800")
+    assert written() == "1.000^ 0.5v \\xe9 \\u6a21 \\U0001f600 \\ud800\n"
+    assert all(plain.isascii() for plain in PLAIN_SIGNS.values())
+
+
+def test_rich_writes_the_same_way(monkeypatch):
+    written = stdout(monkeypatch)
+    prepare_streams()
+    Console(width=20).print("a↑ é")
+    assert written() == "a^ \\xe9\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "utf-16"])
+def test_json_stays_json(monkeypatch, encoding):
+    written = stdout(monkeypatch, encoding)
+    prepare_streams()
+    value = {"é模": '😀 ↑ " \\ \n', "half": "\ud800"}
+    print_json(json.dumps(value, ensure_ascii=False))
+    assert json.loads(written()) == value
+
+
+def test_half_a_character_does_not_stop_utf8(monkeypatch):
+    written = stdout(monkeypatch, "utf-8", "surrogateescape")
+    prepare_streams()
+    print_text("\ud800 é")
+    assert written() == "\\ud800 é\n"
+
+
+def test_streams_that_are_closed_are_nowhere(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    prepare_streams()
+    with sys.stdout, sys.stderr:
+        print_text("anything")
+        print("anything", file=sys.stderr, flush=True)
