@@ -91,12 +91,6 @@ def test_tasks_that_the_user_names_are_not_averaged():
         summarise(made(rows), macro_without=["d"])
 
 
-def test_lines_say_how_far_a_method_can_be_trusted():
-    summary = summarise(made({"t": {"reference": [1.0], "vsb": [0.5]}}, labels={"vsb": "reconstruction"}))
-    assert summary.lines["label"].tolist() == ["verified", "reconstruction"] * 2
-    assert "| vsb† |" in report.markdown(made({"t": {"reference": [1.0]}}), summary)
-
-
 def test_of_equals_the_cheapest_is_picked():
     worth = {"t": {"reference": [0.5, 0.5], "slow": [1.0, 1.0], "fast": [1.0, 1.0]}}
     summary = summarise(made(worth, {"t": {"slow": [9, 9], "fast": [2, 2]}}))
