@@ -27,7 +27,7 @@ def test_everything_is_there_as_json(command, tmp_path, monkeypatch):
     assert not by_name(document, "models")["llada"]["ok"]
     assert {name for one in document["data"] for name in one["name"].split(", ")} == set(TASKS)
     assert not by_name(document, "data")["gsm8k"]["ok"]
-    names = {"ray", "plotly", "pandas", "chromium", "scikit-learn", "transformers"}
+    names = {"ray", "pandas", "chromium", "scikit-learn", "transformers"}
     assert names <= set(by_name(document, "optional"))
     assert by_name(document, "cache")["hub cache"]["ok"]
     assert str(tmp_path / "hub") in by_name(document, "cache")["hub cache"]["what"]

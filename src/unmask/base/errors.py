@@ -90,7 +90,7 @@ class MissingPackage(ConfigError):
 
 
 EXTRAS = {
-    **dict.fromkeys(("pandas", "pyarrow", "plotly", "matplotlib", "sklearn"), "lab"),
+    **dict.fromkeys(("pandas", "pyarrow", "matplotlib", "sklearn"), "lab"),
     **dict.fromkeys(("starlette", "uvicorn"), "viewer"),
     "ray": "ray",
     "transformers": "hf",

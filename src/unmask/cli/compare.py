@@ -83,14 +83,11 @@ class CompareOutput:
     ) -> None:
         """Write the files, and print the tables."""
         from unmask.report import compare as report
-        from unmask.report import compare_words as words
         from unmask.report.table import count_noun
 
         written = () if self.out is None else report.write_comparison(comparison, summary, self.out, picks, speed)
         if comparison.damaged and not self.quiet:
             note(f"{count_noun(len(comparison.damaged), 'damaged file')} of {self.out}: decoded again")
-        if written and report.PAGE not in [path.name for path in written] and not self.quiet:
-            note("no page: the package plotly is not installed; `pip install 'unmask[lab]'`, and run the same command")
         if self.json:
             say_json(report.summary_json(comparison, summary, speed))
             return
@@ -99,11 +96,11 @@ class CompareOutput:
             for table in report.screen_tables(summary, speed, console.width):
                 console.print(table)
                 console.print()
-            for line in words.conclusions(summary):
+            for line in report.conclusions(summary):
                 console.print(line, style="bold", highlight=False, markup=False)
             answers = f"{count_noun(len(comparison.answers), 'answer')} in {seconds:.1f} s."
-            notes = (*words.remarks(summary), *words.time_remarks(speed), answers)
-            for line in (*notes, *words.sign_legends(summary, speed)):
+            notes = (*report.remarks(summary), *report.time_remarks(speed), answers)
+            for line in (*notes, *report.sign_legends(summary, speed)):
                 console.print(line, style="dim", highlight=False, markup=False)
         for path in written:
             say(str(path))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unmask.lab.study import Study
     from unmask.lab.study.protocol import StudyOutcome
     from unmask.lab.study_models import ModelSpec
-    from unmask.report.demo.page import DemoResults
+    from unmask.report.demo import DemoResults
 
 
 def demo(
@@ -46,7 +46,7 @@ def demo(
     from unmask.lab.demo import DEMO_STUDY
     from unmask.lab.study import Study
     from unmask.report import files
-    from unmask.report.demo.files import write
+    from unmask.report.demo import write_demo
 
     # Refuse a folder that cannot be used before the work, not after.
     chosen = Study.read(study or DEMO_STUDY)
@@ -58,7 +58,7 @@ def demo(
         runs, records = _decode_examples(chosen, load, data_dir, quiet)
         outcome = _run_demo_study(chosen, store, load, data_dir, quiet)
         results = _collect_results(chosen, comparison, runs, records, store, load)
-        written = write(results, out)
+        written = write_demo(results, out)
     _show(results, written, quiet)
     if not outcome.complete:
         note(f"not complete: {outcome.reason}; the page says what is missing; the same command goes on")
@@ -157,7 +157,7 @@ def _collect_results(
 ) -> "DemoResults":
     from unmask.lab.analysis import analyse
     from unmask.lab.analysis.states import state_evidence
-    from unmask.report.demo.page import STATES, DemoResults
+    from unmask.report.demo import STATES, DemoResults
     from unmask.report.study import study_report
 
     found = analyse(store)
@@ -175,13 +175,13 @@ def _show(results: "DemoResults", written: Any, quiet: bool) -> None:
     from unmask.report import terminal
 
     if quiet:
-        for path in written.paths:
+        for path in written:
             say(str(path))
         return
     console = Console()
     console.print(terminal.comparison(results.summaries))
     say("utility: P(answer) / P(best answer); *: none here scores as high with fewer forwards")
     for verdict in results.verdicts:
-        line = Text.assemble((f"\n{verdict.question} ", "bold"), verdict.sentence)
+        line = Text.assemble((f"\n{verdict.question} ", "bold"), verdict.verdict)
         console.print(line, soft_wrap=not console.is_terminal)
     say(f"\npage: {written.page}\n      {written.page.resolve().as_uri()}")

@@ -34,7 +34,6 @@ OPTIONAL = (
         "transformers", "transformers", "masked language models: --model masked-lm", "pip install 'unmask[hf]'"
     ),
     OptionalPart("ray", "ray", "studies and comparisons on a cluster", "pip install 'unmask[ray]'"),
-    OptionalPart("plotly", "plotly", "figures on pages: compare.html, the report", "pip install 'unmask[lab]'"),
     OptionalPart("pandas", "pandas", "studies, calibrations, to_pandas() of results", "pip install 'unmask[lab]'"),
     OptionalPart("scikit-learn", "sklearn", "the learned detector of studies", "pip install 'unmask[lab]'"),
     OptionalPart("triton", "triton", "fused kernels on a GPU", "comes with torch for CUDA"),

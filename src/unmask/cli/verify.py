@@ -43,8 +43,8 @@ class VerifyOutput:
         """Write the files, and print the table."""
         import pandas as pd
 
+        from unmask.report import compare as report
         from unmask.report import files
-        from unmask.report import verify as report
         from unmask.report.compare import answers_csv
 
         text = report.verify_json(model, target, found)
