@@ -123,6 +123,7 @@ def _defines_function(code: str, entry: str, indent: str = r"[ \t]*") -> bool:
 def _continue_head(code: str, head: str, entry: str) -> str:
     """Return what to append to the head: the first reading that makes Python of it, or else the first."""
     joint = "" if head.endswith("\n") else "\n"
+    # Parsed together with the head, because a body alone is no Python.
     readings = [joint + text for text in _indentation_variants(code, entry)]
     return next((text for text in readings if _is_python(head, text)), readings[0])
 

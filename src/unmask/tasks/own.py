@@ -162,6 +162,7 @@ def _wrap_score_function(function: ScoreFunction, name: str) -> Scorer:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            # SystemExit included: a scoring function must not be able to end the run.
             reason = f"{name} raised {type(error).__name__} for prompt {example.id}: {error_message(error)}"
             return Verdict(example.id, None, reason[:300], extraction, ())
         try:

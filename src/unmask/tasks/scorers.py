@@ -40,6 +40,7 @@ def json_equal(a: Json, b: Json) -> bool:
     Numbers are equal if their values are: JSON has one kind of number, so 1 is 1.0. Strings must agree in every
     character, lists in order, objects in keys and values but not in the order of keys. true is not 1.
     """
+    # Truth values first: to Python True is 1.
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, int | float) and isinstance(b, int | float):
@@ -236,6 +237,7 @@ def _validator(schema: str) -> Any:
             f"a schema refers to {target!r}; allowed: references inside of it, "
             "which begin with '#': nothing is fetched to score an answer; mend the example"
         )
+    # Cached by its text: thousands of answers are checked against the same few schemas.
     parsed = extract.parse_json_value(schema).value
     return jsonschema.validators.validator_for(parsed, default=jsonschema.Draft202012Validator)(parsed)
 

@@ -181,6 +181,7 @@ def score_all(
         if scorer is None:
             raise ConfigError("an example has no scorer; allowed: examples that a task returned; call Task.examples")
         if len(text) <= TEXT_LIMIT and scorer.score_many is not None:
+            # Set aside and scored together: programs run side by side only if they are asked for in one call.
             slow.setdefault(scorer, []).append(at)
             continue
         verdicts[at] = (

@@ -36,6 +36,7 @@ def write_hashed(path: Path, content: bytes | memoryview) -> None:
 def read_hashed(path: Path, next_step: str) -> bytes:
     """Read a file that `write_hashed` wrote. A changed one is refused, and the message ends in `next_step`."""
     stored, size = path.read_bytes(), len(HASH_LINE) + 64
+    # A file that is shorter than its line fails the comparison as well.
     content, line = stored[:-size], stored[-size:]
     if line != HASH_LINE + hashlib.sha256(content).hexdigest().encode("ascii"):
         raise SchemaError(

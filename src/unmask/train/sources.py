@@ -79,6 +79,7 @@ def generate_texts(source: str, seed: int, held_out: bool, start: int, count: in
         return list(ordered[start : start + count])
     half = STRIDE // 2
     require(start + count <= half, f"examples of {source}", start + count, f"up to {half}", "lower it")
+    # Stretches of seeds never meet, and training numbers never reach the held-out half.
     first = seed * STRIDE + (half if held_out else 0) + start
     made = []
     if source in WRITTEN:

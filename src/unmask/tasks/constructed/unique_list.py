@@ -128,6 +128,7 @@ def generate(draw: Draw, level: int) -> Example:
         pool = draw.permute(pool)
         parts = tuple(sorted(pool)[:WANTED])
         target = ",".join(parts)
+        # Invented words may coincide by chance, and such a pool is drawn again.
         if len(set(pool)) == POOL and len(target) <= LIMIT:
             break
     at = draw.below(len(_FRAMES))

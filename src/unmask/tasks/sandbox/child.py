@@ -171,6 +171,7 @@ class Candidate:
 
     def describe_ending(self) -> dict[str, object]:
         """Return the outcome for a worker that does not answer: it has ended, or is alive with its pipe closed."""
+        # The pipe closes a moment before the process can be waited for.
         stop = time.monotonic() + PATIENCE_S
         pid = 0
         while not pid and time.monotonic() < stop:
@@ -258,6 +259,7 @@ def run_worker(job: dict[str, Any], calls_out: int, answers_in: int, null: int) 
             confine.lower_worker_limits(job["cpu_s"])
             _thread.stack_size(confine.STACK_BYTES)
         confine_process(job["isolation"])
+        # Also of the variables that this interpreter was started with.
         os.environ.clear()
         sys.argv = [""]
     except BaseException as error:

@@ -65,6 +65,7 @@ def _encode_value(value: Any, strict: bool, depth: int) -> Any:
         if isinstance(value, base):
             return [kind, [_encode_value(part, strict, depth + 1) for part in parts(value)]]
     if isinstance(value, Iterator):
+        # One more than allowed, so that an endless iterator is told from one that is just long.
         items = list(islice(value, ITEMS + 1))
         if len(items) > ITEMS:
             raise BadValue(f"an iterator of more than {ITEMS} values")
