@@ -68,8 +68,8 @@ def calibrate(
     work = out.with_name(f"{out.name}.study") if options.work_dir is None else Path(options.work_dir)
     # The task is opened, its code has run once.
     chosen = dict(options) | {"task": task, "scorer": None, "max_new_tokens": None, "work_dir": work}
-    with cluster.open_for_study(load, model) as (loaded, workers), watch(quiet or json) as on_progress:
-        gate = make_gate(loaded, policy=reference, cluster=workers, on_progress=on_progress, **chosen)
+    with cluster.open_model(load, model) as (loaded, executor), watch(quiet or json) as on_progress:
+        gate = make_gate(loaded, policy=reference, cluster=executor, on_progress=on_progress, **chosen)
     gate.save(out)
     use = _command(model, load.model_option, out, task, policy)
     if json:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unmask.cli.options import LoadOptions
@@ -10,9 +10,7 @@ from unmask.cli.where import Address, GpusPerWorker, On, Workers, where_of
 
 if TYPE_CHECKING:
     from unmask.api import Model
-    from unmask.lab.calibrate import LoadingCluster
-    from unmask.lab.cluster import Ray
-    from unmask.lab.cluster.model_workers import ModelWorkers
+    from unmask.lab.cluster import Executor, Ray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,26 +27,11 @@ class ClusterOptions:
         return where_of(self.on, self.address, self.gpus_per_worker, self.workers)
 
     @contextmanager
-    def opened(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, ModelWorkers | None]]":
-        """A model of this process; or one that stands for that of a cluster's workers, and those."""
+    def open_model(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, Executor | None]]":
+        """Open a model of this process; or one without its network, and the workers of a cluster that have it."""
         cluster = self.where
         if cluster is None:
             yield load.load(name), None
             return
         with load.remote(name, cluster) as model:
-            yield model.here, model.workers
-
-    @contextmanager
-    def open_for_study(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, LoadingCluster | None]]":
-        """The same for work that starts workers of its own, on one connection: one worker has looked at the model."""
-        from unmask.lab.calibrate import LoadingCluster
-        from unmask.lab.cluster.connect import connected
-
-        cluster = self.where
-        if cluster is None:
-            yield load.load(name), None
-            return
-        with connected(cluster):
-            with load.remote(name, replace(cluster, workers=1)) as model:
-                here, loader = model.here, model.loader
-            yield here, LoadingCluster(cluster, loader)
+            yield model.here, model.executor

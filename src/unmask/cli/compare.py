@@ -145,7 +145,7 @@ def compare(
     output.check()
     if default_split(options, tasks) == "evaluation" and not output.quiet:
         note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
-    with cluster.opened(load, model) as (loaded, workers):
+    with cluster.open_model(load, model) as (loaded, executor):
         plan = plan_comparison(loaded, options, tasks, picks, on_note=(lambda text: None) if output.quiet else note)
         config = plan.config(loaded)
         if not options.names_policies:
@@ -163,7 +163,7 @@ def compare(
                 work_dir=output.out,
                 warm_up=options.warm_up,
                 on_progress=on_progress,
-                workers=workers,
+                executor=executor,
             )
         seconds = time.monotonic() - started
     if comparison.answers.empty:

@@ -106,7 +106,7 @@ def _decode_examples(
 ) -> "tuple[Sequence[DemoRun], list[dict[str, Any]]]":
     """A few runs of the study's first model, as values and as records to draw."""
     from unmask.lab.demo import SHOWN, make_demo_runs
-    from unmask.lab.study.jobs import load_examples
+    from unmask.lab.study.prompts import load_examples
     from unmask.report.run_data import run_data
 
     spec = study.models[0]

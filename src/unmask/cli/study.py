@@ -336,10 +336,8 @@ def _facts(now: "StudyProgress") -> dict[str, str]:
     left = {"left": "?" if math.isnan(now.left) else span(now.left)}
     trouble = {"unjudged": f"{now.unjudged:,}"} if now.unjudged else {}
     trouble |= {"failed": f"{now.failed:,}"} if now.failed else {}
-    if now.cluster is not None:
-        left |= {"workers": f"{now.cluster.busy}/{len(now.cluster.workers)}", "scoring": f"{now.cluster.scoring}"}
-        trouble |= {"lost workers": f"{now.cluster.lost}"} if now.cluster.lost else {}
-        trouble |= {"copies": f"{now.cluster.copies}"} if now.cluster.copies else {}
+    if now.running:
+        left |= {"under way": f"{now.running}"}
     if not math.isnan(now.decoded):
         return {"end to end": f"{now.decoded:.0%}", "decoding": now.shard} | left | trouble
     rate = now.forwards / now.seconds if now.seconds > 0 else 0.0
@@ -357,7 +355,6 @@ def _facts(now: "StudyProgress") -> dict[str, str]:
 
 
 def _panel(now: "StudyProgress") -> Any:
-    from rich.console import Group
     from rich.panel import Panel
     from rich.table import Table
 
@@ -366,20 +363,5 @@ def _panel(now: "StudyProgress") -> Any:
     grid.add_row(*(f"[dim]{name}[/]" for name, _ in facts))
     grid.add_row(*(value for _, value in facts))
     # The name of a shard ends in its key.
-    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) and now.cluster is None else now.shard
-    return Panel(Group(grid, *_who(now)), title=title, title_align="left")
-
-
-SHOWN = 8
-"""Workers that the panel names, those that have been at it for longest first."""
-
-
-def _who(now: "StudyProgress") -> Iterator[str]:
-    """Who does what, a line for each."""
-    if now.cluster is None:
-        return
-    busy = sorted((worker for worker in now.cluster.workers if worker.doing), key=lambda worker: -worker.seconds)
-    for worker in busy[:SHOWN]:
-        yield f"[dim]{worker.name} on {worker.node}, {span(worker.seconds)}:[/] {worker.doing[:70]}"
-    if len(busy) > SHOWN:
-        yield f"[dim]and {len(busy) - SHOWN} more workers[/]"
+    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) else now.shard
+    return Panel(grid, title=title, title_align="left")

@@ -84,7 +84,7 @@ def _forecast(
     """The forecast, and tasks whose data is not here."""
     from unmask.api import text_side, text_side_of
     from unmask.lab.study.forecast import forecast, measured_rate
-    from unmask.lab.study.jobs import load_examples
+    from unmask.lab.study.prompts import load_examples
 
     models = {spec.name: load_model(spec) for spec in study.models} if measure else {}
     texts = {

@@ -7,8 +7,8 @@ question for `unmask study`.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,13 +28,12 @@ from unmask.base.options import Options, check_name
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
-from unmask.lab.cluster import Ray
-from unmask.lab.cluster.model_workers import ModelWorkers, Shared, model_workers
+from unmask.lab.cluster import Executor, open_executor, run_in_order
 from unmask.lab.store import OtherFormat, Store
 from unmask.lab.study import PromptRange, Study, decode_prompts, group_by_width
-from unmask.lab.study.jobs import load_examples, plan_jobs
+from unmask.lab.study.jobs import plan_jobs
 from unmask.lab.study.progress import StudyProgress
-from unmask.lab.study.prompts import score_answers
+from unmask.lab.study.prompts import load_examples, score_answers
 from unmask.lab.study.protocol import run_study
 from unmask.lab.study_models import ModelSpec
 from unmask.methods import candidates, register_reference
@@ -139,19 +138,11 @@ class CalibrateOptions(Options):
         return self
 
 
-@dataclass(frozen=True)
-class LoadingCluster:
-    """A cluster whose workers each load the model with `load`."""
-
-    ray: Ray
-    load: Callable[[ModelSpec], Any]
-
-
 def calibrate(
     model: LoadedModel,
     *,
     policy: Policy | Search | None = None,
-    cluster: LoadingCluster | None = None,
+    cluster: Executor | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     **options: Any,
 ) -> Gate:
@@ -164,7 +155,7 @@ def calibrate(
     repeated; without one they are thrown away.
 
     `policy` is what decodes in place of the model's own reference, and what candidates are made around; whoever uses
-    the gate has to pass it again. On a `cluster` the model only stands for that of the workers.
+    the gate has to pass it again. On a `cluster` its workers run the model, and the one here has no network.
     """
     require(isinstance(model, Model), "model", model, "a loaded model", "e.g. unmask.load('mini')")
     chosen = CalibrateOptions(**options)
@@ -180,7 +171,8 @@ def calibrate(
         check_scorer(task)
     with ExitStack() as stack:
         folder = chosen.work_dir or stack.enter_context(TemporaryDirectory(prefix="unmask-"))
-        return _make_gate(model, task, chosen, folder, cluster, on_progress)
+        executor = stack.enter_context(open_executor(cluster, lambda spec: model))
+        return _make_gate(model, task, chosen, folder, executor, on_progress)
 
 
 def _make_gate(
@@ -188,7 +180,7 @@ def _make_gate(
     task: Task,
     options: CalibrateOptions,
     folder: str | Path,
-    cluster: LoadingCluster | None,
+    executor: Executor,
     on_progress: Callable[[StudyProgress], None],
 ) -> Gate:
     axis, seed = options.axis, options.seed
@@ -200,7 +192,7 @@ def _make_gate(
         last = now
         on_progress(now)
 
-    store = _measure_branches(model, study, folder, cluster, options, report_branches)
+    store = _measure_branches(model, study, folder, executor, options, report_branches)
     began = time.monotonic()
 
     def report_runs(share: float) -> None:
@@ -208,48 +200,48 @@ def _make_gate(
             left = (time.monotonic() - began) / share * (1 - share)
             on_progress(last._replace(shard=f"{study.models[0].name}/{task.name}", decoded=share, left=left))
 
-    with _open_runs(model, study, cluster, options, report_runs) as runs:
-        # With a guarantee half of the prompts make choices, and the others test what was chosen.
-        fitted_P = np.ones(len(runs.prompts), dtype=np.bool_)
-        if options.guarantee is not None:
-            fitted_P = fitted_half(len(runs.prompts), seed)
-        prompt_P = np.array(runs.prompts)
-        policies = study.plan(model.reference).candidates[axis]
-        # Utilities of whole runs by prompt and candidate.
-        whole = None
-        if options.fixed_by == "end-to-end":
-            # In the order of the states' candidates: a fixed action is a number in both.
-            names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
-            runs.planned = len(names) + 1
-            whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
-            whole = whole.loc[fitted_P]
-        states = _read_states(store, model, task, axis, prompt_P[fitted_P], whole)
-        fitted = states if options.guarantee is None else states.select(prompt_P[fitted_P])
-        settings = CalibrationSettings(
-            seed=seed,
-            deterministic=options.rollouts == 1,
-            fixed=options.fixed_by,  # type: ignore[arg-type]
-        )
-        calibration = fit_calibration(fitted, settings, whole)
-        operator = OPERATOR if AXES[axis].revises else None
-        arms = Arms(axis, model.reference, calibration, DIAGNOSTICS[find_diagnostic(axis)], operator)
-        guarantee = None
-        if options.guarantee is None:
-            lift = estimate_lift(fitted, calibration, whole)
-        else:
-            margin = MARGIN if options.margin is None else options.margin
-            arms, guarantee = fit_with_guarantee(arms, runs, fitted_P, options.guarantee, margin)
-            lift = estimate_lift_on_tested(states.select(prompt_P[~fitted_P]), arms.calibration)
-        return Gate(
-            model=model.name,
-            fingerprint=model.fingerprint,
-            task=task.name,
-            arms=arms,
-            steps_share=float(options.steps_share),
-            lift=lift,
-            end_to_end=compare_whole_runs(arms, runs, seed=seed),
-            guarantee=guarantee,
-        )
+    runs = WholeRuns(model, study, executor, options, report_runs)
+    # With a guarantee half of the prompts make choices, and the others test what was chosen.
+    fitted_P = np.ones(len(runs.prompts), dtype=np.bool_)
+    if options.guarantee is not None:
+        fitted_P = fitted_half(len(runs.prompts), seed)
+    prompt_P = np.array(runs.prompts)
+    policies = study.plan(model.reference).candidates[axis]
+    # Utilities of whole runs by prompt and candidate.
+    whole = None
+    if options.fixed_by == "end-to-end":
+        # In the order of the states' candidates: a fixed action is a number in both.
+        names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
+        runs.planned = len(names) + 1
+        whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
+        whole = whole.loc[fitted_P]
+    states = _read_states(store, model, task, axis, prompt_P[fitted_P], whole)
+    fitted = states if options.guarantee is None else states.select(prompt_P[fitted_P])
+    settings = CalibrationSettings(
+        seed=seed,
+        deterministic=options.rollouts == 1,
+        fixed=options.fixed_by,  # type: ignore[arg-type]
+    )
+    calibration = fit_calibration(fitted, settings, whole)
+    operator = OPERATOR if AXES[axis].revises else None
+    arms = Arms(axis, model.reference, calibration, DIAGNOSTICS[find_diagnostic(axis)], operator)
+    guarantee = None
+    if options.guarantee is None:
+        lift = estimate_lift(fitted, calibration, whole)
+    else:
+        margin = MARGIN if options.margin is None else options.margin
+        arms, guarantee = fit_with_guarantee(arms, runs, fitted_P, options.guarantee, margin)
+        lift = estimate_lift_on_tested(states.select(prompt_P[~fitted_P]), arms.calibration)
+    return Gate(
+        model=model.name,
+        fingerprint=model.fingerprint,
+        task=task.name,
+        arms=arms,
+        steps_share=float(options.steps_share),
+        lift=lift,
+        end_to_end=compare_whole_runs(arms, runs, seed=seed),
+        guarantee=guarantee,
+    )
 
 
 def find_diagnostic(axis: str) -> str:
@@ -291,19 +283,17 @@ def _measure_branches(
     model: LoadedModel,
     study: Study,
     folder: str | Path,
-    cluster: LoadingCluster | None,
+    executor: Executor,
     options: CalibrateOptions,
     on_progress: Callable[[StudyProgress], None],
 ) -> Store:
     """Run the study; return its folder, with all of its branches."""
-    load = (lambda spec: model) if cluster is None else cluster.load
     try:
         with Store.create(folder, study.config) as store:
             outcome = run_study(
                 study,
                 store,
-                load,
-                cluster=None if cluster is None else cluster.ray,
+                cluster=executor,
                 data_dir=options.data_dir,
                 sandbox_workers=options.sandbox_workers,
                 on_progress=on_progress,
@@ -354,20 +344,20 @@ class WholeRuns:
         self,
         model: LoadedModel,
         study: Study,
-        workers: ModelWorkers | None,
+        executor: Executor,
         options: CalibrateOptions,
         on_share: Callable[[float], None],
     ):
-        """On a cluster its workers decode, and the model here only stands for theirs."""
+        """On a cluster its workers decode, and the model here has no network."""
         (spec,) = study.models
         tasks, _ = load_examples(study, options.data_dir)
         jobs = plan_jobs(study, spec, model, tasks)
         requests = [request for job in jobs for request in job.requests]
-        examples = [example for job in jobs for example in job.members]
+        examples = [example for job in jobs for example in job.examples]
         self.prompts = tuple(request.id for request in requests)
         self.planned = 0
         """Policies that are expected, for those who wait."""
-        self._model, self._workers, self._on_share = model, workers, on_share
+        self._executor, self._spec, self._on_share = executor, spec, on_share
         self._seed, self._rows = study.seed, study.engine.rows
         self._batches = [
             (slots, group[at : at + self._rows])
@@ -400,38 +390,18 @@ class WholeRuns:
         return utility_P
 
     def _decode(self, policy: Policy) -> Iterator[pd.DataFrame]:
-        if self._workers is None:
-            for slots, requests in self._batches:
-                yield decode_prompts(self._model, requests, policy, seed=self._seed, slots=slots, sampling=GREEDY)
-            return
-        shared = self._workers.share(policy)
-        calls = [(shared, requests, self._seed, slots) for slots, requests in self._batches]
-        yield from self._workers.in_order(_decode_on_worker, calls, what=f"decoding {policy}"[:80])
+        calls = [(policy, requests, self._seed, slots) for slots, requests in self._batches]
+        return run_in_order(self._executor, decode_greedily, self._spec, calls)
 
 
 GREEDY = SamplingParams(temperature=0.0)
 
 
-def _decode_on_worker(
-    model: LoadedModel, policy: Shared, requests: Sequence[Request], seed: int, slots: int
+def decode_greedily(
+    model: LoadedModel, policy: Policy, requests: Sequence[Request], seed: int, slots: int
 ) -> pd.DataFrame:
-    return decode_prompts(model, requests, policy.open(), seed=seed, slots=slots, sampling=GREEDY)
-
-
-@contextmanager
-def _open_runs(
-    model: LoadedModel,
-    study: Study,
-    cluster: LoadingCluster | None,
-    options: CalibrateOptions,
-    on_share: Callable[[float], None],
-) -> Iterator[WholeRuns]:
-    """Open the whole runs, with workers of the cluster where there is one; they are let go at the end."""
-    with ExitStack() as stack:
-        workers = None
-        if cluster is not None:
-            workers = stack.enter_context(model_workers(cluster.ray, cluster.load, study.models[0]))
-        yield WholeRuns(model, study, workers, options, on_share)
+    """Decode prompts at temperature 0, with the model of the process that runs this."""
+    return decode_prompts(model, requests, policy, seed=seed, slots=slots, sampling=GREEDY)
 
 
 def compare_whole_runs(arms: Arms, runs: WholeRuns, *, seed: int) -> EndToEnd | None:
