@@ -21,7 +21,7 @@ from unmask.base.errors import (
     UnmaskError,
 )
 from unmask.cli import app as cli
-from unmask.models.checkpoints.load import fingerprint, pieces_of
+from unmask.models.checkpoints.load import fingerprint
 
 QUESTION = "How many clips did Natalia sell?"
 
@@ -82,13 +82,17 @@ class TestLoad:
         path.write_text("{{ messages }}")
         assert fingerprint(folder) != with_template
 
-    def test_pieces_of_a_large_file(self):
-        size = 16 << 30
-        pieces = pieces_of(size)
-        assert pieces[0][0] == 0
-        assert sum(pieces[-1]) == size
-        assert sum(length for _, length in pieces) == 64 << 20
-        assert pieces_of(1000) == [(0, 1000)]
+    def test_the_fingerprint_of_a_large_file_reads_both_ends(self, tmp_path):
+        """The value is frozen: gates and stored runs name their model by it."""
+        with (tmp_path / "model.safetensors").open("wb") as file:
+            file.truncate(80 << 20)
+        assert fingerprint(tmp_path) == "089dfbe854ba7aea"
+        for at in (0, (80 << 20) - 1):
+            before = fingerprint(tmp_path)
+            with (tmp_path / "model.safetensors").open("r+b") as file:
+                file.seek(at)
+                file.write(b"x")
+            assert fingerprint(tmp_path) != before
 
     def test_a_path_object(self, folders):
         assert load(folders["llada"]).options["family"] == "llada"
@@ -256,7 +260,7 @@ class TestRefused:
         assert len(str(caught.value)) < 700
 
     def test_too_little_memory(self, monkeypatch, folders):
-        monkeypatch.setattr("unmask.models.execution.free_memory", lambda device: 1000)
+        monkeypatch.setattr("unmask.models.checkpoints.load.free_memory", lambda device: 1000)
         with pytest.raises(NotEnoughMemory, match="bf16"):
             load(str(folders["llada"]))
 

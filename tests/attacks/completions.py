@@ -154,10 +154,7 @@ _PROPERTY = """def check(candidate):
 ASKED = {
     **SWALLOWED,
     "AttributeError in hasattr": ("    raise AttributeError\n", _PROPERTY),
-    "an object fed back": (
-        "    return object()\n",
-        "def check(candidate):\n    assert candidate(candidate(2)) == 8\n",
-    ),
+    "an object fed back": ("    return object()\n", "def check(candidate):\n    assert candidate(candidate(2)) == 8\n"),
     "an object fed back, whatever comes of it": (
         "    return object()\n",
         "def check(candidate):\n    try:\n        candidate(candidate(2))\n    except BaseException:\n        pass\n",

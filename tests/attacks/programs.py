@@ -343,9 +343,7 @@ import socket
 tell("listens", lambda: socket.create_server(("127.0.0.1", 0)))
 """,
 }
-NAMES = {
-    "whether a file is there": "attempt(lambda: os.stat(FILE) and escaped('size and date'))",
-}
+NAMES = {"whether a file is there": "attempt(lambda: os.stat(FILE) and escaped('size and date'))"}
 LIMITS = {
     f"raise {name}": f"""
 kind = resource.RLIMIT_{name}

@@ -7,7 +7,7 @@ An attack is a program that is after something outside, which runs while a compl
 answers are wrong and that tries not to count as failed. That the programs could do what they try is shown by running
 them without any isolation: `run_bare`.
 
-    python -m tests.attacks.sandbox      # runs all in every isolation there is; writes the table of docs/sandbox.md
+    python -m tests.attacks.sandbox      # runs all in every isolation there is; writes the table of docs/tasks.md
 """
 
 import os
@@ -150,28 +150,22 @@ def _told(stdout: str) -> Iterator[str]:
 BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
 
 
-def listed(goal: str) -> str:
-    """The names of the attacks on a goal."""
-    return "; ".join(attack.name for attack in ATTACKS if attack.goal == goal)
-
-
 def write_table() -> bool:
     """Run everything and write the table into the documentation; whether nothing escaped."""
     outcomes = {(name, attack.name): run(attack, name) for name in isolations() for attack in ATTACKS}
-    rows = ["| attacks | " + " | ".join(f"`{name}`" for name in OPEN) + " |", "|---|---|---|"]
+    rows = ["| Attacks | Number | " + " | ".join(f"`{name}`" for name in OPEN) + " |", "|---|---|---|---|"]
     for goal, words in GOALS.items():
         names = [attack.name for attack in ATTACKS if attack.goal == goal]
-        cells = []
+        cells = [words, str(len(names))]
         for isolation in OPEN:
             results = [outcomes[isolation, name].result for name in names if (isolation, name) in outcomes]
-            cells.append(", ".join(f"{results.count(r)} {r}" for r in dict.fromkeys(results)) or "not run")
-        rows.append(f"| {words} ({len(names)}) | " + " | ".join(cells) + " |")
+            cells.append(", ".join(dict.fromkeys(results)) or "not run")
+        rows.append(f"| {' | '.join(cells)} |")
     user = "root" if os.geteuid() == 0 else "a user without privileges"
-    place = f"On Linux {'.'.join(os.uname().release.split('.')[:2])}, as {user}."
-    tried = [f"* {words}: {listed(goal)}." for goal, words in GOALS.items()]
-    table = "\n".join([place, "", *rows, "", "What was tried:", "", *tried])
-    page = DOCS / "sandbox.md"
+    place = f"Run on Linux {'.'.join(os.uname().release.split('.')[:2])}, as {user}; *open* is what is not promised."
+    page = DOCS / "tasks.md"
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    table = "\n".join([place, "", *rows])
     page.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
     escaped = {key: outcome for key, outcome in outcomes.items() if outcome.result == "escaped"}
     for (isolation, name), outcome in escaped.items():

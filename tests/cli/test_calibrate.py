@@ -219,7 +219,7 @@ def test_an_answer_of_no_length_names_the_option(run, mine):
         "calibrate", "--model", "mini", "--task", mine, "--score", "exact", "--axis", "region", "--out", "g"
     )
     assert code == 2
-    assert "horizon of mine is None; allowed: 1 to 1000000; say how many tokens an answer may take: --horizon N" in err
+    assert "max_new_tokens of mine is None; allowed: 1 to 1000000; say how many tokens an answer may take" in err
 
 
 def test_it_is_in_the_list_of_commands(run):

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from tests.helpers import methods_page
 from unmask.cli.options import policy_of
-from unmask.methods import LABELS, METHODS, TAXONOMY, describe_policy, examples, make_policy
+from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, make_policy
+from unmask.methods.registry import LABELS
 
 PAPER = {
     "llada": ("confidence", "scheduled", "full", "irreversible", "none"),

@@ -34,7 +34,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "plain_statistics": (_STATISTICS, "vocab_stats one_pass"),
     "StatsRequest": (_STATISTICS, "StatsRequest PassOptions"),
     "TokenDraw": (_STATISTICS, "TokenDraw Sampling"),
-    "uniform_entries": ("core.noise core.rng", "entries"),
+    "uniform_entries": ("core.noise core.rng", "uniform_per_token entries"),
     "best_region": ("adapt.diagnostics.region diagnostics.region", "best_region"),
     "best_sets": (
         "adapt.diagnostics.region_triton adapt.diagnostics.region_triton diagnostics.region_triton",

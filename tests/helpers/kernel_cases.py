@@ -29,7 +29,7 @@ from unmask.core import (
     vocab_statistics,
     vocab_statistics_triton,
 )
-from unmask.core.noise import entries
+from unmask.core.noise import uniform_per_token
 from unmask.core.vocab_statistics import StatsRequest, VocabStats, vocab_stats
 from unmask.engine import decode
 from unmask.methods import make_policy
@@ -62,7 +62,7 @@ def gumbel(temperature: float, rows: int, vocab: int, draws: int) -> TokenDraw:
     position_R, zero_R = torch.arange(rows), torch.zeros(rows, dtype=torch.long)
     purposes = [f"token/{d}" for d in range(draws)]
     bits_RD = torch.stack([Noise.of([5]).bits(zero_R, position_R, zero_R, p) for p in purposes], -1)
-    table_RVD = torch.stack([entries(bits_R, vocab) for bits_R in bits_RD.unbind(-1)], -1)
+    table_RVD = torch.stack([uniform_per_token(bits_R, vocab) for bits_R in bits_RD.unbind(-1)], -1)
     return TokenDraw(temperature, uniform_vocab=lambda row_C: table_RVD.to(row_C.device)[row_C], bits_RD=bits_RD)
 
 

@@ -295,7 +295,7 @@ class TestOwnTasks:
         [
             ({"own__mine__prompts": "none.jsonl"}, "cannot be read"),
             ({"own__mine__prompt": "x"}, "did you mean prompts"),
-            ({"own__mine__horizon": ...}, "horizon of mine is None"),
+            ({"own__mine__horizon": ...}, "max_new_tokens of mine is None"),
             ({"own__mine__score": "exakt"}, "did you mean exact"),
             ({"own__mine__score": 3}, "score of own.mine"),
             ({"own": {"other": {}}}, "own.other has no 'prompts'"),

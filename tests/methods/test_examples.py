@@ -5,33 +5,30 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.cases import each_case
+from tests.methods.worked import moment_cases, run_moment
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.methods import METHODS
-from unmask.methods.examples import example_names, example_source, load_cases, run_case
+from unmask.methods.examples import example_names, example_source, is_close, load_cases, run_case
 
-OWN = {"fast-dllm-dream", "best-of", "revised", "fixed", "composed"}
-"""Without an example: a second loop of a method that has one, and what is this library's own."""
-CASES = [case for name in example_names() for case in load_cases(name)]
+OURS = {"fast-dllm-dream", "best-of", "revised", "fixed", "composed"}
+"""Without an example: a second loop of a method that has one, and this library's own."""
 
 
-@each_case("case", CASES, ids=lambda case: f"{case.method}: {case.title}")
+@each_case(
+    "case", [case for name in example_names() for case in load_cases(name)], ids=lambda c: f"{c.method}: {c.title}"
+)
 def test_worked_example(case):
     result = run_case(case)
     assert result.as_expected, result.found
-
-
-def test_every_published_rule_has_one():
-    assert set(example_names()) == set(METHODS) - OWN
-    for name in example_names():
-        assert METHODS[name].citation in example_source(name)
-        assert ".md" not in example_source(name), "a file that nobody has"
-
-
-@each_case("name", example_names())
-def test_another_outcome_is_noticed(name):
-    case = load_cases(name)[0]
-    wrong = {what: _other(value) for what, value in case.expected.items()}
+    wrong = {name: _other(value) for name, value in case.expected.items()}
     assert not run_case(replace(case, expected=wrong)).as_expected
+
+
+@each_case("case", moment_cases(), ids=lambda case: f"{case.method}: {case.title}")
+def test_worked_moment(case):
+    found = run_moment(case)
+    for name, value in case.expected.items():
+        assert is_close(found[name][: len(value)] if name == "revealed" else found[name], value), (name, found)
 
 
 def _other(value):
@@ -40,11 +37,13 @@ def _other(value):
     return 99 if value is None else value + 1
 
 
-def test_an_unknown_one_is_refused():
+def test_every_published_rule_has_a_worked_example():
+    assert {*example_names(), *(case.method for case in moment_cases())} == set(METHODS) - OURS
+    assert all(METHODS[name].citation in example_source(name) for name in example_names())
+
+
+def test_methods_without_an_example_are_refused():
     with pytest.raises(UnknownName, match="unknown method with a worked example 'klas'; did you mean klass"):
         load_cases("klas")
-
-
-def test_a_method_without_an_example_is_no_misspelt_one():
     with pytest.raises(ConfigError, match=r"fast-dllm-dream has no worked example; allowed: .*klass"):
         load_cases("fast-dllm-dream")

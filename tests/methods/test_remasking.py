@@ -11,7 +11,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from tests.methods.conftest import Toy
-from tests.methods.worked import VOCAB, confidences, peaked, run, table
+from tests.methods.worked import VOCAB, confidences, peak_logits, run, table
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, ModelOutput, Noise, SamplingParams, State, Trajectory, Vocabulary, row_key
@@ -65,7 +65,7 @@ def test_remdm_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan
 def test_remdm_the_marginals_are_those_of_the_schedule(variant):
     """Over 400 rows of 16: the share revealed after each step is alpha, whatever is re-masked."""
     rows, length, steps = 400, 16, 8
-    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: peaked(0.5), VOCAB)
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: peak_logits(0.5, VOCAB), VOCAB)
     state = State.from_canvases([[VOCAB] * length] * rows, steps=steps, mask_id=VOCAB)
     noise = Noise.of([row_key(7, bytes([row % 256, row // 256])) for row in range(rows)])
     operator = ReMDM(variant, 0.1)
@@ -96,7 +96,7 @@ def test_remdm_the_least_sure_is_dropped_before_the_forward_that_refills():
 
     def answer(tokens, slot, call):
         seen.append((call, tuple(tokens)))
-        return peaked({2: 0.3}.get(slot, 0.9 - slot / 100))
+        return peak_logits({2: 0.3}.get(slot, 0.9 - slot / 100), VOCAB)
 
     traj = run(ScriptedDenoiser(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
     dropping = traj.steps[7]
@@ -674,7 +674,7 @@ class Planner:
 
     def __call__(self, view, needs):
         self.canvases.append(view.tokens_BN[0].tolist())
-        rows = [peaked(self.p[at]) for _, at in view.wanted_BN.nonzero().tolist()]
+        rows = [peak_logits(self.p[at], VOCAB) for _, at in view.wanted_BN.nonzero().tolist()]
         return ModelOutput(torch.tensor(rows).double(), view.wanted_BN)
 
 
@@ -703,7 +703,7 @@ def test_p2_as_many_are_revealed_as_scheduled(schedule):
     }[schedule]
 
     def answer(tokens, slot, call):
-        return peaked(0.2 + 0.1 * ((slot * 5 + call) % 7) + slot / 1000)
+        return peak_logits(0.2 + 0.1 * ((slot * 5 + call) % 7) + slot / 1000, VOCAB)
 
     traj = run(ScriptedDenoiser(answer, VOCAB), P2(1.3, schedule), 8)
     for number, step in enumerate(traj.steps[1:], 1):

@@ -18,10 +18,11 @@ from tests.methods.worked import (
     distributions,
     first,
     logs,
-    peaked,
+    peak_logits,
     revealed,
     run,
     run_statistics,
+    script,
     table,
 )
 from unmask.axes.region import dilation_level_per_offset
@@ -353,7 +354,7 @@ def test_dcd_end_of_text_closes_the_row():
     """Position 3 says end of text (token 5): 4 and 5 are closed, and position 1 ends the row."""
 
     def answer(tokens, slot, call):
-        row = peaked(DCD_TABLE[min(call, 5)][slot])
+        row = peak_logits(DCD_TABLE[min(call, 5)][slot], VOCAB)
         if slot == 3:
             row[5], row[1] = row[1], row[5]
         return row
@@ -459,7 +460,7 @@ def test_swordsman_a_block_without_entropy():
 # VSB
 
 
-VSB_SCRIPT = load_cases("vsb")[0].script["reach"]
+VSB_SCRIPT = script("vsb")["reach"]
 
 
 AWARE, BLIND = VSB_SCRIPT["5"], {length: VSB_SCRIPT[str(length)] for length in range(1, 5)}

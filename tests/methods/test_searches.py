@@ -204,23 +204,6 @@ def test_the_base_of_each_is_what_it_says():
         )
 
 
-@every_search
-def test_paths_on_the_host_are_the_same_search(search, monkeypatch):
-    """Beside a GPU they live on the CPU; here everything does, so only the way there and back is taken."""
-    model, sampling = exact(), SamplingParams(temperature=0.7)
-    plain = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling)
-    monkeypatch.setattr("unmask.engine.search.on_other_device", lambda device: True)
-    seen = []
-    host = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling, on_step=seen.append)
-    assert torch.equal(host.state.tokens_BL, plain.state.tokens_BL)
-    assert host.forwards_B.tolist() == plain.forwards_B.tolist()
-    assert [step.revealed_BL.tolist() for step in host.steps] == [step.revealed_BL.tolist() for step in plain.steps]
-    assert seen
-    bare = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling, record=False)
-    assert bare.steps == ()
-    assert torch.equal(bare.state.tokens_BL, plain.state.tokens_BL)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("search", [*SEARCHES, BestOf(n=3)], ids=[*IDS, "best-of"])
 def test_a_search_beside_a_gpu(search):

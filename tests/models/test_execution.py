@@ -11,7 +11,7 @@ import torch
 from tests.helpers.gpu import gpu
 from tests.helpers.paths import GOLDEN, SRC
 from unmask.api.load import load
-from unmask.base.errors import ConfigError, NotEnoughMemory, warn_once
+from unmask.base.errors import ConfigError, warn_once
 from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
 from unmask.engine import decode
 from unmask.methods import make_policy
@@ -21,7 +21,6 @@ from unmask.models.execution import (
     ENGINES,
     ExecutionMode,
     PassGraphs,
-    check_memory,
     choose_execution,
     dtype_name,
     find_kernel_problem,
@@ -64,16 +63,6 @@ def test_types():
         assert dtype_name(dtype) == name
     with pytest.raises(ConfigError, match=r"dtype is 'int8'; allowed: auto, bf16, fp16, fp32; pick one"):
         resolve_dtype("int8", CPU)
-
-
-@pytest.mark.parametrize(("free", "fits"), [(400, True), (None, True), (399, False)])
-def test_weights_must_fit(free, fits, monkeypatch):
-    monkeypatch.setattr(execution, "free_memory", lambda _: free)
-    if fits:
-        check_memory(100, torch.float32, CPU)
-    else:
-        with pytest.raises(NotEnoughMemory):
-            check_memory(100, torch.float32, CPU)
 
 
 def test_free_memory_of_this_machine():

@@ -276,9 +276,9 @@ def test_dtype_is_the_one_asked_for(home):
 
 
 def test_checkpoints_that_are_no_masked_lm_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="is no folder"):
+    with pytest.raises(CheckpointError, match="no safetensors weights"):
         load_masked_lm(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(CheckpointError, match="no safetensors weights"):
         load_masked_lm(tmp_path)
     headless = tmp_path / "headless"
     tf.BertModel(tf.BertConfig(**SIZES)).save_pretrained(headless)
@@ -316,7 +316,7 @@ def test_tokenizers_that_do_not_fit_are_refused(tmp_path, home):
 def test_damaged_weights_are_refused(tmp_path):
     folder = save(tmp_path / "damaged", FAMILIES["bert"]())
     (folder / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(CheckpointError, match=r"damaged cannot be loaded, its model is wrong \(.*header"):
+    with pytest.raises(CheckpointError, match=r"damaged cannot be loaded \(.*header"):
         load_masked_lm(folder)
 
 
@@ -324,7 +324,7 @@ def test_pickles_are_not_read(tmp_path):
     folder = save(tmp_path / "pickled", FAMILIES["bert"]())
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"pickled: no safetensors weights; .* convert them with save_pretrained"):
+    with pytest.raises(CheckpointError, match=r"pickled has no safetensors weights.*save_pretrained"):
         load_masked_lm(folder)
 
 
@@ -333,7 +333,7 @@ def test_pickles_are_not_read(tmp_path):
     [
         ({"num_hidden_layers": 2}, r"has no place: bert\.encoder\.layer\.2\..* and 12 more; allowed"),
         ({"hidden_size": 64}, r"other shapes than its config\.json says: .* \[.*32\] for \[.*64\]"),
-        ({"hidden_size": "x"}, r"its config\.json is wrong \(.*'hidden_size' expected int, got str"),
+        ({"hidden_size": "x"}, r"cannot be loaded \(.*'hidden_size' expected int, got str"),
         ({"num_attention_heads": 5}, r"hidden size \(32\) is not a multiple"),
         ({"model_type": "nothing"}, r"edited cannot be loaded.*`nothing`.*; allowed: config\.json"),
     ],

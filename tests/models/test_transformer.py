@@ -272,18 +272,32 @@ def test_llada_rotates_in_float32_and_dream_in_its_own_type(kind, transformer):
 
 
 SWAPS = {
-    "llada": [("q", "k"), ("q", "v"), ("k", "v"), ("q", "out"), ("gate", "up"), ("attn_norm", "mlp_norm")],
-    "dream": [("q", "k"), ("k", "v"), ("gate", "up"), ("attn_norm", "mlp_norm")],
+    "llada": [
+        "q_proj k_proj",
+        "q_proj v_proj",
+        "k_proj v_proj",
+        "q_proj attn_out",
+        "ff_proj up_proj",
+        "attn_norm ff_norm",
+    ],
+    "dream": [
+        "self_attn.q_proj self_attn.k_proj",
+        "self_attn.k_proj self_attn.v_proj",
+        "mlp.gate_proj mlp.up_proj",
+        "input_layernorm post_attention_layernorm",
+    ],
 }
 
 
-@each_case(("kind", "one", "other"), [(kind, *pair) for kind, pairs in SWAPS.items() for pair in pairs])
-def test_swapped_tensors_would_show(kind, one, other, transformer):
+@each_case(("kind", "swap"), [(kind, swap) for kind, swaps in SWAPS.items() for swap in swaps])
+def test_swapped_tensors_would_show(kind, swap, transformer):
     """With as many key as query heads, so that shapes tell nothing."""
+    one, other = swap.split()
     names = {"llada": LLADA, "dream": DREAM}[kind].names
-    swapped = replace(names, **{one: getattr(names, other), other: getattr(names, one)})
+    exchanged = {one: other, other: one}
+    modules = {ours: tuple(exchanged.get(name, name) for name in theirs) for ours, theirs in names.modules.items()}
     tokens_BN = golden(kind)["ids_1x24"]
-    right, wrong = (transformer(kind, names=n, kv_heads=4) for n in (names, swapped))
+    right, wrong = (transformer(kind, names=n, kv_heads=4) for n in (names, replace(names, modules=modules)))
     assert (logits_of(right, tokens_BN) - logits_of(wrong, tokens_BN)).abs().max() > 0.1
 
 

@@ -101,7 +101,7 @@ def test_predictions_are_on_the_scale_of_opportunity_and_absent_without_a_signal
 
 
 def test_nothing_can_be_fitted_to_held_out_states(world):
-    with pytest.raises(LeakageError, match="only a ValidationSet may be fitted to"):
+    with pytest.raises(LeakageError, match="allowed here: a ValidationSet"):
         learn(noise(world(HeldOutSet, 0)))
 
 

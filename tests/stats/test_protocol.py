@@ -46,14 +46,14 @@ class TestLeakage:
             lambda given: estimate_tested_lift(given, chosen),
         ):
             fit(validation)
-            with pytest.raises(LeakageError, match="are a HeldOutSet; only a ValidationSet"):
+            with pytest.raises(LeakageError, match="are a HeldOutSet; allowed here: a ValidationSet"):
                 fit(held_out)
 
     def test_validation_states_are_not_measured_on(self, states):
         validation = states(q_SA=Q_SA, signal_S=[1, 2, 3])
-        with pytest.raises(LeakageError, match="must be a HeldOutSet"):
+        with pytest.raises(LeakageError, match="allowed here: a HeldOutSet"):
             held_out_frame(validation, fit_calibration(validation, SETTINGS))
-        with pytest.raises(LeakageError, match="must be a HeldOutSet"):
+        with pytest.raises(LeakageError, match="allowed here: a HeldOutSet"):
             require_apart(validation, validation)
 
     def test_a_common_prompt_and_other_candidates_are_refused(self, states):

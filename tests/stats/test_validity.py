@@ -98,7 +98,10 @@ def intervals(x_SM, prompt_S, seed):
     """Means of many columns, all from the same resampled prompts."""
     code_S, prompts = prompt_codes(prompt_S)
     sum_PM, states_P1 = cluster_sums(x_SM, code_S, prompts), cluster_sums(np.ones((len(code_S), 1)), code_S, prompts)
-    return bootstrap(lambda w: (w @ sum_PM) / (w @ states_P1), [prompts], [(seed,)], width=x_SM.shape[1])
+    found = bootstrap(
+        lambda w: dict(enumerate(((w @ sum_PM) / (w @ states_P1)).T)), [prompts], [(seed,)], width=x_SM.shape[1]
+    )
+    return tuple(found.values())
 
 
 def measured(q_SAR, seed):

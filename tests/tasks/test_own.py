@@ -1,9 +1,7 @@
-"""Tasks of one's own: files and functions that are read, refused, split and scored."""
+"""Tasks of a user: files and functions are read, refused, split and scored."""
 
 import json
 import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -46,20 +44,6 @@ def mine(prompts, scorer="exact", **more):
     return own_task("mine", str(prompts), scorer=scorer, max_new_tokens=8, **more)
 
 
-def utility(rule, text, target):
-    """What an answer is worth under a rule."""
-    return judged(rule, target)(text).utility
-
-
-def judged(rule, target):
-    with TemporaryDirectory() as place:
-        lines = [{"prompt": f"p{n}", "target": target} for n in range(3)]
-        Path(place, "x.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-        task = own_task("x", "x.jsonl", scorer=rule, max_new_tokens=8, folder=place)
-    example = task.examples("validation")[0]
-    return lambda text: score(text, example)
-
-
 class TestFiles:
     def test_a_task_like_any_other(self, write):
         task = mine(write(LINES))
@@ -73,14 +57,14 @@ class TestFiles:
         with pytest.raises(UnknownName, match="split"):
             task.examples("fresh")
 
-    def test_the_order_of_lines_and_the_name_decide_nothing(self, write):
+    def test_splits_ignore_the_order_of_lines_and_the_name(self, write):
         one = mine(write(LINES))
         other = own_task("other", str(write(LINES[::-1], "other.jsonl")), scorer="exact", max_new_tokens=8)
         for split in ("validation", "evaluation"):
             assert [e.prompt for e in one.examples(split)] == [e.prompt for e in other.examples(split)]
         assert one.version == other.version
 
-    def test_the_version_is_that_of_everything_utilities_depend_on(self, write):
+    def test_the_version_changes_with_whatever_utilities_depend_on(self, write):
         made = {mine(write(LINES)).version}
         made.add(mine(write(LINES), "contains").version)
         for change in ({"prompt": "say x"}, {"target": "x"}, {"id": "x"}, {"split": "validation"}):
@@ -94,7 +78,7 @@ class TestFiles:
         assert example.prompt.startswith("say \ufffd ")
         assert (example.id[0], example.target) == ("\ufffd", "\ufffd")
 
-    def test_splits_and_ids_of_its_own(self, write):
+    def test_rows_may_name_their_split_and_id(self, write):
         lines = [{**line, "id": n, "split": "validation"} for n, line in enumerate(LINES[:4])]
         lines += [{**LINES[4], "id": "x", "split": "development"}, LINES[5]]
         task = mine(write(lines))
@@ -103,53 +87,47 @@ class TestFiles:
         assert {"0", "1", "2", "3"} < {e.id for e in task.examples("validation")}
         assert task.examples("development")[0].id == "x"
 
-    @pytest.mark.parametrize(
-        ("lines", "error", "message"),
+    @each_case(
+        ("lines", "error", "named"),
         [
-            ([*LINES[:2], "{not json"], SchemaError, "line 3 of .* is not JSON"),
-            (
-                [*LINES, '{"prompt": "x", "target": "y", "target": "z"}'],
-                SchemaError,
-                "line 7 .*'target' is given twice",
-            ),
-            ([*LINES, '{"prompt": "x", "target": NaN}'], SchemaError, "line 7 .*NaN is no JSON number"),
-            ([*LINES, "[1]"], SchemaError, "line 7 of .* is a JSON list"),
-            ([*LINES, LINES[0] | {"target": "z"}], SchemaError, "line 7 .*has the prompt of line 1 .*'say 0'"),
-            ([*LINES, {"prompt": " say  0 ", "target": "z"}], SchemaError, "has the prompt of line 1"),
-            ([{**LINES[0], "id": "a"}, {**LINES[1], "id": "a"}], SchemaError, "line 2 .*has the id of line 1 .*'a'"),
-            ([{**LINES[0], "traget": "x"}], UnknownName, "key of line 1 .*did you mean target"),
-            ([{"prompt": "x"}], ConfigError, "line 1 .*has no 'target'"),
-            ([{"target": "x"}], ConfigError, "line 1 .*prompt or text is 'neither'"),
-            ([{"prompt": "  ", "target": "x"}], ConfigError, "prompt of line 1 .*allowed: a text"),
-            ([{"prompt": "x", "target": " "}], ConfigError, "target of line 1 .*not empty"),
-            ([{**LINES[0], "id": True}], ConfigError, "id of line 1 .*whole number"),
+            ([*LINES[:2], "{not json"], SchemaError, "line 3 "),
+            ([*LINES, '{"prompt": "x", "target": "y", "target": "z"}'], SchemaError, "'target' is given twice"),
+            ([*LINES, '{"prompt": "x", "target": NaN}'], SchemaError, "line 7 .*NaN"),
+            ([*LINES, "[1]"], SchemaError, "line 7 .*list"),
+            ([*LINES, {"prompt": " say  0 ", "target": "z"}], SchemaError, "line 7 .*line 1 "),
+            ([{**LINES[0], "id": "a"}, {**LINES[1], "id": "a"}], SchemaError, "line 2 .*line 1 .*'a'"),
+            ([{**LINES[0], "traget": "x"}], UnknownName, "line 1 .*did you mean target"),
+            ([{"prompt": "x"}], ConfigError, "line 1 .*'target'"),
+            ([{"target": "x"}], ConfigError, "line 1 .*'neither'"),
+            ([{"prompt": "  ", "target": "x"}], ConfigError, "prompt of line 1 "),
+            ([{"prompt": "x", "target": " "}], ConfigError, "target of line 1 "),
+            ([{**LINES[0], "id": True}], ConfigError, "id of line 1 "),
             ([{**LINES[0], "split": "test"}], ConfigError, "split of line 1"),
-            (LINES[:2], ConfigError, "validation prompts of mine is 1; allowed: 2 or more"),
-            ([], ConfigError, "validation prompts of mine is 0"),
+            (LINES[:2], ConfigError, "validation prompts of mine is 1"),
             ([{**line, "split": "evaluation"} for line in LINES], ConfigError, "validation prompts of mine is 0"),
         ],
     )
-    def test_refused(self, write, lines, error, message):
-        with pytest.raises(error, match=message):
+    def test_bad_rows_are_refused(self, write, lines, error, named):
+        with pytest.raises(error, match=named):
             mine(write(lines))
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
+    @each_case(
+        ("change", "named"),
         [
-            ({"name": "carry-rtl"}, "no task of the suite has"),
-            ({"name": "td07-clustered-mask"}, "no task of the suite has"),
-            ({"name": "a/b"}, "letters, digits"),
-            ({"max_new_tokens": 0}, "horizon of mine is 0"),
-            ({"max_new_tokens": None}, "horizon of mine is None"),
-            ({"scorer": None}, "score of mine is missing; allowed: exact"),
+            ({"name": "carry-rtl"}, "carry-rtl"),
+            ({"name": "td07-clustered-mask"}, "td07"),
+            ({"name": "a/b"}, "a/b"),
+            ({"max_new_tokens": 0}, "max_new_tokens of mine is 0"),
+            ({"max_new_tokens": None}, "max_new_tokens of mine is None"),
+            ({"scorer": None}, "scorer of mine"),
             ({"scorer": "exakt"}, "did you mean exact"),
-            ({"prompts": "none.jsonl"}, "'.*none.jsonl' cannot be read"),
-            ({"prompts": "some/where.json"}, "a path that ends in .jsonl"),
+            ({"prompts": "none.jsonl"}, "none.jsonl"),
+            ({"prompts": "some/where.json"}, "some/where.json"),
         ],
     )
-    def test_settings_that_are_refused(self, write, change, message):
+    def test_bad_settings_are_refused(self, write, change, named):
         given = {"name": "mine", "prompts": str(write(LINES)), "scorer": "exact", "max_new_tokens": 8} | change
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=named):
             own_task(given.pop("name"), given.pop("prompts"), **given)
 
 
@@ -198,30 +176,32 @@ class TestTextsWithBlanks:
         example = task.examples("validation")[0]
         assert (score("cat\ndog", example).utility, score("cat", example).utility) == (1.0, 0.0)
 
-    @pytest.mark.parametrize(
-        ("row", "rule", "message"),
+    @each_case(
+        ("row", "rule", "named"),
         [
-            ({"text": "no blank"}, "blanks", "text of line 1 .*mark the blanks"),
-            ({"text": "[MASK*0] x"}, "blanks", "text of line 1 .*mark the blanks"),
+            ({"text": "no blank"}, "blanks", "text of line 1 "),
+            ({"text": "[MASK*0] x"}, "blanks", "text of line 1 "),
             ({"text": "[MASK] [MASK*2] x"}, "blanks", "text of line 1 .*join the runs"),
-            ({"target": "cat"}, "blanks", "target of line 1 .*2 runs of blanks, in a list"),
-            ({"target": ["cat", 3]}, "blanks", "target of line 1 .*2 runs of blanks, in a list"),
-            ({}, "exact", "rule for line 1 .* is 'exact'.*reads one"),
-            ({"prompt": "x"}, "blanks", "line 1 .*prompt or text is 'both'"),
-            ({"text": 3}, "blanks", "text of line 1 .* is 3; allowed: a text"),
+            ({"target": "cat"}, "blanks", "target of line 1 .*2 runs"),
+            ({"target": ["cat", 3]}, "blanks", "target of line 1 .*2 runs"),
+            ({}, "exact", "rule for line 1 .* is 'exact'"),
+            ({"prompt": "x"}, "blanks", "line 1 .*'both'"),
+            ({"text": 3}, "blanks", "text of line 1 .* is 3"),
         ],
     )
-    def test_refused(self, write, row, rule, message):
-        with pytest.raises(ConfigError, match=message):
+    def test_bad_texts_are_refused(self, write, row, rule, named):
+        with pytest.raises(ConfigError, match=named):
             own_task("mine", str(write([FILL | row])), scorer=rule)
 
     def test_texts_bring_their_length_and_keep_to_themselves(self, write):
-        with pytest.raises(ConfigError, match="horizon of mine is 8; allowed: none"):
-            mine(write(self.lines()), "blanks")
-        with pytest.raises(ConfigError, match="rows of mine is 'prompts and texts'"):
-            own_task("mine", str(write([*self.lines({"text": "x [MASK]", "target": "y"}), *LINES])), scorer="exact")
-        with pytest.raises(ConfigError, match="mark the blanks"):
-            mine(write(LINES), "blanks")
+        mixed = [*self.lines({"text": "x [MASK]", "target": "y"}), *LINES]
+        for rows, rule, length, named in (
+            (self.lines(), "blanks", 8, "max_new_tokens of mine is 8"),
+            (mixed, "exact", None, "'prompts and texts'"),
+            (LINES, "blanks", 8, "mark the blanks"),
+        ):
+            with pytest.raises(ConfigError, match=named):
+                own_task("mine", str(write(rows)), scorer=rule, max_new_tokens=length)
 
 
 class TestRules:
@@ -248,13 +228,14 @@ class TestRules:
             ("parts", "a b", "", 0),
         ],
     )
-    def test_worth(self, rule, target, text, worth):
-        assert utility(rule, text, target) == worth
+    def test_rules_give_the_documented_utility(self, write, rule, target, text, worth):
+        task = mine(write([{"prompt": f"p{n}", "target": target} for n in range(3)]), rule)
+        assert score(text, task.examples("validation")[0]).utility == worth
 
-    @pytest.mark.parametrize(("rule", "target"), [("number", "none"), ("json", "[1]"), ("json", 3)])
-    def test_a_target_that_nothing_matches_is_refused(self, rule, target):
+    @each_case(("rule", "target"), [("number", "none"), ("json", "[1]"), ("json", 3)])
+    def test_a_target_that_nothing_matches_is_refused(self, write, rule, target):
         with pytest.raises(ConfigError, match=f"target of line 1 .*{rule}"):
-            judged(rule, target)
+            mine(write([{"prompt": "p", "target": target}]), rule)
 
 
 SCORER = """
@@ -288,7 +269,7 @@ class inner:
 
 class TestPython:
     @pytest.mark.parametrize("suffix", ["", ".py"])
-    def test_a_scoring_function(self, write, module, suffix):
+    def test_a_function_scores(self, write, module, suffix):
         name = f"{module(SCORER)}{suffix}:score"
         task = mine(write(LINES), name)
         example = task.examples("validation")[0]
@@ -297,7 +278,7 @@ class TestPython:
         assert name in score("abc", example).reason
         assert task.scorer.name == name
 
-    def test_what_it_cannot_score_has_no_utility(self, write, module):
+    def test_an_exception_of_the_function_gives_no_utility(self, write, module):
         task = mine(write(LINES), f"{module(SCORER)}:score")
         example = task.examples("validation")[0]
         missing, known = score_all([("raise", example), ("abc", example)])
@@ -321,22 +302,19 @@ class TestPython:
         task = own_task("mine", f"{module(SCORER)}:{thing}", scorer="contains", max_new_tokens=8)
         assert dict(task.counts) == {"development": 0, "validation": 3, "evaluation": 2}
 
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("no_such_module:rows", "module 'no_such_module' of .*is not found"),
-            ("no_such.module:rows", "module 'no_such.module' of .*is not found"),
-            ("no_such/file.py:rows", "the file of .* cannot be read .No such file"),
-            ("MODULE.rows", "neither a file of prompts nor code"),
-            ("MODULE:rosw", "did you mean rows"),
-            ("MODULE:broken", "gives no prompts .RuntimeError: no disk"),
-            ("MODULE:none", "gives no prompts .TypeError"),
-            ("MODULE:", "neither a file of prompts nor code"),
-        ],
-    )
-    def test_refused(self, module, name, message):
-        with pytest.raises(ConfigError, match=message):
-            own_task("mine", name.replace("MODULE", module(SCORER)), scorer="exact", max_new_tokens=8)
+    def test_code_that_gives_no_prompts_is_refused(self, module):
+        made = module(SCORER)
+        for name, named in (
+            ("no_such.module:rows", "no_such.module"),
+            ("no_such/file.py:rows", "no_such/file.py"),
+            (f"{made}.rows", "neither a file of prompts nor code"),
+            (f"{made}:rosw", "did you mean rows"),
+            (f"{made}:broken", "RuntimeError: no disk"),
+            (f"{made}:none", "TypeError"),
+            (f"{made}:", "neither a file of prompts nor code"),
+        ):
+            with pytest.raises(ConfigError, match=named):
+                own_task("mine", name, scorer="exact", max_new_tokens=8)
 
     def test_records_of_a_function_are_checked_alike(self, module):
         name = module("def rows(): return [{'prompt': 'a', 'target': 'b'}, 'a line']")
@@ -370,26 +348,22 @@ class TestPython:
         with pytest.raises(KeyboardInterrupt):
             score("x", task.examples("validation")[0])
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("value", "worth"),
         [
             ("np.float32(0.5)", 0.5),
             ("np.int64(1)", 1),
             ("np.bool_(True)", 1),
-            ("np.array(0.25)", 0.25),
             ("Fraction(1, 4)", 0.25),
-            ("np.float64('nan')", None),
             ("np.array([0.1, 0.2])", None),
             ("2.0", None),
             ("10**400", None),
             ("-1e-9", None),
-            ("1j", None),
-            ("b'1'", None),
             ("'\\ud800'", None),
             ("Odd()", None),
         ],
     )
-    def test_numbers_and_what_is_none(self, write, module, value, worth):
+    def test_only_numbers_from_0_to_1_are_utilities(self, write, module, value, worth):
         code = (
             "import numpy as np\nfrom fractions import Fraction\nclass Odd:\n    def __repr__(self): raise ValueError\n"
             f"def score(text, example):\n    print('said')\n    return {value}\n"
@@ -405,20 +379,19 @@ class TestPython:
 
 
 class TestNames:
-    def test_of_the_suite(self):
+    def test_tasks_of_the_suite_open_by_name_and_take_no_rule(self):
         assert open_task("carry-rtl") is find_task("carry-rtl")
-        with pytest.raises(UnknownName, match="did you mean carry-rtl"):
-            open_task("cary-rtl")
-        with pytest.raises(ConfigError, match="score of carry-rtl is 'exact'; allowed: none"):
-            open_task("carry-rtl", scorer="exact")
-        with pytest.raises(ConfigError, match="horizon of carry-rtl is 3; allowed: none"):
-            open_task("carry-rtl", max_new_tokens=3)
+        for name, more, named in (
+            ("cary-rtl", {}, "did you mean carry-rtl"),
+            ("carry-rtl", {"scorer": "exact"}, "scorer of carry-rtl is 'exact'"),
+            ("carry-rtl", {"max_new_tokens": 3}, "max_new_tokens of carry-rtl is 3"),
+        ):
+            with pytest.raises(ConfigError, match=named):
+                open_task(name, **more)
 
-    def test_of_files_and_functions(self, write, module):
-        assert (
-            open_task(str(write(LINES, "my prompts.v2.jsonl")), scorer="exact", max_new_tokens=8).name
-            == "my-prompts-v2"
-        )
+    def test_tasks_are_named_after_their_file_or_function(self, write, module):
+        path = str(write(LINES, "my prompts.v2.jsonl"))
+        assert open_task(path, scorer="exact", max_new_tokens=8).name == "my-prompts-v2"
         assert open_task(f"{module(SCORER)}:rows", scorer="contains", max_new_tokens=8).name == "rows"
-        with pytest.raises(ConfigError, match="no task of the suite has"):
+        with pytest.raises(ConfigError, match="gsm8k"):
             open_task(str(write(LINES, "gsm8k.jsonl")), scorer="exact", max_new_tokens=8)

@@ -25,7 +25,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.attacks import sandbox as attacks
-from tests.helpers.paths import DOCS
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.tasks import sandbox
 from unmask.tasks.sandbox import Limits, SandboxResult, check_completion, check_many, choose_isolation, confine, values
@@ -289,17 +288,6 @@ def test_attacks_succeed_without_isolation():
     tried = [attack for attack in attacks.ATTACKS if attack.bare and attack.goal != "limits"]
     assert len(tried) > 90
     assert not [attack.name for attack in tried if not attacks.run_bare(attack)]
-
-
-def test_the_documentation_lists_the_attacks_and_none_escaped():
-    """The table comes from `python -m tests.attacks.sandbox`; it is out of date if an attack was added."""
-    page = (DOCS / "sandbox.md").read_text(encoding="utf-8")
-    written = page.split(attacks.BEGIN)[1].split(attacks.END)[0]
-    assert "escaped" not in written
-    for goal, words in attacks.GOALS.items():
-        count = sum(attack.goal == goal for attack in attacks.ATTACKS)
-        assert f"| {words} ({count}) | " in written
-        assert f"* {words}: {attacks.listed(goal)}." in written
 
 
 def test_the_tests_are_nowhere_in_the_memory_of_the_completion():

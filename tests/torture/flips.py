@@ -70,25 +70,7 @@ DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "in UTF-16": lambda text, rng: text.decode("utf-8", "replace").encode("utf-16"),
     "line ends of Windows": lambda text, rng: text.replace(b"\n", b"\r\n"),
 }
-VALUES = (
-    None,
-    True,
-    False,
-    0,
-    -1,
-    10**30,
-    1e308,
-    "",
-    "x",
-    "\ud800",
-    "\0",
-    [],
-    {},
-    [[]],
-    {"a": {}},
-    "../x",
-    "x" * 5000,
-)
+VALUES = (None, True, False, 0, -1, 10**30, 1e308, "", "x", "\ud800", "\0", [], {}, [[]], {"a": {}}, "../x", "x" * 5000)
 
 
 def edited(value: Any, rng: random.Random) -> Any:

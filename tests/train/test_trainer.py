@@ -21,12 +21,7 @@ from unmask.train import TrainConfig, TrainingProgress, list_checkpoints, train
 from unmask.train.batches import draw_batch
 from unmask.train.loss import token_losses
 from unmask.train.run_folder import load_checkpoint
-from unmask.train.trainer import (
-    StepResult,
-    Trainer,
-    TrainingFailed,
-    make_optimizers,
-)
+from unmask.train.trainer import StepResult, Trainer, TrainingFailed, make_optimizers
 
 CPU = torch.device("cpu")
 

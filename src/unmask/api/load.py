@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from pydantic import Field
@@ -30,8 +30,6 @@ from unmask.models.execution import DTYPES, resolve_device, resolve_dtype, resol
 if TYPE_CHECKING:
     from unmask.lab.cluster import Ray
     from unmask.lab.cluster.remote_model import ModelName, RemoteModel
-
-AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 OnProgress = Callable[[str, int], None]
 """Called with a parameter's name and its bytes after each one is read."""
@@ -126,7 +124,7 @@ class ModelEntry:
     build: Callable[[Any, OnProgress | None], Model]
     """Makes the model of options that name a device, a type and an engine of this machine."""
     status: Callable[[], str]
-    """Whether it can be loaded here and now, in words."""
+    """Says whether the model can be loaded here and now."""
 
 
 @overload
@@ -154,16 +152,13 @@ def load(
         from unmask.lab.cluster.remote_model import ModelName, RemoteModel
 
         return RemoteModel(cluster, load_named, ModelName(name, options))
-    # What no kind of checkpoint takes, or this machine does not have, is refused before anything is downloaded.
-    checked = [_resolve_device(one) for one in check_model_name(name, options)]
+    # Unknown options, and devices that are not here, are refused before anything is downloaded.
+    found = [_resolve_device(kind) for kind in check_model_name(name, options)]
     if name in MODELS:
-        return MODELS[name].build(checked[0], on_progress)
-    folder = resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False))
-    family, options = find_family(folder), {**options, "path": name}
-    if family is None:
-        return _build_masked_lm(_resolve_device(MaskedLMOptions.from_table(options, name)), on_progress)
-    resolved = _resolve_device(CheckpointOptions.from_table(options, name))
-    return _build_published(family.name, family.name, resolved, on_progress)
+        return MODELS[name].build(found[0], on_progress)
+    family = find_family(resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False)))
+    entry = MODELS["masked-lm" if family is None else family.name]
+    return entry.build(_resolve_device(entry.options.from_table({**options, "path": name}, name)), on_progress)
 
 
 def load_named(name: "ModelName") -> Model:
@@ -171,40 +166,7 @@ def load_named(name: "ModelName") -> Model:
     return load(name.model, **name.options)
 
 
-def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSide | None:
-    """Return tokenizer and sizes of a model without reading weights; None where they are not on this machine."""
-    name = str(name_or_path)
-    if name == "exact":
-        return text_side(load(name, **options))
-    shipped = name in MODELS and MODELS[name].options is NetworkOptions
-    place = options.get("path") or PUBLISHED.get(name, name)
-    folder = SHIPPED / name if shipped else find_local(place, options.get("revision"))
-    if folder is None:
-        return None
-    try:
-        described = describe_checkpoint(folder, chat=options.get("chat"))
-    except CheckpointError:
-        return None
-    return TextSide(described.codec, described.spec.vocab, described.length)
-
-
-def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
-    """Return the tokenizer of the model that a run's configuration names; None where it is not on this machine.
-
-    Without the chat template, because only stored tokens are spelled. The configuration may come from any file.
-    """
-    described = (config or {}).get("model")
-    if not isinstance(described, Mapping) or not isinstance(described.get("name"), str):
-        return None
-    name, options = described["name"], {key: value for key, value in described.items() if key != "name"}
-    try:
-        side = text_side_of(name, options if name == "exact" else {**options, "chat": False})
-    except (UnmaskError, OSError, TypeError, ValueError):
-        return None
-    return None if side is None else side.codec
-
-
-def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Any, ...]:
+def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Options, ...]:
     """Refuse a name that `load` does not know, and options that no such model takes; return the options.
 
     A folder or hub id is not opened, so it may have options of either kind of checkpoint. No device is used.
@@ -228,7 +190,7 @@ def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tu
     )
 
 
-def _resolve_device(options: AnyOptions) -> AnyOptions:
+def _resolve_device(options: Options) -> Options:
     """Put what this machine has in place of `auto`; refuse what it does not have."""
     if not isinstance(options, DeviceOptions):
         return options
@@ -237,6 +199,74 @@ def _resolve_device(options: AnyOptions) -> AnyOptions:
     if isinstance(options, NetworkOptions):
         resolved["engine"] = resolve_engine(options.engine, device)
     return options.model_copy(update=resolved)
+
+
+def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSide | None:
+    """Return tokenizer and sizes of a model without reading weights; None where they are not on this machine."""
+    name = str(name_or_path)
+    if name == "exact":
+        return text_side(load(name, **options))
+    shipped = name in MODELS and MODELS[name].options is NetworkOptions
+    place = options.get("path") or PUBLISHED.get(name, name)
+    folder = SHIPPED / name if shipped else find_local(place, options.get("revision"))
+    if folder is None:
+        return None
+    try:
+        info = describe_checkpoint(folder, chat=options.get("chat"))
+    except CheckpointError:
+        return None
+    return TextSide(info.codec, info.spec.vocab, info.max_length)
+
+
+def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
+    """Return the tokenizer of the model that a run's configuration names; None where it is not on this machine.
+
+    Without the chat template, because only stored tokens are spelled. The configuration may come from any file.
+    """
+    described = (config or {}).get("model")
+    if not isinstance(described, Mapping) or not isinstance(described.get("name"), str):
+        return None
+    name, options = described["name"], {key: value for key, value in described.items() if key != "name"}
+    try:
+        side = text_side_of(name, options if name == "exact" else {**options, "chat": False})
+    except (UnmaskError, OSError, TypeError, ValueError):
+        return None
+    return None if side is None else side.codec
+
+
+# The models. A new one is a class of options, a function that builds it, and a line in `MODELS`.
+
+
+def _build_exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
+    """Draw a joint distribution; its default prompt is the most probable first letter."""
+    codec = LetterCodec(options.vocab)
+    require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
+    require(1 <= options.n <= 1000, "n", options.n, "1 or more, as far as the table fits in memory", "change it")
+    joint = JointDistribution.random(
+        options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
+    )
+    letters = options.eos or ""
+    require(len(set(letters)) == len(letters), "eos", options.eos, "different letters", "name each token once")
+    return Model(
+        name="exact",
+        denoiser=ExactDenoiser(joint, eos_ids=tuple(codec.encode(letters))),
+        codec=codec,
+        options=dict(options),
+        max_length=joint.n,
+        default_prompt=codec.decode([int(joint.marginals({})[0].argmax())]),
+    )
+
+
+def _build_published(name: str, family: str, options: CheckpointOptions, on_progress: OnProgress | None) -> Model:
+    """Open a published checkpoint, or another one of its family at `path`, by which it is then known."""
+    place = options.path or PUBLISHED[name]
+    folder = resolve_path(place, revision=options.revision, offline=options.offline)
+    found = find_family(folder)
+    kind = "masked-lm" if found is None else found.name
+    require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
+    return _open_checkpoint(
+        name if place == PUBLISHED[name] else place, folder, options.model_copy(update={"path": place}), on_progress
+    )
 
 
 def _open_checkpoint(
@@ -248,7 +278,7 @@ def _open_checkpoint(
     default_prompt: str = "Hello! What can you do?",
     max_new_tokens: int = 128,
 ) -> Model:
-    """Open a checkpoint of LLaDA's or Dream's format."""
+    """Load a checkpoint of LLaDA's or Dream's format, and record how."""
     checkpoint = load_checkpoint(
         folder,
         device=torch.device(options.device),
@@ -260,59 +290,31 @@ def _open_checkpoint(
         query=options.query,
         on_tensor=on_progress,
     )
-    found = {"chat": checkpoint.codec.template is not None, "readout": checkpoint.network.readout}
+    info = checkpoint.info
+    found = {"chat": info.codec.template is not None, "readout": checkpoint.network.readout}
     fields = type(options).model_fields
     recorded = {
         key: value
         for key, value in options.model_copy(update=found)
         if key not in LATER_OPTIONS or value != fields[key].default
     }
-    recorded |= {"family": checkpoint.family.model_type, "fingerprint": fingerprint(folder)}
-    if checkpoint.ignored:
-        recorded["ignored"] = checkpoint.ignored
+    recorded |= {"family": info.family.model_type, "fingerprint": fingerprint(folder)}
+    if info.unknown_keys:
+        recorded["ignored"] = tuple(info.unknown_keys)  # stored name
     return Model(
         name=name,
         denoiser=checkpoint.network,
-        codec=checkpoint.codec,
+        codec=info.codec,
         options=recorded,
-        max_length=checkpoint.length,
+        max_length=info.max_length,
         default_prompt=default_prompt,
         max_new_tokens=max_new_tokens,
-        reference=checkpoint.family.policy,
-    )
-
-
-def _build_published(name: str, family: str, options: CheckpointOptions, on_progress: OnProgress | None) -> Model:
-    place = options.path or PUBLISHED[name]
-    folder = resolve_path(place, revision=options.revision, offline=options.offline)
-    found = find_family(folder)
-    kind = "masked-lm" if found is None else found.name
-    require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
-    known_as = name if place == PUBLISHED.get(name) else place
-    return _open_checkpoint(known_as, folder, options.model_copy(update={"path": place}), on_progress)
-
-
-def _build_exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
-    codec = LetterCodec(options.vocab)
-    require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
-    require(1 <= options.n <= 1000, "n", options.n, "1 or more, as far as the table fits in memory", "change it")
-    joint = JointDistribution.random(
-        options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
-    )
-    letters = options.eos or ""
-    require(len(set(letters)) == len(letters), "eos", options.eos, "different letters", "name each token once")
-    first = int(joint.marginals({})[0].argmax())
-    return Model(
-        name="exact",
-        denoiser=ExactDenoiser(joint, eos_ids=tuple(codec.encode(letters))),
-        codec=codec,
-        options=dict(options),
-        max_length=joint.n,
-        default_prompt=codec.decode([first]),
+        reference=info.family.policy,
     )
 
 
 def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Model:
+    """Open a masked language model of transformers."""
     # transformers is an extra.
     from unmask.models.masked_lm import load_masked_lm
 
@@ -321,21 +323,20 @@ def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -
             "path of masked-lm is None; allowed: a folder or a hub id; e.g. load('masked-lm', "
             "path='google-bert/bert-base-uncased')"
         )
-    folder = resolve_path(str(options.path), revision=options.revision, offline=options.offline)
-    masked_lm = load_masked_lm(
+    folder = resolve_path(options.path, revision=options.revision, offline=options.offline)
+    denoiser, codec = load_masked_lm(
         folder,
         device=torch.device(options.device),
         dtype=DTYPES[options.dtype],
         attention=options.attention,
         readout_layers=options.readout,
     )
-    recorded = dict(options) | {"readout": masked_lm.denoiser.readout_layers, "fingerprint": fingerprint(folder)}
     return Model(
-        name=str(options.path),
-        denoiser=masked_lm.denoiser,
-        codec=masked_lm.codec,
-        options=recorded,
-        max_length=masked_lm.denoiser.max_positions,
+        name=options.path,
+        denoiser=denoiser,
+        codec=codec,
+        options=dict(options) | {"readout": denoiser.readout_layers, "fingerprint": fingerprint(folder)},
+        max_length=denoiser.max_positions,
         default_prompt="Hello",
         max_new_tokens=8,
     )
@@ -347,13 +348,10 @@ def _shipped_entry(name: str, about: str) -> ModelEntry:
 
 
 def _published_entry(name: str, family: str, about: str) -> ModelEntry:
-    def status() -> str:
-        cached = is_cached(PUBLISHED[name])
-        return "ready: in the local cache" if cached else "not downloaded: loading it fetches it"
-
-    return ModelEntry(
-        f"{about} ({PUBLISHED[name]})", CheckpointOptions, partial(_build_published, name, family), status
-    )
+    words = {True: "ready: in the local cache", False: "not downloaded: loading it fetches it"}
+    build = partial(_build_published, name, family)
+    about = f"{about} ({PUBLISHED[name]})"
+    return ModelEntry(about, CheckpointOptions, build, lambda: words[is_cached(PUBLISHED[name])])
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -379,4 +377,4 @@ MODELS: dict[str, ModelEntry] = {
         lambda: "ready: give a path" if find_spec("transformers") else "needs pip install 'unmask[hf]'",
     ),
 }
-"""Every model by name. A new one is a class of options, a function that builds it, and a line here."""
+"""Every model by name."""

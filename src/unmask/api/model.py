@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,10 @@ from unmask.core import (
 from unmask.engine import GivenAction
 from unmask.models import Codec, Prompt
 
-_REWRITE = "allowed: what generate, infill and branch write; decode it again"
+DECODE_AGAIN = "allowed: what generate, infill and branch write; decode it again"
 
-_SHOWN_LENGTH, _SHOWN_ROWS = 60, 4
-"""Characters and rows of a generation that its `repr` shows."""
+REPR_CHARACTERS, REPR_ROWS = 60, 4
+"""Characters of a text, and number of texts, that the `repr` of a generation shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,11 +70,11 @@ class Generation(Displayable):
     """Spells tokens where the run is shown."""
 
     def __repr__(self) -> str:
-        shown = [text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..." for text in self.texts]
-        shown, hidden = shown[:_SHOWN_ROWS], len(shown) - _SHOWN_ROWS
+        shorten = (text if len(text) <= REPR_CHARACTERS else f"{text[:REPR_CHARACTERS]}..." for text in self.texts)
+        texts, hidden = [*islice(shorten, REPR_ROWS)], len(self.texts) - REPR_ROWS
         more = f" and {hidden} more" if hidden > 0 else ""
         cost = f"{self.forwards} forwards, {self.tokens_per_forward:.2f} tokens per forward"
-        return f"Generation({shown!r}{more}; {self.config['model']['name']}, {self.policy.name}; {cost})"
+        return f"Generation({texts!r}{more}; {self.config['model']['name']}, {self.policy.name}; {cost})"
 
     @property
     def text(self) -> str:
@@ -157,7 +158,7 @@ class Model:
         check_options("generate", options)
         resolved = resolve(self, DecodeOptions(**options))
         prompts = check_texts("prompt", self.default_prompt if prompt is None else prompt)
-        requests = [self._request(one, resolved) for one in prompts]
+        requests = [self._make_request(one, resolved) for one in prompts]
         return self._decode("generate", prompts, requests, resolved, default_prompt=prompt is None)
 
     @spell_options
@@ -208,25 +209,36 @@ class Model:
         """
         # None means "inherit", as in the signature; settings of a policy may be None.
         given = {name: value for name, value in options.items() if value is not None or name not in OPTIONS}
-        traj = _trajectory_of(generation)
-        self._check_origin(traj)
-        own = generation.policy if isinstance(generation, Generation) else None
+        known = isinstance(generation, Generation | Trajectory | str | Path)
+        require(known, "generation", generation, "a Generation, a Trajectory or its file", "pass one")
+        own = None
+        if isinstance(generation, Generation):
+            traj, own = generation.trajectory, generation.policy
+        else:
+            traj = generation if isinstance(generation, Trajectory) else Trajectory.load(generation)
+        before = self._check_origin(traj)
         decode_settings, gate_entry = branch_options(traj, given, own)
         resolved = resolve(self, decode_settings)
+        device, vocabulary = self.denoiser.device, self.denoiser.vocabulary
         start = traj.resume(row, step)
-        self._check_tokens(start)
-        device = self.denoiser.device
+        most = max(vocabulary.size - 1, vocabulary.mask_id)
+        for state in (start.state, *(earlier.state for earlier in start.steps)):
+            if state.mask_id != vocabulary.mask_id or int(state.tokens_BL.max()) > most:
+                raise SchemaError(f"the run holds tokens that the model has not; {DECODE_AGAIN}")
         start = map_tensors(start, lambda tensor: tensor.to(device))
-        before = traj.config or {}
         line = (start.config or {})["rows"][0]
         key = int(start.noise.key_B[0])
         if "seed" in given:
+            # As `Request.key` makes it: other numbers, and still a function of the row's own first canvas.
             first = start.steps[0].state if start.steps else start.state
             canvas = first.tokens_BL[0, : int(first.length_B[0])].tolist()
             key = row_key(given["seed"], np.array(canvas, "<i8").tobytes(), line["sample"])
         start = replace(start, noise=Noise.of([key], device))
         if action is not None:
-            start = resolved.decode_first_step(start, _one_step_policy(action, self.denoiser))
+            if isinstance(action, Action):
+                action = GivenAction(map_tensors(action, lambda tensor: tensor.to(device)))
+            require(isinstance(action, Policy), "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
+            start = resolved.decode_first_step(start, action)
         end = resolved.decode(start)
         config = {
             **resolved.config,
@@ -243,26 +255,25 @@ class Model:
         answer = end.state.answer_BL[0].nonzero().flatten().tolist()
         return self._generation(str(before["task"]), end, [(answer[0], answer[-1] + 1)], config, resolved)
 
-    def _request(self, prompt: Prompt, resolved: ResolvedOptions) -> Request:
-        """Make the request of a prompt; decide how many tokens to add."""
-        tokens, wanted = self.codec.encode(prompt), resolved.options.max_new_tokens
+    def _make_request(self, prompt: Prompt, resolved: ResolvedOptions) -> Request:
+        """Make the request of a prompt; by default it adds as many tokens as the model says or has room for."""
+        tokens, count = self.codec.encode(prompt), resolved.options.max_new_tokens
         taken = len(tokens) + len(self.codec.closing)
-        room = None if self.max_length is None else self.max_length - taken
-        if wanted is None and self.max_new_tokens is not None:
-            wanted = self.max_new_tokens if room is None else min(self.max_new_tokens, max(room, 1))
-        if wanted is None and room is None:
-            raise ConfigError(f"max_new_tokens is None; allowed: 1 or more with {self.name}; say how many")
+        allowed = "1 or more"
+        if self.max_length is None:
+            count = self.max_new_tokens if count is None else count
+            if count is None:
+                raise ConfigError(f"max_new_tokens is None; allowed: 1 or more with {self.name}; say how many")
+            room = count
+        else:
+            room = self.max_length - taken
+            if count is None:
+                count = room if self.max_new_tokens is None else min(self.max_new_tokens, max(room, 1))
+            allowed = f"1 to {room} ({taken} of {self.max_length} positions are the prompt)"
         check_length(self, "prompt", taken + 1)
-        if wanted is None:
-            assert room is not None
-            wanted = room
-        allowed = (
-            "1 or more" if room is None else f"1 to {room} ({taken} of {self.max_length} positions are the prompt)"
-        )
-        enough = wanted >= 1 and (room is None or wanted <= room)
-        require(enough, "max_new_tokens", wanted, allowed, "change it, or shorten the prompt")
+        require(1 <= count <= room, "max_new_tokens", count, allowed, "change it, or shorten the prompt")
         steps = resolved.options.steps
-        return token_request(self, tokens, wanted, steps_of(resolved.steps_share, wanted) if steps is None else steps)
+        return token_request(self, tokens, count, steps_of(resolved.steps_share, count) if steps is None else steps)
 
     def _decode(
         self,
@@ -273,13 +284,13 @@ class Model:
         default_prompt: bool,
     ) -> Generation:
         """Decode, and record of every row its prompt, key and steps."""
-        samples, gate = range(resolved.options.samples), resolved.gate
-        pairs = [(*pair, sample) for pair in zip(prompts, requests, strict=True) for sample in samples]
+        samples = range(resolved.options.samples)
+        runs = [(*pair, sample) for pair in zip(prompts, requests, strict=True) for sample in samples]
         start = start_trajectory(
             self.denoiser,
-            [request for _, request, _ in pairs],
+            [request for _, request, _ in runs],
             resolved.options.seed,
-            streams=[sample for *_, sample in pairs],
+            streams=[sample for *_, sample in runs],
             extra_steps=resolved.policy.extra_steps,
         )
         end = resolved.decode(start)
@@ -291,18 +302,19 @@ class Model:
                 "new_tokens": request.blanks,
                 "steps": request.steps,
             }
-            for (prompt, request, sample), key in zip(pairs, start.noise.key_B.tolist(), strict=True)
+            for (prompt, request, sample), key in zip(runs, start.noise.key_B.tolist(), strict=True)
         ]
         config = resolved.config
-        if gate is not None:
-            own = {r: steps_of(resolved.steps_share, r.blanks) for r in requests}
-            texts = [gate.steps_warning(request.steps, steps, request.blanks) for request, steps in own.items()]
-            found = [text for text in dict.fromkeys(texts) if text]
-            for text in found:
+        if (gate := resolved.gate) is not None:
+            # A gate was calibrated with a share of steps; with another share its thresholds may not hold.
+            planned = [steps_of(resolved.steps_share, request.blanks) for request in requests]
+            texts = [gate.steps_warning(r.steps, steps, r.blanks) for r, steps in zip(requests, planned, strict=True)]
+            warnings = [text for text in dict.fromkeys(texts) if text]
+            for text in warnings:
                 warn_caller(text)
-            config |= {"warnings": found} if found else {}
+            config |= {"warnings": warnings} if warnings else {}
         config |= {"default_prompt": default_prompt, "rows": rows}
-        return self._generation(task, end, [request.answer for _, request, _ in pairs], config, resolved)
+        return self._generation(task, end, [request.answer for _, request, _ in runs], config, resolved)
 
     def _generation(
         self,
@@ -332,8 +344,8 @@ class Model:
             codec=self.codec,
         )
 
-    def _check_origin(self, traj: Trajectory) -> None:
-        """Refuse the run of another model, and one without a configuration that makes sense."""
+    def _check_origin(self, traj: Trajectory) -> Mapping[str, Any]:
+        """Return the configuration of a run; refuse the run of another model, or without one that makes sense."""
         config = traj.config or {}
         theirs = config.get("fingerprint")
         if theirs is None:
@@ -352,32 +364,5 @@ class Model:
         lines = whole and all(isinstance(row, Mapping) and type(row.get("sample")) is int for row in rows or ())
         task_known = config.get("task") in ("generate", "infill")
         if not (task_known and lines and isinstance(config.get("default_prompt"), bool)):
-            raise SchemaError(f"the run's configuration makes no sense; {_REWRITE}")
-
-    def _check_tokens(self, start: Trajectory) -> None:
-        """Refuse canvases that this model could not have made."""
-        vocabulary = self.denoiser.vocabulary
-        most = max(vocabulary.size - 1, vocabulary.mask_id)
-        for state in (start.state, *(step.state for step in start.steps)):
-            if state.mask_id != vocabulary.mask_id or int(state.tokens_BL.max()) > most:
-                raise SchemaError(f"the run holds tokens that the model has not; {_REWRITE}")
-
-
-def _trajectory_of(run: Any) -> Trajectory:
-    """Return the trajectory of a generation or of a file."""
-    if isinstance(run, Generation):
-        return run.trajectory
-    if isinstance(run, str | Path):
-        return Trajectory.load(run)
-    if not isinstance(run, Trajectory):
-        require(False, "generation", run, "a Generation, a Trajectory or its file", "pass one")
-    return run
-
-
-def _one_step_policy(action: Any, denoiser: Denoiser) -> Policy:
-    """Return the policy that takes the first step of a branch."""
-    if isinstance(action, Action):
-        return GivenAction(map_tensors(action, lambda tensor: tensor.to(denoiser.device)))
-    if not isinstance(action, Policy):
-        require(False, "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
-    return action
+            raise SchemaError(f"the run's configuration makes no sense; {DECODE_AGAIN}")
+        return config

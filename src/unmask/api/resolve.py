@@ -50,22 +50,19 @@ class ResolvedOptions:
     """The key of the preset that the policy was made with."""
     planner: Denoiser | None
     """The second network."""
-
-    @property
-    def steps_share(self) -> float:
-        """Steps per blank, where the options give no number of steps."""
-        return STEPS_SHARE if self.gate is None else self.gate.steps_share
+    steps_share: float
+    """Steps per blank, where the options give no number of steps."""
 
     def decode_first_step(self, start: Trajectory, policy: Policy) -> Trajectory:
         """Take one step with another policy, which reads the model as this run does."""
         start = replace(start, sampling=self.sampling)
-        options = self.options
-        return decode_one_step(self.denoiser(), policy, start, eos_fill=options.eos_fill, record_top=options.record_top)
+        denoiser, options = build_denoiser(self.model, self.options, self.policy), self.options
+        return decode_one_step(denoiser, policy, start, eos_fill=options.eos_fill, record_top=options.record_top)
 
     def decode(self, start: Trajectory) -> Trajectory:
         """Decode a trajectory to its end as the options say."""
         return decode(
-            self.denoiser(),
+            build_denoiser(self.model, self.options, self.policy),
             self.policy,
             start,
             sampling=self.sampling,
@@ -75,16 +72,6 @@ class ResolvedOptions:
             record_top=self.options.record_top,
             on_step=self.options.on_step,
         )
-
-    def denoiser(self) -> Denoiser:
-        """Return the model with guidance or a cache around it. A cache serves one run: every call makes a new one."""
-        denoiser, cache, cfg_scale = self.model.denoiser, self.options.cache, self.options.cfg_scale
-        if cache is None:
-            return GuidedDenoiser(denoiser, cfg_scale) if cfg_scale else denoiser
-        if not isinstance(denoiser, Network):
-            raise ConfigError(f"cache is {cache!r}; allowed: None with {self.model.name}; leave it out")
-        require(not cfg_scale, "cfg_scale", cfg_scale, "0 with a cache", "leave one of them out")
-        return BlockCache(denoiser, cache, _cached_block(self.policy, cache), self.options.cache_refresh)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -114,21 +101,21 @@ class ResolvedOptions:
             "approximate": {"cache": options.cache, "refresh": options.cache_refresh} if options.cache else False,
             "seed": options.seed,
             "samples": options.samples,
+            # Added after results had been stored: omitted at its default, so that configurations stay equal.
             **({"record_top": options.record_top} if options.record_top else {}),
         }
 
 
 def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
     """Look up what the options name, and refuse what this model does not have."""
+    gate, preset = None, None
     if options.gate is None:
-        gate = None
         preset, policy = resolve_policy(model, options)
     else:
         gate, policy = _resolve_gate(model, options)
-        preset = None
     sampling = resolve_sampling(model, options)
-    kept = not (isinstance(policy, Search) and options.record_top)
-    require(kept, "record_top", options.record_top, f"0 with a search such as {policy.name}", "it keeps what it reads")
+    idle = isinstance(policy, Search) and options.record_top != 0
+    require(not idle, "record_top", options.record_top, f"0 with a search such as {policy.name}", "leave it out")
     planner = options.planner
     if hasattr(planner, "codec"):
         planner = planner.denoiser  # a whole model
@@ -142,10 +129,44 @@ def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
             raise ConfigError(f"planner is given, but {policy.name} asks none; allowed: p2(planner=True); leave it out")
         ours, theirs = ((v.size, v.mask_id) for v in (model.denoiser.vocabulary, planner.vocabulary))
         require(ours == theirs, "size and mask of the planner", theirs, f"{ours}", "choose another planner")
-    resolved = ResolvedOptions(model, options, policy, sampling, gate, preset, planner)
-    if options.cache is not None:
-        resolved.denoiser()  # A cache that does not fit is refused now, not when prompts have been read.
-    return resolved
+    # A cache that does not fit is refused now, not when prompts have been read.
+    build_denoiser(model, options, policy)
+    steps_share = STEPS_SHARE if gate is None else gate.steps_share
+    return ResolvedOptions(model, options, policy, sampling, gate, preset, planner, steps_share)
+
+
+def build_denoiser(model: LoadedModel, options: DecodeOptions, policy: Policy | Search) -> Denoiser:
+    """Put guidance or a block cache around a model's network. A cache serves one run: every call makes a new one.
+
+    Keys and values of anything but the leftmost open block come from an earlier pass, so a method must fill one block
+    after the other and read masked positions alone.
+    """
+    cache, denoiser = options.cache, model.denoiser
+    if cache is None:
+        return GuidedDenoiser(denoiser, options.cfg_scale) if options.cfg_scale else denoiser
+    if not isinstance(denoiser, Network):
+        raise ConfigError(f"cache is {cache!r}; allowed: None with {model.name}; leave it out")
+    require(not options.cfg_scale, "cfg_scale", options.cfg_scale, "0 with a cache", "leave one of them out")
+    if isinstance(policy, Search) or policy.looks_ahead:
+        raise ConfigError(
+            f"cache is {cache!r}, but {policy.name} looks ahead, and every look is a complete pass; "
+            "allowed: None with it; leave the cache out"
+        )
+    needs = policy.needs
+    reads = {"attention": needs.attention, "shadow slots": needs.shadows, "revealed positions": needs.revealed}
+    why = next((f"it reads {part}" for part, needed in reads.items() if needed), "")
+    if not why and not (policy.block_cache and hasattr(policy, "block_length")):
+        why = "it does not fill one block after the other, for good"
+        if isinstance(policy, Composed) and policy.name == "composed":
+            why += f" (region={policy.region}, commitment={policy.commitment})"
+    if why:
+        raise ConfigError(
+            f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a "
+            "block_length and declare `block_cache = True`, such as llada; choose one, or leave the cache out"
+        )
+    # Without a length of its own, a method has one block: the whole answer.
+    block: int = policy.block_length or 2**31  # type: ignore[attr-defined]
+    return BlockCache(denoiser, cache, block, options.cache_refresh)
 
 
 def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | None, Policy | Search]:
@@ -236,29 +257,6 @@ def resolve_sampling(model: LoadedModel, options: MethodOptions) -> SamplingPara
                 "that have one; leave the option out, or name the token when loading (exact: eos='a')"
             )
     return SamplingParams(**{name: given[name] for name in SAMPLING if name in given})
-
-
-def _cached_block(policy: Policy | Search, cache: str) -> int:
-    """Return the block length for a cache, which holds everything but the leftmost open block."""
-    if isinstance(policy, Search) or policy.looks_ahead:
-        raise ConfigError(
-            f"cache is {cache!r}, but {policy.name} looks ahead, and every look is a complete pass; "
-            "allowed: None with it; leave the cache out"
-        )
-    needs = policy.needs
-    reads = {"attention": needs.attention, "shadow slots": needs.shadows, "revealed positions": needs.revealed}
-    why = next((f"it reads {part}" for part, needed in reads.items() if needed), "")
-    if not why and not (policy.block_cache and hasattr(policy, "block_length")):
-        why = "it does not fill one block after the other, for good"
-        if isinstance(policy, Composed) and policy.name == "composed":
-            why += f" (region={policy.region}, commitment={policy.commitment})"
-    if why:
-        raise ConfigError(
-            f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a "
-            "block_length and declare `block_cache = True`, such as llada; choose one, or leave the cache out"
-        )
-    length: int | None = policy.block_length  # type: ignore[attr-defined]
-    return length or 2**31
 
 
 # Branches

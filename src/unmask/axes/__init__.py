@@ -14,40 +14,6 @@ from unmask.axes.remasking import ReMDM, loop_alpha, reveal_probability
 from unmask.axes.score import ORDERS, Mixture, weights
 from unmask.core import Action, State
 
-__all__ = [
-    "AXES",
-    "CARDINALITY",
-    "COMMITMENT",
-    "ORDERS",
-    "POLICY",
-    "REGION",
-    "SCORE",
-    "STUDY_AXES",
-    "Axis",
-    "Cardinality",
-    "Commitment",
-    "Mixture",
-    "ReMDM",
-    "Region",
-    "cardinality",
-    "commitment",
-    "describe_commitment",
-    "dream_keep",
-    "first_open_block",
-    "fraction",
-    "k_min",
-    "loop_alpha",
-    "parse_commitment",
-    "region",
-    "remasking",
-    "reveal_count",
-    "reveal_probability",
-    "revises",
-    "score",
-    "weights",
-    "without_floor",
-]
-
 Distance = Callable[[State, Action, Action, Tensor], Tensor]
 """How far two actions are apart on an axis, row by row; the last argument is what the first of them reveals."""
 

@@ -1,7 +1,7 @@
-"""Rows of values made of tensors: select them, join them, cut canvases, and lay a whole value out in one buffer.
+"""Operations on values made of tensors: select and join rows, cut canvases, store a whole value in one buffer.
 
-A value is a tensor, a frozen dataclass, a tuple or a mapping of values; everything else in it is carried along
-unchanged. Every tensor has the batch as its first axis, unless its class says otherwise (`BatchValue`).
+A value is a tensor, or a frozen dataclass, tuple or mapping of values. Anything else inside is passed on unchanged. The
+first axis of every tensor is the batch, unless the class of the value overrides `select` and `join` (`BatchValue`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,21 +14,34 @@ from torch import Tensor
 
 T = TypeVar("T")
 Path = tuple[Any, ...]
-"""Names of fields, keys and indices that lead into a value."""
+"""Names of fields, keys and indices that lead to a part of a value."""
 
 _ALIGNMENT = 16
-"""Bytes that the start of every tensor in a `Layout` is a multiple of, enough for any dtype."""
+"""Every tensor of a `Layout` starts at a multiple of so many bytes, which is enough for any dtype."""
 
 
 class BatchValue:
-    """Base of the frozen dataclasses that hold rows: how to select and join them, and a `repr` of a few lines.
+    """Base of frozen dataclasses that hold the rows of a batch. Has a short `repr`: shapes instead of numbers.
 
-    Subclasses override `select` and `join` where going field by field would be wrong.
+    Subclasses override `select` and `join` if working field by field would be wrong.
     """
 
     def __repr__(self) -> str:
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        texts = (f"{name}={_short_text(part)}" for name, part in parts.items() if part is not None)
+        texts = []
+        for field in fields(self):  # type: ignore[arg-type]
+            part = getattr(self, field.name)
+            if part is None:
+                continue
+            if isinstance(part, Tensor):
+                short = part.ndim == 1 and len(part) <= 8
+                text = repr(part.tolist()) if short else f"{str(part.dtype).removeprefix('torch.')}{list(part.shape)}"
+            elif isinstance(part, Mapping):
+                text = "{" + ", ".join(sorted(map(str, part))) + "}"
+            elif isinstance(part, tuple) and part and is_dataclass(part[0]):
+                text = f"<{len(part)} of {type(part[0]).__name__}>"
+            else:
+                text = f"<{type(part).__name__}>" if is_dataclass(part) else f"{part!r:.80}"
+            texts.append(f"{field.name}={text}")
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def select(self, rows_U: Tensor) -> Self:
@@ -47,7 +60,7 @@ def select(value: T, rows_U: Tensor) -> T:
 
 
 def concat(values: Sequence[T]) -> T:
-    """Join the rows of values that have the same fields and keys. What is no tensor is taken from the first."""
+    """Join the rows of values that have the same fields and keys. Parts without tensors are taken from the first."""
     return _rebuild(values, torch.cat, lambda values: values[0].join(values[1:]))
 
 
@@ -61,7 +74,7 @@ def _rebuild(
     change: Callable[[list[Tensor]], Tensor],
     by_class: "Callable[[list[Any]], Any] | None" = None,
 ) -> Any:
-    """Build one value from several of the same form; `by_class` builds each `BatchValue` instead of its fields."""
+    """Build one value from several of the same form, tensor by tensor; `by_class` builds the `BatchValue`s in it."""
     first, values = values[0], list(values)
     if isinstance(first, Tensor):
         return change(values)
@@ -78,7 +91,7 @@ def _rebuild(
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield everything in a value that is not made of further parts, with its path, in a fixed order."""
+    """Yield every part of a value that has no parts of its own, with its path, in a fixed order."""
     if isinstance(value, Mapping):
         parts: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, tuple):
@@ -93,19 +106,18 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def tensors(value: Any) -> dict[Path, Tensor]:
-    """Every tensor of a value under its path, in a fixed order."""
+    """Return the tensors of a value by path, in a fixed order."""
     return {path: part for path, part in leaves(value) if isinstance(part, Tensor)}
 
 
 def replace_tensors(form: T, tensors: Iterable[Tensor]) -> T:
-    """Put other tensors into a value, in the order of `tensors(form)`."""
-    # Both walk through the value in one order, so the n-th tensor meets its own place.
+    """Return a value with other tensors, given in the order of `tensors(form)`."""
     fresh = iter(tensors)
     return map_tensors(form, lambda _: next(fresh))
 
 
 def part(value: Any, path: Path) -> Any:
-    """Follow a path into a value."""
+    """Return the part of a value that a path leads to."""
     for step in path:
         value = value[step] if isinstance(value, tuple | Mapping) else getattr(value, step)
     return value
@@ -118,49 +130,49 @@ def same_form(one: object, other: object) -> bool:
 
 
 def axis_letters(path: Path) -> str:
-    """The capitals that a tensor's name ends in, one per axis: "BLJ" for `score_BLJ`; empty for other names."""
+    """Return the axis letters at the end of a tensor's name: "BLJ" for `score_BLJ`, empty for a name without any."""
     letters = str(path[-1]).rpartition("_")[2]
     return letters if letters.isupper() else ""
 
 
 def cut_canvas(value: T, length: int) -> T:
-    """Drop the positions of a value from `length` on, along the axes L and N of its tensors."""
-    cut = []
-    for path, tensor in tensors(value).items():
-        for axis, letter in enumerate(axis_letters(path)):
-            if letter in "LN" and tensor.shape[axis] > length:
-                tensor = tensor.narrow(axis, 0, length)
-        cut.append(tensor)
-    return replace_tensors(value, cut)
+    """Cut the axes L and N of a value's tensors to `length`."""
+    return _change_canvas_axes(value, lambda tensor, axis: tensor.narrow(axis, 0, min(length, tensor.shape[axis])))
 
 
 def pad_canvas(value: T, length: int, wide: int) -> T:
-    """Put zeros behind a canvas of `length` positions until it has `wide`, along the axes L and N.
+    """Lengthen a canvas of `length` positions to `wide` with zeros, along the axes L and N of a value's tensors."""
 
-    Slots that stand behind the canvas stay behind it.
-    """
-    padded = []
+    def pad(tensor: Tensor, axis: int) -> Tensor:
+        # Slots of N may follow the canvas (shadows, probes). Zeros go between them and the canvas.
+        canvas, behind = tensor.tensor_split([length], axis)
+        zeros = tensor.new_zeros([*tensor.shape[:axis], wide - length, *tensor.shape[axis + 1 :]])
+        return torch.cat((canvas, zeros, behind), axis)
+
+    return _change_canvas_axes(value, pad) if wide > length else value
+
+
+def _change_canvas_axes(value: T, change: Callable[[Tensor, int], Tensor]) -> T:
+    """Apply a function to every axis L or N of a value's tensors."""
+    changed = []
     for path, tensor in tensors(value).items():
         axes = axis_letters(path)
         for axis, letter in enumerate(axes if len(axes) == tensor.ndim else ""):
-            # A slot of N may lie behind the canvas (shadows, probes): zeros go between the two.
-            if letter in "LN" and wide > length:
-                canvas, behind = tensor.tensor_split([length], axis)
-                zeros = tensor.new_zeros([*tensor.shape[:axis], wide - length, *tensor.shape[axis + 1 :]])
-                tensor = torch.cat((canvas, zeros, behind), axis)
-        padded.append(tensor)
-    return replace_tensors(value, padded)
+            if letter in "LN":
+                tensor = change(tensor, axis)
+        changed.append(tensor)
+    return replace_tensors(value, changed)
 
 
 @dataclass(frozen=True)
 class Layout(Generic[T]):
-    """Where the tensors of values of one form lie in a buffer of bytes.
+    """Places of a value's tensors in one buffer of bytes.
 
-    One copy of the buffer then keeps them all, and they stay at the same addresses, as CUDA graphs need them to.
+    One copy of the buffer copies the whole value, and its tensors keep their addresses, which CUDA graphs need.
     """
 
     form: T
-    """A value of that form, with tensors on the meta device."""
+    """A value with tensors of the right shapes and types, on the meta device."""
     starts: tuple[int, ...]
     size: int
     """Bytes of the buffer."""
@@ -175,12 +187,8 @@ class Layout(Generic[T]):
         form = map_tensors(value, lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
         return cls(form, tuple(starts), size)
 
-    def fits(self, value: object) -> bool:
-        """Whether a value has that form: the same tensors, of the same shapes and types."""
-        return same_form(self.form, value)
-
     def read(self, buffer: Tensor) -> T:
-        """The value in a buffer. Its tensors are views of it."""
+        """Return the value in a buffer. Its tensors are views of the buffer."""
         return replace_tensors(self.form, self._views(buffer))
 
     def write(self, buffer: Tensor, value: T) -> None:
@@ -196,10 +204,7 @@ class Layout(Generic[T]):
 
 
 def copy_in(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Copy each value into its buffer, with as few kernels as possible.
-
-    One kernel copies all pairs of one dtype whose strides agree; every other pair takes a kernel of its own.
-    """
+    """Copy each value into its buffer, with one kernel for all pairs that have equal strides and one dtype."""
     groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
     for number, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
         together = buffer.stride() == value.stride()
@@ -208,15 +213,3 @@ def copy_in(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         sources.append(value)
     for targets, sources in groups.values():
         torch._foreach_copy_(targets, sources)
-
-
-def _short_text(value: Any) -> str:
-    """A part of a `repr`: tensors by type and shape, short ones by their numbers, further values by their type."""
-    if isinstance(value, Tensor):
-        short = value.ndim == 1 and len(value) <= 8
-        return repr(value.tolist()) if short else f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(map(str, value))) + "}"
-    if isinstance(value, tuple) and value and is_dataclass(value[0]):
-        return f"<{len(value)} of {type(value[0]).__name__}>"
-    return f"<{type(value).__name__}>" if is_dataclass(value) else f"{value!r:.80}"

@@ -1,4 +1,4 @@
-"""What goes into a model and what comes out of it: one forward pass over all rows of a batch."""
+"""Input and output of a model: one forward pass over all rows of a batch."""
 
 from dataclasses import dataclass, fields
 from typing import Protocol
@@ -12,50 +12,50 @@ from unmask.core.state import State
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The token ids that sampling has to know about."""
+    """Size of a model's vocabulary and the ids of its special tokens."""
 
     size: int
     mask_id: int
     eos_ids: tuple[int, ...] = ()
-    """End of text first, then end of turn, as far as the model has them."""
+    """End of text, then end of turn; empty if the model has neither."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a policy reads beyond the sampled token. It is static, so that nothing is computed for nobody."""
+    """Parts of a prediction that a policy reads, so that nothing else has to be computed."""
 
     top_k: int = 2
-    """How many of the largest probabilities."""
+    """Number of most probable tokens."""
     draws: int = 1
-    """How many independent tokens to sample per position; they differ only above temperature 0."""
+    """Number of tokens to sample independently per position; they differ only above temperature 0."""
     filtered: bool = False
-    """Statistics of the tempered, filtered distribution as well (Dream scores that one)."""
+    """Statistics of the distribution after temperature and filters too (Dream's scores read them)."""
     divergence: bool = False
-    """KL in both directions against the previous step's posterior."""
+    """KL divergences, in both directions, from the posterior of the previous step."""
     posterior: bool = False
-    """The whole posterior of the wanted positions."""
+    """The whole distribution over the vocabulary at wanted positions."""
     attention: bool = False
-    """The denoiser's attention read-out, query by key."""
+    """Mean attention of the denoiser, query by key."""
     hidden: bool = False
-    """Hidden states of the wanted positions."""
+    """Hidden states at wanted positions."""
     revealed: bool = False
-    """Predictions at revealed answer positions too, not only at masked ones."""
+    """Predictions at revealed answer positions too, not only at masked positions."""
     shadows: bool = False
-    """Extra slots that predict tokens they may not see: each prediction must be read at its own slot."""
+    """Extra slots that predict a token they must not see. A model that shifts its predictions cannot serve them."""
     planner: bool = False
-    """The run's second network on hypothetical canvases (`LookAhead.ask_planner`)."""
+    """Calls of the run's second network (`LookAhead.ask_planner`)."""
 
     def __or__(self, other: "Needs") -> "Needs":
-        """Return the needs of both together."""
-        # Flags and counts alike: True is the larger of two truth values.
+        """Combine two sets of needs: flags by "or", counts by their maximum."""
+        # `max` does both: True is the larger of two truth values.
         return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
 class Slots:
     """Flat index of the slot that each packed row of logits belongs to.
 
-    They belong to one tensor of flags: after rows were cut or joined, slots are counted anew. So this is no dataclass,
-    whose tensors `select` and `concat` would change.
+    An index is valid for one tensor of flags only; after rows are selected or joined it must be counted again. So this
+    is not a dataclass, whose tensors `select` and `concat` would change.
     """
 
     __slots__ = ("index_R", "is_packed", "wanted_BN")
@@ -63,65 +63,64 @@ class Slots:
     def __init__(self, wanted_BN: Tensor, index_R: Tensor, is_packed: bool = False):
         self.wanted_BN, self.index_R = wanted_BN, index_R
         self.is_packed = is_packed
-        """Whether there is a fixed number of rows, with some behind those of the wanted slots."""
+        """Whether the number of rows is fixed, so that there may be more rows than wanted slots."""
 
     @classmethod
     def of(cls, wanted_BN: Tensor, count: int | None = None) -> "Slots":
-        """One row for each wanted slot. Where their `count` is not known this waits for the device."""
+        """Give each wanted slot one row. Without their `count` this waits for the device."""
         if count is None:
             return cls(wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1))
         return cls(wanted_BN, cls.pack(wanted_BN, count).index_R)
 
     @classmethod
     def pack(cls, flags_BN: Tensor, rows: int) -> "Slots":
-        """A fixed number of rows, so that shapes do not depend on how many slots are flagged, and nothing waits.
+        """Give the first `rows` flagged slots a row each. Rows that are left over repeat slot 0 and mean nothing.
 
-        The first `rows` flagged slots get a row each; rows that are left over repeat slot 0 and are not wanted.
+        Shapes then do not depend on the number of flags, so that the host need not wait for the device to count them.
         """
         rank_BN = _number_flagged_slots(flags_BN)
         wanted_BN = flags_BN & (rank_BN < rows)
         place_BN = torch.where(wanted_BN, rank_BN, rows)
         slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
-        # Slots without a row are all written to the place behind the last row, which is cut off.
+        # All slots without a row are written behind the last row, which is cut off.
         index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
         return cls(wanted_BN, index_R, is_packed=True)
 
     @property
     def row_BN(self) -> Tensor:
-        """Packed row of each slot, -1 where there is none."""
+        """Packed row of each slot, -1 for slots without one."""
         return _number_flagged_slots(self.wanted_BN)
 
 
 def _number_flagged_slots(flags_BN: Tensor) -> Tensor:
-    """Number the flagged slots in row-major order, from 0; -1 for the others."""
+    """Number the flagged slots in row-major order, from 0; other slots get -1."""
     return torch.where(flags_BN, flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1, -1)
 
 
 @dataclass(frozen=True, repr=False)
 class ModelInput(BatchValue):
-    """One forward pass: N >= L slots, the canvas first, any extra slots (shadows, probes) after it."""
+    """Input of one forward pass: N >= L slots, first the canvas, then any extra slots (shadows, probes)."""
 
     tokens_BN: Tensor
     position_BN: Tensor
     valid_BN: Tensor
-    """Key mask: padding is never attended to."""
+    """Slots that may be attended to: all but padding."""
     fixed_BN: Tensor
-    """Prompt and given tokens: what guidance hides."""
+    """Prompt and given tokens, which guidance hides from the unconditional pass."""
     wanted_BN: Tensor
-    """Slots whose prediction is asked for: only these get logits."""
+    """Slots to predict: only these get logits."""
     attend_BNN: Tensor | None = None
-    """Pairwise attention, query by key; None lets every slot read every valid one."""
+    """Pairs of slots that may attend, query by key; None lets every slot read every valid one."""
     given_BN: Tensor | None = None
-    """Tokens whose probability is asked for at their slot; -1 asks for nothing."""
+    """Token at each slot whose probability to compute; -1 for none."""
     row_B: Tensor | None = None
-    """Which running row each one is, for caches that live between steps; None for hypothetical canvases."""
+    """Number of each row in its run, for caches between steps; None for hypothetical canvases."""
     packed: Slots | None = None
-    """Slots to answer for, the wanted ones among them, where shapes may not depend on what is wanted (CUDA graphs).
-    None for the wanted ones alone."""
+    """Fixed number of slots to compute logits for, for CUDA graphs; None for exactly the wanted slots."""
 
     @classmethod
     def of(cls, state: State, needs: Needs) -> "ModelInput":
-        """Make the input of a pass over the canvases, with predictions wanted at the positions that `needs` ask for."""
+        """Create the input of a pass over the canvases; `needs.revealed` decides which positions are wanted."""
         length = state.tokens_BL.shape[1]
         position_L = torch.arange(length, device=state.tokens_BL.device)
         return cls(
@@ -135,9 +134,9 @@ class ModelInput(BatchValue):
 
 @dataclass(frozen=True, repr=False)
 class ModelOutput(BatchValue):
-    """Logits of a forward pass as packed rows, one for each wanted slot in row-major order.
+    """Output of one forward pass: logits as packed rows, one for each wanted slot in row-major order.
 
-    Where the input names packed slots there is one for each of those instead; rows of unwanted ones mean nothing.
+    If the input has `packed` slots, there is a row for each of those instead; rows of unwanted slots mean nothing.
     """
 
     logits_RV: Tensor
@@ -146,23 +145,23 @@ class ModelOutput(BatchValue):
     """Mean attention from query (second axis) to key (third), rows summing to one."""
     hidden_RH: Tensor | None = None
     forwards: int = 1
-    """Denoiser passes spent on each row (2 under guidance)."""
+    """Number of denoiser passes per row (2 under guidance)."""
     processed_B: Tensor | None = None
-    """Slots recomputed per row and pass, where a cache held the others; None for every valid one."""
+    """Number of slots that a pass computed for each row, if a cache held the others; None for all valid slots."""
     counted: Slots | None = None
-    """From a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
+    """Index of the packed rows, if the denoiser has it already: on a GPU counting slots waits for the device."""
 
     @property
     def slots(self) -> Slots:
-        """Slots that the packed rows of logits belong to."""
-        # The count of another tensor does not fit: rows may have been cut or joined since.
+        """Index of the slot that each packed row of logits belongs to."""
+        # An index that was made for other flags is wrong: rows may have been selected or joined since.
         if self.counted is not None and (self.counted.is_packed or self.counted.wanted_BN is self.wanted_BN):
             return self.counted
         return Slots.of(self.wanted_BN)
 
     @property
     def slot_BN(self) -> Tensor:
-        """Packed row of each wanted slot, -1 for the others."""
+        """Packed row of each wanted slot, -1 for all other slots."""
         is_packed = self.counted is not None and self.counted.is_packed
         return torch.where(
             self.wanted_BN, _number_flagged_slots(self.slots.wanted_BN if is_packed else self.wanted_BN), -1
@@ -170,21 +169,21 @@ class ModelOutput(BatchValue):
 
 
 class Denoiser(Protocol):
-    """A masked diffusion model: one bidirectional forward pass over all rows of an input."""
+    """A masked diffusion model: predicts all wanted slots of an input in one bidirectional forward pass."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...
 
     @property
     def device(self) -> torch.device:
-        """Device on which the inputs must be."""
+        """Device that inputs must be on."""
         ...
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput: ...
 
 
 class DenoiserWrapper:
-    """Base of denoisers that wrap another one, whose vocabulary and device they have."""
+    """Base of denoisers that wrap another denoiser and share its vocabulary and device."""
 
     denoiser: Denoiser
 

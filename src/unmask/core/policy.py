@@ -1,4 +1,4 @@
-"""The contracts of decoding methods: policies, searches, and the look-ahead that they read the model with."""
+"""Base classes of decoding methods: policies, searches, and the look-ahead through which they run the model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,19 +22,19 @@ NonNegative = Annotated[float, Field(ge=0)]
 Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 BlockLength = Annotated[int, Field(ge=1, le=1_000_000)]
-"""Types of settings that carry their ranges. Fields of a method are checked against them when it is made."""
+"""Types of settings with a range. The fields of a method are checked against their types when it is created."""
 
 ALL = -1
-"""`past_steps` of a policy that reads its whole past."""
+"""Value of `past_steps` for a policy that reads all past steps."""
 
 STEPS = ("end", "pace", "ignore")
-"""What the number of steps can mean to a method (`DecodingMethod.steps`)."""
+"""Allowed values of `DecodingMethod.steps`."""
 
 TRAITS = {
     *("needs", "past_steps", "random", "looks_ahead", "steps", "extra_steps", "cuda_graph", "block_cache", "remasks"),
     *("own_end", "baseline"),
 }
-"""What a method declares of itself, in class attributes or in properties that read its settings."""
+"""Names of the traits of methods. A trait is a class attribute, or a property that reads the method's settings."""
 
 _NOT_DECLARED = (
     "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; set it in "
@@ -43,9 +43,9 @@ _NOT_DECLARED = (
 
 
 class LookAhead(Protocol):
-    """The one way to run a network on a canvas that is not (yet) real: batched, counted, remembered.
+    """Runs a network on hypothetical canvases, counts the passes, and remembers their outputs.
 
-    A class that inherits from it refuses both calls until it overrides them.
+    Both methods raise `ContractError` unless a subclass overrides them.
     """
 
     def predict(
@@ -59,65 +59,68 @@ class LookAhead(Protocol):
         noise: Noise | None = None,
         temperature: float | None = None,
     ) -> Prediction:
-        """Predictions for hypothetical rows; `owner_U` says which running row pays for each.
+        """Predict for hypothetical rows.
 
-        They are greedy, or drawn as the run draws where `noise` is given (one key per row, e.g.
-        `traj.noise.select(owner_U)`), at a `temperature` of their own where one is given. `needs` may ask for
-        attention, hidden rows and several draws. `given_UL` asks for the probability of these tokens (-1: none), as
-        `ModelInput.given_BN` does. An input of its own (`inputs`) lets the pass read less, or more, than the canvas; it
-        is remembered unless it has an attention of its own.
+        Args:
+            owner_U: the running row that pays for each hypothetical row.
+            given_UL: tokens whose probability to return, -1 for none (`ModelInput.given_BN`).
+            inputs: input of the pass, if it differs from the canvas. An output with pairwise attention is not
+                remembered.
+            noise: one key per row, e.g. `traj.noise.select(owner_U)`, to draw tokens as the run does; None for the most
+                probable tokens.
+            temperature: temperature of the draws, if it differs from the run's.
         """
         raise ContractError(_NOT_DECLARED)
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
     ) -> ModelOutput:
-        """Output of the run's second network for hypothetical rows. Its passes are counted apart."""
+        """Run the second network on hypothetical rows. Its passes have a count of their own."""
         raise ContractError(_NOT_DECLARED)
 
 
 class _NoLookAhead(LookAhead):
-    """The look-ahead of policies that decide from the step's own forward."""
+    """Look-ahead of policies that do not declare `looks_ahead`: every call raises."""
 
 
 NO_LOOK_AHEAD = _NoLookAhead()
 
 
 class SearchContext(LookAhead, Protocol):
-    """Look-ahead of a search, with calls to move and show hypothetical rows. Each path keeps its own predictions."""
+    """The look-ahead of a search, which can also move hypothetical rows. Each path keeps its own predictions."""
 
     @property
     def forwards_B(self) -> Tensor:
-        """Denoiser passes that every running row has paid so far."""
+        """Denoiser passes that each running row has paid for so far."""
         ...
 
     def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
-        """Apply an action to hypothetical rows, fill tails where the run does so, and append the step."""
+        """Apply an action to hypothetical rows, and append the step to their trajectories."""
         ...
 
     def report_paths(self, paths: Sequence[Trajectory]) -> None:
-        """Show the best path so far of rows still running to whoever watches the run. Each path has one row."""
+        """Pass the best path so far of each running row to `on_step` of the run. Each path has one row."""
         ...
 
 
 class DecodingMethod(ABC):
-    """Traits and settings that policies and searches have in common. Frozen; all of it static.
+    """Settings and traits that policies and searches have in common. Subclasses are frozen dataclasses.
 
-    A trait is a class attribute (`random = True`), or a property where it depends on a setting. It is never a field: a
-    field is a setting, which is recorded, hashed and changed from a command line. The defaults below are properties
-    because a subclass may replace a property by either, and a type checker accepts both.
+    A field is a setting: it is recorded, hashed, and can be changed on a command line. A trait is a class attribute
+    (`random = True`), or a property if it depends on a setting. The defaults below are properties because type checkers
+    let a subclass replace a property by either.
     """
 
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check every setting against its annotation. Values stay as they were given, because they are recorded."""
+        """Check every setting against its annotation, without converting it: recorded values are as they were given."""
         values = {setting: getattr(self, field) for setting, field in self.setting_fields.items()}
         check_annotations(type(self), values, self.name, self.setting_fields)
 
     @property
     def setting_fields(self) -> Mapping[str, str]:
-        """Recorded name of each setting -> the field that holds it. They differ only where a class replaced another."""
+        """Recorded name of each setting -> name of its field. Both are equal except in classes that replaced others."""
         return {field.name: field.name for field in fields(self)} if is_dataclass(self) else {}
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -134,7 +137,7 @@ class DecodingMethod(ABC):
             raise ContractError(f"steps of {cls.__name__} is {steps!r}; allowed: {', '.join(STEPS)}; pick one")
 
     def check(self, state: State) -> None:
-        """Refuse a start this method cannot decode; called once."""
+        """Refuse a start that this method cannot decode. Called once per run."""
         return None
 
     @property
@@ -144,40 +147,39 @@ class DecodingMethod(ABC):
 
     @property
     def random(self) -> bool:
-        """Whether it draws random numbers of its own. A method that does must set `random = True`."""
+        """Whether the method draws random numbers. A method that does must set `random = True`."""
         return False
 
     @property
     def extra_steps(self) -> bool:
-        """Whether it may take more steps than the answer has positions; all others are refused such a horizon."""
+        """Whether the method may take more steps than the answer has positions."""
         return False
 
     @property
     def remasks(self) -> bool:
-        """Whether it may mask a revealed token again: a text then has more than one way, and no exact likelihood."""
+        """Whether the method may mask a revealed token again. Its texts then have no exact likelihood."""
         return False
 
     @property
     def steps(self) -> str:
-        """Purpose of the number of steps: it ends the run ("end"), sets its pace without ending it ("pace"), or changes
-        nothing ("ignore")."""
+        """Effect of the number of steps: ends the run ("end"), only sets its pace ("pace"), or none ("ignore")."""
         return "end"
 
     @property
     def block_cache(self) -> bool:
-        """Whether it fills blocks of `block_length` positions one after the other, so a cache can hold the rest."""
+        """Whether the method fills blocks of `block_length` positions in order, so that a cache can hold the rest."""
         return False
 
 
 class Policy(DecodingMethod):
-    """Decides one action per step. Frozen; what it must remember goes into `Action.notes`."""
+    """A method that decides one action per step. It stores nothing but `Action.notes`, which its next step can read."""
 
     @abstractmethod
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        """The decision at the trajectory's state: a pure function of what the trajectory and the look-ahead tell."""
+        """Return the action at the trajectory's state, as a pure function of the trajectory and its look-aheads."""
 
     def model_input(self, traj: Trajectory) -> ModelInput:
-        """Build the input of the step's forward."""
+        """Return the input of the step's forward."""
         return ModelInput.of(traj.state, self.needs)
 
     def done(self, traj: Trajectory) -> Tensor:
@@ -186,50 +188,53 @@ class Policy(DecodingMethod):
 
     @property
     def own_end(self) -> bool:
-        """Whether it ends rows by a rule of its own, not when they are full: nobody else can go on from there."""
+        """Whether rows end by a rule of this policy, not when no mask is left. No other policy can continue them."""
         return type(self).done is not Policy.done
 
     @property
     def past_steps(self) -> int:
-        """How many past steps it reads: 0, 1 (notes count) or `ALL`. Futures are merged only under 0."""
+        """Number of past steps that the policy reads: 0, 1 or `ALL`; reading notes counts as 1.
+
+        With 0, studies share the continuation of branches that reach the same canvas.
+        """
         return 0
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether it runs a network on hypothetical canvases. A method that does must set `looks_ahead = True`."""
+        """Whether the policy calls the look-ahead. A policy that does must set `looks_ahead = True`."""
         return False
 
     @property
     def cuda_graph(self) -> bool:
         """Whether whole steps of the policy may be recorded as a CUDA graph and replayed.
 
-        `model_input`, `act` and `done` of the policy that `bounded` returns must then read nothing back from the device
-        and copy nothing to it, and the shapes of their tensors must follow from the shapes they are given. The input
-        must have the canvas's slots, and want only answer positions.
+        `model_input`, `act` and `done` of the policy that `bounded` returns must then copy nothing from or to the
+        device, and the shapes of their tensors must depend only on the shapes of their arguments. The input must have
+        the slots of the canvas, and want only answer positions.
         """
         return False
 
     def bounded(self, length: int) -> "Policy":
-        """Return the policy with all values computed that it would read from the device on canvases of this length."""
+        """Return the policy with all numbers computed that it would read from the device at this canvas length."""
         return self
 
 
 class Search(DecodingMethod):
-    """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
+    """A method with a loop of its own, such as a beam or tree search. It runs the model only through its context."""
 
     def baseline_forwards(self, state: State) -> Tensor | None:
-        """Forward passes that the baseline takes for each row, the least allowed `budget`; None without a baseline."""
+        """Return the forwards that the baseline takes per row, the smallest `budget`; None without a baseline."""
         return None
 
     @property
     def baseline(self) -> "Policy | None":
-        """Method that it is measured against with as many forwards; None where there is no such method."""
+        """Policy that the search is compared with at an equal number of forwards; None if there is none."""
         return None
 
     @abstractmethod
     def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
-        """Decode a started trajectory to its end, and return it with the steps that led there.
+        """Decode a trajectory to its end, and return it with its steps.
 
-        Rows move by `context.apply_action`, so that steps are recorded and end-of-text filling is honoured.
-        What was spent is filled in by the caller.
+        Rows must be moved by `context.apply_action`, which records steps and fills tails behind an end of text. The
+        caller adds the cost.
         """

@@ -1,6 +1,6 @@
-"""The prediction p_t: statistics of a forward pass at every slot, and the whole posterior where it is needed.
+"""The prediction p_t: statistics of a forward pass at every slot, and the whole posterior if a policy needs it.
 
-`StatsRequest` and `VocabStats` are what one pass over the vocabulary is asked, and gives, for packed rows.
+`StatsRequest` and `VocabStats` are input and output of the pass over the vocabulary, for packed rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from unmask.core.batch import BatchValue
 
 @dataclass(frozen=True)
 class Edit:
-    """Additive changes to logit columns (EOS options, the barred mask), applied wherever logits are read."""
+    """Numbers to add to the logits of some tokens (end of text, the barred mask), wherever logits are read."""
 
     ids: tuple[int, ...] = ()
     deltas: tuple[float, ...] = ()
 
     def apply_(self, scratch_RV: Tensor) -> Tensor:
-        """Add the changes in place; call it on a scratch copy of the logits only."""
-        # One column at a time, as numbers: a list of ids would be copied to the device, which no CUDA graph can hold.
+        """Add the numbers in place; call it only on a copy of the logits."""
+        # One column at a time: a list of ids would be copied to the device, which breaks CUDA graphs.
         for token, delta in zip(self.ids, self.deltas, strict=True):
             scratch_RV[:, token] += delta
         return scratch_RV
@@ -30,9 +30,9 @@ class Edit:
 
 @dataclass(frozen=True, repr=False)
 class Posterior(BatchValue):
-    """Token distributions p_t of the wanted slots, kept as logits and normalisers: keeping them costs no arithmetic.
+    """Distributions p_t over the vocabulary at wanted slots, stored as logits and log-normalisers.
 
-    Selecting rows copies no logits: all selections share the packed rows, and `slot_BN` says which of them they use.
+    Selecting rows copies no logits: all selections share the packed rows, and `slot_BN` has the row of each slot.
     """
 
     logits_RV: Tensor
@@ -41,13 +41,13 @@ class Posterior(BatchValue):
     edit: Edit = Edit()
 
     def log_prob(self, rows_C: Tensor) -> Tensor:
-        """Log-probabilities of packed rows, at least float32. Barred tokens are at -1e4, so that 0 * log 0 is 0."""
-        # Indexing copies, so the edit does not reach the logits that others read.
+        """Return log-probabilities of packed rows, in float32 or more; -1e4 if barred, so that 0 * log 0 is 0."""
+        # Indexing copies, so the edit does not change the stored logits.
         z_CV = self.edit.apply_(self.logits_RV[rows_C].to(self.logz_R.dtype))
         return z_CV.sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
 
     def dense(self) -> Tensor:
-        """Probabilities as (B, N, V), zero where unwanted: for small vocabularies and for tests."""
+        """Return all probabilities as (B, N, V), zero at unwanted slots; for small vocabularies and tests."""
         known_BN = self.slot_BN >= 0
         log_p = self.log_prob(self.slot_BN[known_BN])
         out = log_p.new_zeros(*self.slot_BN.shape, log_p.shape[-1])
@@ -58,12 +58,12 @@ class Posterior(BatchValue):
         return replace(self, slot_BN=self.slot_BN[rows_U])
 
     def join(self, others: "Sequence[Posterior]") -> "Posterior":
-        """Put the packed rows behind each other, once for all parts that share them."""
+        """Join posteriors; packed rows that several of them share are stored once."""
         start: dict[int, int] = {}
         parts: list[Posterior] = []
         slots, size = [], 0
         for part in (self, *others):
-            # By identity: rows of one batch share its logits, which would else be stored once for each row.
+            # Compared by identity: rows of one batch share its logits, which would be stored once for each row.
             if id(part.logits_RV) not in start:
                 start[id(part.logits_RV)] = size
                 size += len(part.logits_RV)
@@ -79,19 +79,19 @@ class Posterior(BatchValue):
 
 @dataclass(frozen=True)
 class TokenDraw:
-    """How tokens are drawn from each row. Temperature 0 takes the most probable token, ties to the lower one."""
+    """Settings and random numbers of token draws. Temperature 0 takes the most probable token, ties to the lower."""
 
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
     uniform_RD: Tensor | None = None
-    """Inverse CDF: one uniform for each row and draw."""
+    """One uniform for each row and draw, for draws by inverse CDF."""
     uniform_vocab: Callable[[Tensor], Tensor] | None = None
-    """Gumbel noise, as in LLaDA's loop: maps indices of packed rows to one uniform per row, token and draw, (C, V, D).
-    The returned tensor is overwritten."""
+    """Function from indices of packed rows to one uniform per row, token and draw (C, V, D), for Gumbel draws as in
+    LLaDA's loop. The returned tensor is overwritten."""
     bits_RD: Tensor | None = None
-    """Counters (`Noise.bits`) from which `uniform_vocab` derives its uniforms; None for any other source of noise. The
-    kernels derive the same uniforms from them, without a table of the vocabulary's size."""
+    """Counters (`Noise.bits`) from which the kernels compute the uniforms of `uniform_vocab` without a table of the
+    vocabulary's size; None for other sources of noise."""
 
     @property
     def has_filters(self) -> bool:
@@ -100,38 +100,38 @@ class TokenDraw:
 
 @dataclass(frozen=True)
 class StatsRequest:
-    """Statistics to compute for each packed row."""
+    """Statistics that one pass over the vocabulary computes for each packed row."""
 
     top_k: int = 2
     """Number of most probable tokens to return."""
     edit: Edit = Edit()
     draw: TokenDraw = TokenDraw()
     filtered: bool = False
-    """Compute the filtered statistics too; otherwise they are the clean ones."""
+    """Whether to compute filtered statistics; otherwise those fields equal the clean ones."""
     untrusted: tuple[int, ...] = ()
-    """Tokens whose confidence is 0 when they are drawn. The confidence of the others is normalised without them."""
+    """Tokens whose confidence is 0 when drawn; the confidence of other tokens is normalised without them."""
     given_R: Tensor | None = None
-    """One token per row whose probability to return; -1 for none."""
+    """Token of each row whose probability to return; -1 for none."""
     previous: Posterior | None = None
-    """Distributions of the last step, for the divergences."""
+    """Distributions of the previous step, for divergences."""
     previous_R: Tensor | None = None
-    """Packed row of `previous` for each row, -1 where there is none."""
+    """Packed row of `previous` for each row; -1 for none."""
 
     @property
     def has_filtered(self) -> bool:
-        """Whether the filtered statistics differ from the clean ones, so that they are computed."""
+        """Whether filtered statistics are wanted and differ from the clean ones."""
         return self.filtered and (self.draw.temperature > 0 or self.draw.has_filters)
 
 
 class VocabStats(NamedTuple):
-    """Statistics of packed rows. *Clean* is softmax(z), *filtered* the tempered and filtered distribution."""
+    """Statistics of packed rows. *Clean* means softmax(z); *filtered* means after temperature and filters."""
 
     top_RK: Tensor
     """Most probable tokens, ties to the lower one."""
     p_RK: Tensor
     entropy_R: Tensor
     logz_R: Tensor
-    """Log of the sum of exp(z): not finite where a row holds NaN, +inf, or no possible token."""
+    """Log of the sum of exp(z); not finite if a row has NaN, +inf or no possible token."""
     token_RD: Tensor
     """Drawn tokens."""
     confidence_RD: Tensor
@@ -144,21 +144,21 @@ class VocabStats(NamedTuple):
     given_R: Tensor
     """Clean probability of the given token, 0 for none."""
     drift_R: Tensor
-    """KL(new || old), NaN where the row has no previous distribution."""
+    """KL(new || old); NaN for a row without a previous distribution."""
     displacement_R: Tensor
-    """KL(old || new), NaN likewise."""
+    """KL(old || new); NaN for a row without a previous distribution."""
 
 
 @dataclass(frozen=True, repr=False)
 class Statistics(BatchValue):
-    """Statistics of one distribution per slot; zero where no prediction was wanted."""
+    """Most probable tokens and entropy of the distribution at each slot; zero at unwanted slots."""
 
     top_BNK: Tensor
     p_BNK: Tensor
     entropy_BN: Tensor
 
     def largest(self, k: int) -> "Statistics":
-        """The same statistics with the k largest probabilities only."""
+        """Keep only the k most probable tokens."""
         return replace(self, top_BNK=self.top_BNK[..., :k], p_BNK=self.p_BNK[..., :k])
 
     @property
@@ -169,11 +169,11 @@ class Statistics(BatchValue):
 
 @dataclass(frozen=True, repr=False)
 class Prediction(BatchValue):
-    """Everything a policy may know about a forward pass, on the input's slots (the canvas first).
+    """Everything a policy may know about a forward pass, on the slots of its input (the canvas first).
 
-    `confidence_BN` is the *clean* probability of the sampled token (LLaDA scores that); `proposed_BN` is its
-    probability under the filtered distribution it was drawn from (Dream scores that). They are the same number at
-    temperature 0 without filters, and whenever `Needs.filtered` did not ask for the second.
+    `confidence_BN` is the probability of the sampled token before temperature and filters, as in LLaDA's scores;
+    `proposed_BN` is its probability under the distribution that it was drawn from, as in Dream's scores. Both are equal
+    at temperature 0 without filters, and whenever `Needs.filtered` is False.
     """
 
     wanted_BN: Tensor
@@ -185,23 +185,23 @@ class Prediction(BatchValue):
     logz_BN: Tensor
     vocab: int
     token_BND: Tensor
-    """Every draw; the first is `token_BN`."""
+    """All sampled tokens of each slot; the first is `token_BN`."""
     confidence_BND: Tensor
     given_BN: Tensor | None = None
-    """Clean probability of the token that the input asked about."""
+    """Probability of the token in `ModelInput.given_BN`."""
     drift_BN: Tensor | None = None
-    """KL(p_t || p_{t-1}): new first, the mutual-information direction. NaN without a previous posterior."""
+    """KL(p_t || p_{t-1}), new posterior first; NaN without a previous posterior."""
     displacement_BN: Tensor | None = None
-    """KL(p_{t-1} || p_t): old first, distance from the centre of the commitment ball. NaN likewise."""
+    """KL(p_{t-1} || p_t), old posterior first; NaN without a previous posterior."""
     attention_BNN: Tensor | None = None
     visible_BN: Tensor | None = None
-    """Attention mass of each slot on visible tokens, where attention was asked for."""
+    """Attention mass of each slot on visible tokens; None unless `Needs.attention`."""
     hidden_BNH: Tensor | None = None
     posterior: Posterior | None = None
 
     @property
     def light(self) -> "Prediction":
-        """The prediction without posterior, attention and hidden rows, which are too large for steps and files."""
+        """The prediction without posterior, attention and hidden states, which are too large to keep for every step."""
         if self.attention_BNN is None and self.hidden_BNH is None and self.posterior is None:
             return self
         return replace(self, attention_BNN=None, hidden_BNH=None, posterior=None)

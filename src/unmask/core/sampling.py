@@ -1,4 +1,4 @@
-"""Sampling: which token each wanted slot would take, decided before the policy acts."""
+"""Sampling: the token that each wanted slot would take, and the statistics that policies decide by."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,31 +8,31 @@ from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
 from unmask.core.model_io import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.core.noise import Noise, entries
+from unmask.core.noise import Noise
 from unmask.core.prediction import Edit, Posterior, Prediction, Statistics, StatsRequest, TokenDraw
 from unmask.core.vocab_statistics import fast_vocab_stats
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are sampled. Each option has an effect at temperature 0 and above, except as stated."""
+    """How tokens are sampled. Options act at every temperature unless they say otherwise."""
 
     temperature: float = 0.0
-    """0 takes the most probable token; above, tokens are drawn from softmax(z / temperature)."""
+    """0 takes the most probable token; above 0, tokens are drawn from softmax(z / temperature)."""
     top_p: float = 1.0
-    """Nucleus filter: moves the filtered statistics always, the drawn token above temperature 0."""
+    """Nucleus filter. It always acts on the filtered statistics, and above temperature 0 on the drawn token."""
     top_k: int = 0
-    """Top-k filter, 0 for none; acts like `top_p`."""
+    """Top-k filter; 0 for none. It acts on the same values as `top_p`."""
     sampler: str = "inverse"
-    """"inverse" (one uniform per position) or "gumbel" (one per vocabulary entry, float64, as LLaDA's loop)."""
+    """"inverse" (one uniform per position), or "gumbel" (one per vocabulary entry, in float64, as in LLaDA's loop)."""
     logits_eos_inf: bool = False
-    """Never sample end of text (LLaDA's name)."""
+    """Never sample end of text (the option has LLaDA's name)."""
     confidence_eos_eot_inf: bool = False
-    """Sampled end of text or end of turn gets confidence 0 (LLaDA's name)."""
+    """Give a sampled end of text or end of turn confidence 0 (the option has LLaDA's name)."""
     eos_penalty: float = 0.0
-    """Subtracted from the logits of end of text and end of turn."""
+    """Number to subtract from the logits of end of text and end of turn."""
     bar_mask: bool = True
-    """Never sample the mask token itself; its probability goes to the others."""
+    """Never sample the mask token; its probability goes to the other tokens."""
 
     def __post_init__(self) -> None:
         finite = 0 <= self.temperature < float("inf")
@@ -49,11 +49,11 @@ class SamplingParams:
 
     @property
     def greedy(self) -> "SamplingParams":
-        """The same options without the randomness, for hypothetical canvases."""
+        """The options at temperature 0, for hypothetical canvases."""
         return replace(self, temperature=0.0, sampler="inverse")
 
     def edit(self, vocabulary: Vocabulary) -> Edit:
-        """The changes of logits that these options mean in a vocabulary."""
+        """Return the changes of logits that these options make in a vocabulary."""
         deltas: dict[int, float] = {}
         if self.bar_mask and vocabulary.mask_id < vocabulary.size:
             deltas[vocabulary.mask_id] = float("-inf")
@@ -76,9 +76,9 @@ def sample(
     step_B: Tensor,
     previous: Posterior | None = None,
 ) -> Prediction:
-    """Sample a token for every wanted slot, with the statistics that `needs` ask for, on the input's slots.
+    """Sample a token for every wanted slot, and compute the statistics that `needs` ask for.
 
-    `previous` is the posterior one step ago, for divergences.
+    `previous` is the posterior of the previous step, for divergences.
     """
     slots = output.slots
     index_R = slots.index_R
@@ -87,7 +87,7 @@ def sample(
     row_R, position_R = index_R // inputs.tokens_BN.shape[1], inputs.position_BN.flatten()[index_R]
     previous_R = None
     if needs.divergence and previous is not None:
-        # The old input may have had fewer or more slots behind the canvas than this one.
+        # The previous input may have had fewer or more slots behind the canvas.
         old_BN = torch.full(inputs.tokens_BN.shape, -1, device=index_R.device)
         shared = min(old_BN.shape[1], previous.slot_BN.shape[1])
         old_BN[:, :shared] = previous.slot_BN[:, :shared]
@@ -105,20 +105,20 @@ def sample(
     stats = fast_vocab_stats(output.logits_RV, request)
 
     shape = inputs.tokens_BN.shape
-    # Which packed rows are wanted, where there are others among them.
+    # With a fixed number of packed rows some of them belong to no wanted slot.
     wanted_R = output.wanted_BN.flatten()[index_R] if slots.is_packed else None
 
     def spread(values_R: Tensor) -> Tensor:
-        """Put packed rows on the input's slots, zero where nothing is wanted."""
+        """Put values of packed rows on the input's slots, zero at unwanted slots."""
         if wanted_R is not None:
             values_R = torch.where(wanted_R.view(-1, *[1] * (values_R.dim() - 1)), values_R, 0)
         out = values_R.new_zeros((shape.numel(), *values_R.shape[1:]))
-        # Packed rows that are left over all name slot 0, and carry what it has anyway: its values, or zeros.
+        # Rows that are left over all name slot 0, and write the value that slot 0 has anyway.
         out[index_R] = values_R
         return out.view(*shape, *values_R.shape[1:])
 
     def spread_together(values: Sequence[Tensor], fill: float) -> Sequence[Tensor]:
-        """Put one number per packed row on the slots, for several quantities at once: each launch counts on a GPU."""
+        """Put several numbers per packed row on the slots with one kernel, because on a GPU every launch takes time."""
         out = values[0].new_full((len(values), shape.numel()), fill)
         stacked = torch.stack(list(values))
         out[:, index_R] = stacked if wanted_R is None else torch.where(wanted_R, stacked, fill)
@@ -136,9 +136,8 @@ def sample(
         filtered = Statistics(spread(stats.filtered_top_RK), spread(stats.filtered_p_RK), filtered_entropy_BN)
     visible_BN = None
     if output.attention_BNN is not None:
-        # Tokens that stand, rather than masks and padding.
-        stands_BN = inputs.valid_BN & (inputs.tokens_BN != vocabulary.mask_id)
-        visible_BN = (output.attention_BNN * stands_BN[:, None, :]).sum(-1)
+        is_token_BN = inputs.valid_BN & (inputs.tokens_BN != vocabulary.mask_id)
+        visible_BN = (output.attention_BNN * is_token_BN[:, None, :]).sum(-1)
     keep_posterior = needs.posterior or needs.divergence
     return Prediction(
         wanted_BN=output.wanted_BN,
@@ -164,7 +163,7 @@ def sample(
 def _token_draw(
     sampling: SamplingParams, draws: int, noise: Noise, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int
 ) -> TokenDraw:
-    """Collect the random numbers of every draw at the packed rows, each with its own step, position and batch row."""
+    """Collect the random numbers of all draws; step, position and batch row are those of each packed row."""
     settings = (sampling.temperature, sampling.top_p, sampling.top_k)
     if sampling.temperature == 0:
         return TokenDraw(*settings)
@@ -172,24 +171,20 @@ def _token_draw(
     if sampling.sampler == "inverse":
         uniforms = [noise.uniform_packed(step_R, position_R, row_R, purpose) for purpose in purposes]
         return TokenDraw(*settings, uniform_RD=torch.stack(uniforms, -1))
-    # Counters are enough for the kernels, but only where the noise makes its uniforms of them.
+    bits_RD = None
+    # The kernels compute uniforms from counters. That is wrong for noise that makes its uniforms in another way.
     if type(noise).uniform_vocab is Noise.uniform_vocab:
         bits_RD = torch.stack([noise.bits(step_R, position_R, row_R, purpose) for purpose in purposes], -1)
-
-        def uniform_entries(row_C: Tensor) -> Tensor:
-            return torch.stack([entries(bits_R, vocab) for bits_R in bits_RD[row_C].unbind(-1)], -1)
-
-        return TokenDraw(*settings, uniform_vocab=uniform_entries, bits_RD=bits_RD)
 
     def uniform_vocab(row_C: Tensor) -> Tensor:
         counters = (step_R[row_C], position_R[row_C], row_R[row_C])
         return torch.stack([noise.uniform_vocab(*counters, vocab, purpose) for purpose in purposes], -1)
 
-    return TokenDraw(*settings, uniform_vocab=uniform_vocab)
+    return TokenDraw(*settings, uniform_vocab=uniform_vocab, bits_RD=bits_RD)
 
 
 def _check_output(output: ModelOutput, index_R: Tensor, inputs: ModelInput, vocabulary: Vocabulary) -> None:
-    """Refuse logits of another vocabulary, of other slots, or of another number of slots."""
+    """Refuse an output whose vocabulary, slots or number of rows do not fit the input."""
     columns = output.logits_RV.shape[-1]
     if columns != vocabulary.size:
         raise DenoiserError(

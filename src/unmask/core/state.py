@@ -1,4 +1,4 @@
-"""The state z_t of B rows and the action a_t that moves it on: the paper's Eq. (1)."""
+"""The state z_t of B rows, and the action a_t that changes it: Eq. (1) of the paper."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,22 +15,22 @@ RULES = ("confidence", "margin", "certainty", "stability", "dependency")
 """The J scoring rules, in the order of alpha's entries."""
 
 _SAME_AT_EVERY_STEP = ("valid_BL", "answer_BL", "rank_BL")
-"""Derived tensors of a state that depend on lengths and given positions alone."""
+"""Cached tensors of a state that depend only on its lengths and given positions."""
 
 
 @dataclass(frozen=True, repr=False)
 class State(BatchValue):
     """B canvases of up to L positions, padded on the right.
 
-    A position is *fixed* (prompt or given token), or part of the *answer*: masked, revisable or committed. Tensors of a
-    state are never written to, because what is derived from them is kept.
+    A position is *fixed* (prompt or given token), or part of the *answer*: masked, revisable or committed. Nothing may
+    write to the tensors of a state, because tensors that are derived from them are cached.
     """
 
     tokens_BL: Tensor
     fixed_BL: Tensor
-    """Given positions, and the padding."""
+    """Given positions and padding."""
     committed_BL: Tensor
-    """Positions that are never masked again, given ones among them."""
+    """Positions that are never masked again. Given positions are committed too."""
     length_B: Tensor
     step_B: Tensor
     """Steps taken so far."""
@@ -40,7 +40,7 @@ class State(BatchValue):
 
     @cached_property
     def valid_BL(self) -> Tensor:
-        """Positions that are no padding."""
+        """Positions of the canvas that are not padding."""
         return torch.arange(self.tokens_BL.shape[1], device=self.tokens_BL.device) < self.length_B[:, None]
 
     @cached_property
@@ -50,7 +50,7 @@ class State(BatchValue):
 
     @cached_property
     def masked_BL(self) -> Tensor:
-        """M_t, the answer positions still to be filled. A mask id inside the prompt is a given token, not a blank."""
+        """Answer positions that are still to be filled, M_t. A mask token inside the prompt is a given token."""
         return self.answer_BL & (self.tokens_BL == self.mask_id)
 
     @cached_property
@@ -65,12 +65,12 @@ class State(BatchValue):
 
     @cached_property
     def rank_BL(self) -> Tensor:
-        """Index of each position among the row's answer positions: the coordinate that blocks are cut on."""
+        """Index of each position among the answer positions of its row. Blocks are counted in these indices."""
         return self.answer_BL.long().cumsum(-1) - 1
 
     @property
     def remaining_B(self) -> Tensor:
-        """h_t, at least 1: a run that overstays its horizon is always on its last step."""
+        """Steps left, h_t; at least 1, so that a run beyond its horizon is always on its last step."""
         return (self.horizon_B - self.step_B).clamp(min=1)
 
     @property
@@ -79,21 +79,21 @@ class State(BatchValue):
         return self.tokens_BL.shape[0]
 
     def after(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
-        """The same rows at a later step. Derived tensors that no step changes are passed on, not computed again."""
+        """Return the rows at a later step."""
         later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
-        # Where `cached_property` looks. Without this every step would compute them again.
+        # `cached_property` stores values in `__dict__`. Without this every step would compute them again.
         later.__dict__.update({name: self.__dict__[name] for name in _SAME_AT_EVERY_STEP if name in self.__dict__})
         return later
 
     def pad_to(self, length: int) -> "State":
-        """The same rows on a longer canvas. Nothing that a row decides may change with it."""
+        """Return the rows on a longer canvas. Padding must not change any decision about a row."""
         extra = length - self.tokens_BL.shape[1]
         require(extra >= 0, "length", length, f">= {self.tokens_BL.shape[1]}", "padding only lengthens")
         pad = torch.nn.functional.pad
         return replace(
             self,
             tokens_BL=pad(self.tokens_BL, (0, extra), value=0),
-            # Padding counts as given and final, or a policy could reveal it, mask it again, or wait for it.
+            # Padding is given and committed; otherwise a policy could reveal it, mask it again, or wait for it.
             fixed_BL=pad(self.fixed_BL, (0, extra), value=True),
             committed_BL=pad(self.committed_BL, (0, extra), value=True),
         )
@@ -108,7 +108,7 @@ class State(BatchValue):
         mask_id: int,
         device: torch.device | str = "cpu",
     ) -> "State":
-        """Start from prompts, each followed by `new_tokens` masks that are to be filled in `steps` steps."""
+        """Create a start from prompts, each followed by `new_tokens` masks, to be filled in `steps` steps."""
         if not prompts:
             raise ConfigError("prompts is empty; allowed: one prompt or more; pass at least one prompt")
         counts = _list_per_row("new_tokens", new_tokens, len(prompts))
@@ -130,9 +130,9 @@ class State(BatchValue):
         device: torch.device | str = "cpu",
         extra_steps: bool = False,
     ) -> "State":
-        """Start from canvases, the general case: every mask is a blank, everything else is given.
+        """Create a start from canvases. Masks are blanks and all other tokens are given, unless `given` has the flags.
 
-        `given` overrides that with a flag per position. `extra_steps` allows more steps than the answer has positions.
+        `extra_steps` allows more steps than a row has answer positions.
         """
         if not canvases:
             raise ConfigError("canvases is empty; allowed: one canvas or more; pass at least one canvas")
@@ -176,45 +176,42 @@ def _list_per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]
 
 @cache
 def _confidence_weights(device: torch.device) -> Tensor:
-    """Return weights with everything on confidence.
-
-    Copied to a device once: each copy makes the host wait, and no CUDA graph can hold one.
-    """
+    """Return alpha with all weight on confidence. Cached: a copy to a GPU makes the host wait and breaks graphs."""
     with torch.inference_mode(False):
         return torch.tensor([float(rule == "confidence") for rule in RULES], dtype=torch.float64, device=device)
 
 
 @dataclass(frozen=True, repr=False)
 class Action(BatchValue):
-    """a_t = (alpha, r, kappa, c) for B rows, on the whole canvas; `apply` cuts r and c to M_t and N_t.
+    """The action a_t = (alpha, r, kappa, c) for B rows, on the whole canvas; `apply` cuts it to masked positions.
 
-    To reveal exactly some set, make it the region and kappa 1 (`reveal`). To wait, name a region and set kappa to 0.
+    To reveal exactly one set of positions, make it the region and set kappa to 1 (`reveal`). To wait, set kappa to 0.
     """
 
     alpha_BJ: Tensor
-    """Weights of the scoring rules, on the simplex."""
+    """Weights of the scoring rules: not negative, with sum 1."""
     region_BL: Tensor
     """Where positions may be revealed."""
     kappa_B: Tensor
     """Share of the eligible positions to reveal, in [0, 1]."""
     commit_BL: Tensor
-    """Which of the newly revealed positions become final."""
+    """Positions that become final when they are revealed in this step."""
     remask_BL: Tensor | None = None
-    """Revisable positions to re-open before anything is revealed."""
+    """Revisable positions to mask again before anything is revealed."""
     tokens_BL: Tensor | None = None
-    """Tokens that override the sampled ones where >= 0 (token-level search)."""
+    """Tokens to reveal instead of the sampled ones; -1 to keep the sampled one."""
     notes: Mapping[str, Tensor] = field(default_factory=dict)
-    """Small tensors, the batch first, that the method gets back at its next step (`Trajectory.notes`)."""
+    """Small tensors, batch first, that the method can read at its next step (`Trajectory.notes`)."""
     rule: str | None = None
-    """The scoring rule that has all of the weight, so that `apply` need not compute the others. With None the mixture
-    is computed from all five rules, to the same bits. Steps and files do not keep it."""
+    """The scoring rule that has all the weight, if one does; `apply` then skips the other rules, with the same result.
+    Not stored in steps and files."""
 
     @classmethod
     def top(cls, state: State, open_BL: Tensor, k_B: Tensor, *, commit: bool = True, **parts: Any) -> "Action":
         """Reveal the `k_B` most confident masked positions of the region `open_BL`, all of them where it has fewer.
 
-        Unlike `reveal` the region stays the whole open one, and `kappa_B` is the share of it: diagnostics read both.
-        `commit` makes what is revealed final; `parts` are `remask_BL`, `tokens_BL` and `notes` of the action.
+        Unlike in `reveal`, the action's region is all of `open_BL` and `kappa_B` a share of it: diagnostics read both.
+        `commit` makes the revealed positions final. `parts` are other fields of the action.
         """
         n_B = (open_BL & state.masked_BL).sum(-1)
         kappa_B = torch.minimum(k_B, n_B).double() / n_B.clamp(min=1).double()
@@ -223,9 +220,9 @@ class Action(BatchValue):
 
     @classmethod
     def reveal(cls, chosen_BL: Tensor, *, of: Tensor, commit: bool = True, **parts: Any) -> "Action":
-        """Reveal exactly the chosen positions. A row that chose none waits: it reveals nothing of the positions `of`.
+        """Reveal exactly the chosen positions. A row without any waits, with the positions `of` as its region.
 
-        `commit` makes what is revealed final; `parts` are `remask_BL`, `tokens_BL` and `notes` of the action.
+        `commit` makes the revealed positions final. `parts` are other fields of the action.
         """
         any_B = chosen_BL.any(-1)
         region_BL = torch.where(any_B[:, None], chosen_BL, of)
@@ -234,5 +231,5 @@ class Action(BatchValue):
 
     def join(self, others: "Sequence[Action]") -> "Action":
         joined = super().join(others)
-        # `rule` holds for all rows or for none: where they differ, the mixture is computed from all rules.
+        # One `rule` holds for all rows. If the rows disagree, `apply` must compute the mixture from all rules.
         return joined if all(other.rule == self.rule for other in others) else replace(joined, rule=None)

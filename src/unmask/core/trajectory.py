@@ -1,4 +1,4 @@
-"""The history of a run and its cost: all that a policy may see, and what `decode` returns."""
+"""The trajectory of a run: its state, its steps and their cost. Policies read it, and `decode` returns it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +20,10 @@ from unmask.core.state import RULES, Action, State
 
 @dataclass(frozen=True, repr=False)
 class Step(BatchValue):
-    """One transition of the rows that were still running."""
+    """One step of the rows that were still running."""
 
     rows_B: Tensor
-    """Which rows of the run these are."""
+    """Numbers of these rows in the run."""
     policy: str
     """Name of the policy that acted."""
     state: State
@@ -33,23 +33,29 @@ class Step(BatchValue):
     revealed_BL: Tensor
     remasked_BL: Tensor
     confidence_BL: Tensor
-    """Clean probability of each newly revealed token; 0 elsewhere, NaN where it was not the sampled one."""
+    """Clean probability of each newly revealed token, NaN if it was not the sampled one; 0 at other positions."""
     forwards_B: Tensor
-    """Denoiser passes spent on the row in this step, look-ahead included."""
+    """Denoiser passes that the row paid for in this step, with look-aheads."""
     processed_B: Tensor
-    """Tokens those passes read."""
+    """Number of tokens that those passes read."""
     planner_forwards_B: Tensor | None = None
-    """Passes of a second network; None where there is none."""
+    """Passes of the second network; None in a run without one."""
     prepaid_B: Tensor | None = None
-    """Rows whose own pass was a look-ahead of the step before, which paid for it; None where none was remembered."""
+    """Rows whose pass was already a look-ahead of the step before, which paid for it; None if none was remembered."""
+
+    @property
+    def light(self) -> "Step":
+        """The step without the parts of its prediction that are too large to keep for every step."""
+        light = self.prediction.light
+        return self if light is self.prediction else replace(self, prediction=light)
 
 
 @dataclass(frozen=True, repr=False)
 class Trajectory(BatchValue, Displayable):
-    """State of B rows, with the steps that led to it.
+    """The state of B rows, with the steps that led to it.
 
-    While decoding it holds the rows still running. What `decode` returns holds every row's last state, and steps
-    of which each names its rows: `row(b)` is one row's own history, `resume(b, t)` continues it from any step.
+    During a run it holds the rows that are still running. The result of `decode` holds the last state of all rows, and
+    every step names its rows: `row(b)` is the history of one row, `resume(b, t)` a start from its step t.
     """
 
     state: State
@@ -60,36 +66,36 @@ class Trajectory(BatchValue, Displayable):
     prediction: Prediction | None = None
     steps: tuple[Step, ...] = ()
     planner_forwards_B: Tensor | None = None
-    """Passes of a second network so far; None where there is none."""
+    """Passes of the second network so far; None in a run without one."""
     remasks_B: Tensor | None = None
-    """Positions masked again so far. Not in files, whose steps say it; None after reading one without steps."""
+    """Number of positions that were masked again so far. Not stored; None after loading a file without steps."""
     prepaid_B: Tensor | None = None
-    """In a resumed run: rows whose next pass is paid for, because a look-ahead of the past was at this canvas."""
+    """Rows of a resumed run whose next pass is paid for, because an earlier look-ahead was at this canvas."""
     sampling: SamplingParams | None = None
-    """How its tokens were sampled; `decode` goes on like that unless it is given other params."""
+    """How tokens were sampled. `decode` continues with it, unless it is given other params."""
     config: Mapping[str, Any] | None = None
-    """The resolved configuration of the `generate`, `infill` or `branch` that made it: model and its fingerprint,
-    policy and its settings, options, rows. Plain JSON values; None for a run of `decode` alone."""
+    """Resolved configuration of the `generate`, `infill` or `branch` call as JSON values: model, policy, options, rows.
+    None for a run of `decode` alone."""
 
     @classmethod
     def start(cls, state: State, noise: Noise) -> "Trajectory":
-        """A run before its first step."""
+        """Create the trajectory of a run before its first step."""
         zero_B = torch.zeros_like(state.step_B)
         rows_B = torch.arange(state.batch, device=zero_B.device)
         return cls(state, noise, rows_B, zero_B, zero_B, remasks_B=zero_B)
 
-    # --- what a policy reads
+    # --- for policies
 
     @property
     def current_prediction(self) -> Prediction:
-        """The prediction at the current state; there is none before a forward pass."""
+        """The prediction at the current state. Raises before the step's forward pass."""
         if self.prediction is None:
             raise ConfigError(
                 "no prediction yet; allowed: after a forward pass; call it from act, not from model_input"
             )
         return self.prediction
 
-    # Numbers of the current prediction on the canvas alone: a prediction may have more slots behind it.
+    # The current prediction on the canvas alone; a prediction may have more slots behind the canvas.
 
     @property
     def confidence_BL(self) -> Tensor:
@@ -103,7 +109,7 @@ class Trajectory(BatchValue, Displayable):
 
     @property
     def token_BL(self) -> Tensor:
-        """Token that each canvas position would take in this step."""
+        """Sampled token of each canvas position."""
         return self._cut_to_canvas(self.current_prediction.token_BN)
 
     @property
@@ -126,28 +132,28 @@ class Trajectory(BatchValue, Displayable):
 
     @property
     def last(self) -> Step | None:
-        """The latest step that was kept."""
+        """The latest step, if any is kept."""
         return self.steps[-1] if self.steps else None
 
     @property
     def notes(self) -> Mapping[str, Tensor]:
-        """The notes of the last action."""
+        """Notes of the last action."""
         return self.steps[-1].action.notes if self.steps else {}
 
     @property
     def previous_posterior(self) -> Posterior | None:
-        """The previous step's posterior, where it was kept."""
+        """Posterior of the previous step, if it is kept."""
         return self.steps[-1].prediction.posterior if self.steps else None
 
     def uniform(self, purpose: str) -> Tensor:
-        """One random number in (0, 1) per canvas position, fixed by row, step, position and purpose."""
+        """Return one random number in (0, 1) per canvas position, a function of row, step, position and purpose."""
         position_L = torch.arange(self.state.tokens_BL.shape[1], device=self.state.tokens_BL.device)
         return self.noise.uniform(self.state.step_B, position_L.expand_as(self.state.tokens_BL), purpose)
 
     # --- finished runs
 
     def row(self, row: int) -> "Trajectory":
-        """One row's own trajectory, from a finished run."""
+        """Return the trajectory of one row of a finished run."""
         known = type(row) is int and 0 <= row < self.state.batch
         require(known, "row", row, f"0 to {self.state.batch - 1}", "pick a row of this run")
         steps = []
@@ -163,7 +169,7 @@ class Trajectory(BatchValue, Displayable):
         return replace(end, rows_B=torch.zeros_like(row_U), steps=tuple(steps), config=config)
 
     def resume(self, row: int, step: int) -> "Trajectory":
-        """The row as it stood before its given step, ready to be decoded to the end again."""
+        """Return the trajectory of one row before one of its steps, from which `decode` can continue."""
         own = self.row(row)
         if not own.steps:
             raise ConfigError(f"row {row} has no steps; allowed: a recorded run; decode it again with record=True")
@@ -183,7 +189,7 @@ class Trajectory(BatchValue, Displayable):
         )
 
     def canvases(self) -> Iterator[Tensor]:
-        """The canvas of the first row before each step and after the last, for viewers."""
+        """Yield the canvas of the first row before each step and after the last one."""
         for step in self.steps:
             yield step.state.tokens_BL[0]
         yield self.state.tokens_BL[0]
@@ -191,33 +197,31 @@ class Trajectory(BatchValue, Displayable):
     # --- files
 
     def save(self, path: str | Path) -> None:
-        """Write to one `.npz` file, whole or not at all."""
+        """Write the trajectory to an `.npz` file, whole or not at all."""
         trajectory_file.write_file(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """The bytes that `save` writes, the same for the same values."""
+        """Return the bytes that `save` writes; equal values give equal bytes."""
         return trajectory_file.to_bytes(self._storable(), _KINDS)
 
     def rows_to_bytes(self, rows: Sequence[int]) -> list[bytes]:
-        """The bytes that `to_bytes` gives of each of these rows alone, as row 0. All rows must have taken all steps."""
+        """Return the `to_bytes` of each of these rows alone. All rows must have taken all steps."""
         zero_B = torch.zeros_like(self.rows_B)
-        # Each row becomes row 0 of a run of its own.
         steps = tuple(replace(step, rows_B=zero_B) for step in self.steps)
         return trajectory_file.rows_to_bytes(replace(self, rows_B=zero_B, steps=steps)._storable(), _KINDS, rows)
 
     def _storable(self) -> "Trajectory":
-        """The run without what a file leaves out: heavy parts of predictions, and what its steps say."""
-        steps = tuple(replace(step, prediction=step.prediction.light) for step in self.steps)
-        return replace(self, steps=steps, prediction=None, remasks_B=None)
+        """Return the trajectory without the parts that are not stored."""
+        return replace(self, steps=tuple(step.light for step in self.steps), prediction=None, remasks_B=None)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":
-        """Read what `save` wrote. Nothing in it is trusted before it is checked."""
+        """Read a file of `save`. Everything in it is checked before it is used."""
         return cls._read(trajectory_file.read_file(path), str(path))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Trajectory":
-        """Read what `to_bytes` gave."""
+        """Read the bytes of `to_bytes`."""
         return cls._read(content, "the bytes")
 
     @classmethod
@@ -238,18 +242,18 @@ class Trajectory(BatchValue, Displayable):
 
 
 _KINDS = (Trajectory, Step, State, Action, Prediction, Statistics, Noise, SamplingParams)
-"""The types that files may hold."""
+"""Types of the values in a trajectory's file."""
 
 
 def _check_values(traj: Trajectory) -> None:
-    """Check shapes, types and ranges of a trajectory that was read from a file."""
+    """Check the shapes, types and ranges of a trajectory that was read from a file."""
     sizes: dict[str, int] = {}
     trajectory_file.check_value(traj, "trajectory", sizes)
     states = [traj.state]
     for number, step in enumerate(traj.steps):
         if type(step) is not Step:
             raise SchemaError(f"step {number} is a {type(step).__name__}")
-        # Rows leave a run, so every step has a number of its own; canvas and rules are the same for all.
+        # Rows leave a run, so every step has its own B; L and J are the same in all steps.
         own = {"L": sizes["L"], "J": len(RULES), "B": len(step.rows_B)}
         trajectory_file.check_value(step, f"step {number}", own)
         if own["B"] and not 0 <= int(step.rows_B.min()) <= int(step.rows_B.max()) < traj.state.batch:
@@ -265,11 +269,11 @@ def _check_values(traj: Trajectory) -> None:
 
 
 def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Trajectory:
-    """One run of all rows of finished runs, as if they had been decoded together.
+    """Join finished runs into one trajectory, as if their rows had been decoded together.
 
-    `rows` says for each run which places its rows get, every place once. Canvases are padded to the longest. Steps of
-    the same number become one step; where a method kept something in one run and not in another they stay apart, each
-    with its own rows. Configurations are the caller's to merge.
+    `rows` has the new number of each row of each run. Canvases are padded to the longest. Steps with the same number
+    are joined, except those of runs where the method kept different tensors: they stay separate steps, each with its
+    own rows. The result has no `config`.
     """
     fits_rows = bool(runs) and [run.state.batch for run in runs] == [len(own) for own in rows]
     places = sorted(place for own in rows for place in own)
@@ -284,7 +288,6 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
     require(len(forms) == 1, "runs", len(forms), "runs of one model with one proposal", "merge those of one call")
     place = [torch.tensor(own, dtype=torch.long) for own in rows]
     whole = concat([replace(end, rows_B=own) for end, own in zip(ends, place, strict=True)])
-    # Steps name the rows of their own run, from 0: here they get the places that these have now.
     numbered = [
         [
             replace(
@@ -307,7 +310,7 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
 
 
 def _form_apart_from_rows(value: Any) -> Any:
-    """Return what two values must have in common to be joined: all but the rows of their tensors."""
+    """Return everything that two values must have in common to be joined: all but the rows of their tensors."""
     return tuple(
         (path, (leaf.dtype, leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf) for path, leaf in leaves(value)
     )
@@ -319,19 +322,19 @@ class AnswerCost(NamedTuple):
     forwards: int
     """Denoiser passes, look-ahead and guidance included."""
     extra_forwards: int
-    """Passes beyond one a step."""
+    """Denoiser passes beyond one per step."""
     planner_forwards: int
-    """Passes of a second network, counted apart."""
+    """Passes of the second network, which `forwards` does not include."""
     remasks: int
-    """How often a revealed position was masked again."""
+    """Number of times that a revealed position was masked again."""
     processed_tokens: int
-    """Tokens that the denoiser's passes read: a longer pass costs more than a short one."""
+    """Number of tokens that the denoiser's passes read, because a pass over a long canvas costs more."""
     tokens: int
-    """Answer positions, those that only fill the canvas up among them; `answer_tokens` leaves these out."""
+    """Number of answer positions, with end-of-text filler; `answer_tokens` counts without filler."""
 
 
 def cost_columns(traj: Trajectory) -> tuple[Tensor, ...]:
-    """The fields of `AnswerCost` for every row, on the run's device."""
+    """Return the fields of `AnswerCost` for every row, as tensors on the run's device."""
     zero_B = torch.zeros_like(traj.forwards_B)
     return (
         traj.forwards_B,
@@ -344,12 +347,12 @@ def cost_columns(traj: Trajectory) -> tuple[Tensor, ...]:
 
 
 def total_cost(traj: Trajectory) -> AnswerCost:
-    """The cost of all rows together."""
+    """Return the cost of all rows together."""
     return AnswerCost(*torch.stack(cost_columns(traj), 1).sum(0).tolist())
 
 
 def answer_tokens(state: State, ends: Sequence[int], *, cut: bool) -> Tensor:
-    """Tokens of each row's answer without its filler: end of text, and with `cut` all that comes after the first."""
+    """Count the answer tokens of each row without end of text; with `cut`, only those before the first end of text."""
     end_BL = torch.isin(state.tokens_BL, torch.tensor(ends, dtype=torch.long, device=state.tokens_BL.device))
     end_BL &= state.answer_BL
     return (state.answer_BL & ~(end_BL.cumsum(-1) > 0 if cut else end_BL)).sum(-1)

@@ -1,8 +1,8 @@
 """The `.npz` file of a trajectory (`unmask-trajectory-2`): a JSON tree, and the arrays that its leaves name.
 
-The same values give the same bytes. The archive's comment is the hash of everything else, so that no flipped bit goes
-unnoticed. A hash is no signature: whoever writes a hostile file can hash it too. So nothing in a file is executed,
-every size is checked before memory is taken, and every value is checked against the fields of its class.
+Equal values give equal bytes. The archive's comment is the SHA-256 of everything before it, to notice flipped bits. The
+hash does not make a file trustworthy, since whoever writes a hostile file can compute it. So nothing in a file is
+executed, sizes are checked before memory is allocated, and values are checked against the fields of their class.
 """
 
 import hashlib
@@ -28,27 +28,24 @@ from unmask.base.json_files import parse_json
 
 FORMAT = "unmask-trajectory-2"
 STORED_NAMES = {"SamplingParams": "Proposal", "sampling": "proposal", "prepaid_B": "foreseen_B"}
-"""New name -> stored name of the types and fields whose names in code have changed since files were first written.
-
-Files and the hashes of their bytes keep the stored name, so that a run saved today has the bytes it always had.
-"""
+"""Name in code -> name in files, of types and fields that were renamed later: the bytes of files must not change."""
 
 _OMITTED_IF_NONE = {"planner_forwards_B", "remasks_B", "prepaid_B", "sampling", "config", "rule"}
-"""Fields that files have not always had. They are left out where they are None, so that files keep their bytes."""
+"""Fields that were added later. They are not stored when they are None, so that the bytes of files did not change."""
 _META = "meta.npy"
-"""The member that holds the JSON tree."""
+"""Member of the archive with the JSON tree."""
 _LARGEST_FILE = 1 << 33
-"""Bytes of a file that is read at all."""
+"""Size in bytes of the largest file that is read."""
 _ALWAYS_ALLOWED, _MOST_RATIO = 1 << 24, 200
-"""An archive may unpack to 16 MiB, or to so many times its own size where that is more."""
+"""An archive may unpack to 16 MiB or to 200 times its own size, whichever is more."""
 _HASH_DIGITS, _HASH_LENGTH = 64, (64).to_bytes(2, "little")
-"""The hash is the archive's comment; the two bytes before a comment hold its length."""
+"""The hash is the comment of the ZIP archive, and a comment's length is in the two bytes before it."""
 _MOST_AXES = 8
 _DAMAGE = (
     *(ValueError, TypeError, LookupError, EOFError, OSError, ArithmeticError, SyntaxError),
     *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
 )
-"""What reading a damaged or hostile archive can raise."""
+"""Exceptions that reading a damaged or hostile archive can raise."""
 
 _DTYPES = ("|b1", "<i8", "<f4", "<f8")
 _PLAIN_TYPES: Mapping[Any, tuple[type, ...]] = {
@@ -63,16 +60,16 @@ _INTEGERS = {
     *("tokens", "length", "step", "horizon", "rows", "key", "token", "top"),
     *("forwards", "processed", "planner_forwards", "remasks"),
 }
-"""Names, without their axes, of the fields that hold floats and integers; all others hold truth values."""
+"""Names, without axes, of the fields that hold floats and integers; all other tensors hold truth values."""
 _LEAST = {"tokens": -1, "token": 0, "top": 0, "length": 1, "step": 0, "horizon": 1, "forwards": 0, "processed": 0}
-"""Smallest value that a field may hold. An action's tokens are -1 where they override nothing."""
+"""Smallest value that a field may hold. An action's tokens are -1 at positions that they do not override."""
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
 def write_file(path: str | Path, content: bytes) -> None:
-    """Write a trajectory's file, whole or not at all."""
+    """Write the bytes of a trajectory to a file, whole or not at all."""
     named = isinstance(path, str | Path) and bool(Path(path).name)
     require(named, "path of the trajectory", path, "the name of a file", "give one, such as 'run.npz'")
     try:
@@ -84,13 +81,13 @@ def write_file(path: str | Path, content: bytes) -> None:
 
 
 def read_file(path: str | Path) -> bytes:
-    """Read a trajectory's file; empty where it is too large, or no archive at all."""
-    # os.path's version, because Path's raises for names that are too long or hold a zero byte.
+    """Read the bytes of a trajectory's file; empty if it is too large or not an archive."""
+    # `Path.is_file` would raise for names that are too long or contain a zero byte.
     if not (isinstance(path, str | Path) and os.path.isfile(path)):
         place = format_value(str(path) if isinstance(path, Path) else path)
         raise SchemaError(f"no trajectory at {place}; allowed: a file written by Trajectory.save; check it")
     try:
-        # Both look at no more than the file's end, so that nothing large is read in vain.
+        # Neither check reads more than the end of the file.
         readable = Path(path).stat().st_size <= _LARGEST_FILE and zipfile.is_zipfile(path)
         return Path(path).read_bytes() if readable else b""
     except OSError as error:
@@ -101,18 +98,18 @@ def read_file(path: str | Path) -> bytes:
 
 
 def to_bytes(value: Any, kinds: Sequence[type]) -> bytes:
-    """The file of a value made of dataclasses of these kinds, tensors, tuples, mappings and JSON values."""
+    """Write a value made of dataclasses of these kinds, tensors, tuples, mappings and JSON values."""
     return pack(*_to_json_and_arrays(value, kinds))
 
 
 def rows_to_bytes(value: Any, kinds: Sequence[type], rows: Sequence[int]) -> list[bytes]:
-    """The file of each of these rows by itself; every tensor of the value must have all rows."""
+    """Write each of these rows as a file of its own; every tensor of the value must have all rows."""
     meta, arrays = _to_json_and_arrays(value, kinds)
     return [pack(meta, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
 
 
 def from_bytes(content: bytes, kinds: Sequence[type]) -> Any:
-    """Read what `to_bytes` gave. Values are not checked yet: `check_value` does that."""
+    """Read a value from the bytes of `to_bytes`, without a check of its shapes and ranges (`check_value`)."""
     meta, arrays = unpack(content)
     named = meta.get("format") if isinstance(meta, dict) else None
     if named != FORMAT:
@@ -128,7 +125,7 @@ def _stored_name(name: str) -> str:
 
 
 def _to_json_and_arrays(value: Any, kinds: Sequence[type]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The JSON of a value, and its arrays by the paths that the JSON's leaves name."""
+    """Return the JSON tree of a value, and its arrays by the names that leaves of the tree have for them."""
     arrays: dict[str, np.ndarray] = {}
 
     def tree(value: Any, path: str) -> Any:
@@ -168,10 +165,10 @@ def _from_tree(tree: Any, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, 
 
 
 def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
-    """Check a dataclass that was read from a file against its fields, whose names say type and axes.
+    """Check the tensors of a dataclass against the names of its fields, which give their type and axes.
 
-    `tokens_BL` holds integers on two axes, and B is one number in all of a value. `sizes` has the axes that are known;
-    those that are found are added.
+    `tokens_BL` must hold integers on two axes, and an axis must have one size in the whole value. `sizes` has the axes
+    that are known; the others are added to it.
     """
     hints = get_type_hints(type(value))
     for field in fields(value):
@@ -213,17 +210,17 @@ def _require_schema(ok: bool, where: str, what: str) -> None:
 
 
 def pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A JSON tree and arrays as the bytes of a hashed `.npz` archive."""
+    """Write a JSON tree and arrays as a hashed `.npz` archive."""
     text = json.dumps(meta, allow_nan=False).encode()
     members: dict[str, bytes] = {}
     for name, array in {**arrays, _META.removesuffix(".npy"): np.frombuffer(text, np.uint8)}.items():
         part = io.BytesIO()
-        # Not `ascontiguousarray`, which gives an array without axes one.
+        # `ascontiguousarray` would add an axis to an array without axes.
         np.lib.format.write_array(part, np.asarray(array, order="C"), version=(1, 0))
         members[f"{name}.npy"] = part.getvalue()
     archive = _zip(members, zipfile.ZIP_DEFLATED)
     if sum(map(len, members.values())) > _max_unpacked_bytes(len(archive)):
-        # It compresses so well that the reader would take it for a bomb.
+        # `unpack` would refuse an archive that compresses so well, because it could be a zip bomb.
         archive = _zip(members, zipfile.ZIP_STORED)
     return archive[:-2] + _HASH_LENGTH + hashlib.sha256(archive).hexdigest().encode()
 
@@ -232,26 +229,22 @@ def _zip(members: Mapping[str, bytes], compression: int) -> bytes:
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", compression) as file:
         for name, content in members.items():
-            # Without a time of writing, which would make other bytes of the same values.
+            # A `ZipInfo` of our own has a fixed time, so that equal values give equal bytes.
             file.writestr(zipfile.ZipInfo(name), content, compression)
     return whole.getvalue()
 
 
 def _max_unpacked_bytes(size: int) -> int:
-    """Bytes that an archive of this size may unpack to."""
+    """Return how many bytes an archive of this size may unpack to."""
     return max(_ALWAYS_ALLOWED, _MOST_RATIO * size)
 
 
 def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
-    """Read the JSON tree and the arrays of an archive made by `pack`; refuse anything else with the reason."""
+    """Read the JSON tree and the arrays of an archive of `pack`; raise `SchemaError` for anything else."""
     try:
         _require_schema(zipfile.is_zipfile(io.BytesIO(content)), "it", "is no archive, or its end is missing")
-        archive, length, written_hash = (
-            content[: -_HASH_DIGITS - 2],
-            content[-_HASH_DIGITS - 2 :][:2],
-            content[-_HASH_DIGITS:],
-        )
-        _require_schema(length == _HASH_LENGTH, "it", "has no hash of its bytes")
+        archive, written_hash = content[: -_HASH_DIGITS - 2], content[-_HASH_DIGITS:]
+        _require_schema(content[-_HASH_DIGITS - 2 : -_HASH_DIGITS] == _HASH_LENGTH, "it", "has no hash of its bytes")
         right = hashlib.sha256(archive + bytes(2)).hexdigest().encode() == written_hash
         _require_schema(right, "its bytes", "are not those that were written: their hash is another")
         with zipfile.ZipFile(io.BytesIO(content)) as file:
@@ -260,7 +253,7 @@ def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
             _require_schema(
                 _META in names and all(name.endswith(".npy") for name in names), "its parts", "are other ones"
             )
-            # Reading a member never gives more than its declared size.
+            # A member is never unpacked beyond its declared size, so declared sizes are enough to check.
             declared = sum(entry.file_size for entry in file.infolist())
             _require_schema(
                 declared <= _max_unpacked_bytes(len(content)),
@@ -277,7 +270,7 @@ def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def _read_array(name: str, content: bytes) -> np.ndarray:
-    """One array. `np.load` would trust its header, which must promise just the bytes that follow it."""
+    """Read one array. Unlike `np.load`, do not trust its header: it must describe exactly the bytes that follow."""
     part = io.BytesIO(content)
     _require_schema(np.lib.format.read_magic(part) == (1, 0), f"part {name!r}", "has another header")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(part)

@@ -1,12 +1,12 @@
-"""One pass over the vocabulary: largest tokens, entropy, draws and divergences of every packed row.
+"""The pass over the vocabulary: most probable tokens, entropy, draws and divergences of every packed row.
 
-The pass here is in plain torch and works through chunks of rows, so peak memory is the logits plus a few rows. It is
-the oracle of the Triton kernels in `vocab_statistics_triton`, which run on a GPU where Triton is installed: tokens are
-equal, numbers differ by the order of sums. `UNMASK_STATISTICS=plain` switches the kernels off; `fused` asks for them on
-any device (on a CPU that takes Triton's interpreter).
+The pass here is written in plain torch and works in chunks of rows, so that it needs memory for a few rows beside the
+logits. On a GPU with Triton the kernels of `vocab_statistics_triton` run instead: tokens are equal, and other numbers
+differ by the order of sums. `UNMASK_STATISTICS=plain` switches the kernels off; `fused` asks for them on any device (on
+a CPU with Triton's interpreter).
 
-Nothing else in the package reads logits. The numbers of a row are a bitwise function of its own logits: the rows beside
-it, the size of the batch and the number of threads move no bit.
+The numbers of a row depend on its own logits alone, to the last bit: not on the rows beside it, on the size of the
+batch, or on the number of threads.
 """
 
 import os
@@ -21,14 +21,14 @@ from unmask.core.prediction import StatsRequest, TokenDraw, VocabStats
 _CHUNK = 1 << 20
 """Elements of a chunk on the CPU: 4 MiB in float32."""
 _GPU_CHUNK, _GPU_ROWS = 1 << 25, 1 << 11
-"""Most elements and most rows of a chunk on other devices. Every chunk there has the same number of rows, so the limits
-keep launches few for many rows of a large vocabulary, and padding small for few rows of a small one."""
+"""Most elements and most rows of a chunk on other devices. All chunks there have equally many rows, so these limits
+trade few launches for many rows of a large vocabulary against little padding for few rows of a small one."""
 
 VARIABLE = "UNMASK_STATISTICS"
 
 _failures: dict[object, str] = {}
-"""Why a variant of the kernels cannot run here, empty for one that has run. A failed one is not tried again, because
-its compilation takes seconds."""
+"""Variant of the kernels -> why it cannot run here, or "" if it has run. A failed variant is not tried again, because
+compiling it takes seconds."""
 
 
 # Which code runs
@@ -43,7 +43,7 @@ class StatisticsChoice:
 
 
 def choose_statistics(device: torch.device) -> StatisticsChoice:
-    """Return which path takes requests without filters on this device. On a GPU one small pass tries the kernels."""
+    """Return the path that computes statistics without filters on this device. On a GPU this tries the kernels once."""
     stats = _try_kernels(torch.zeros(1, 8, device=device), StatsRequest())
     if isinstance(stats, str):
         return StatisticsChoice("plain", stats)
@@ -51,20 +51,20 @@ def choose_statistics(device: torch.device) -> StatisticsChoice:
 
 
 def fast_vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
-    """Compute the statistics of every packed row with the kernels where they can run, else with the plain pass."""
+    """Compute the statistics of every packed row with the kernels if they can run, else with the plain pass."""
     stats = _try_kernels(logits_RV, request)
     return vocab_stats(logits_RV, request) if isinstance(stats, str) else stats
 
 
 def _try_kernels(logits_RV: Tensor, request: StatsRequest) -> VocabStats | str:
-    """Run the kernels, or return why the plain pass takes this request."""
+    """Run the kernels, or return the reason why the plain pass must compute this request."""
     choice, device = os.environ.get(VARIABLE, "auto"), logits_RV.device
     if choice == "plain":
         return f"{VARIABLE}=plain"
     if choice == "auto" and device.type != "cuda":
         return f"{device} is not a CUDA device: no kernels there"
     require(choice in ("auto", "fused"), VARIABLE, choice, "auto or plain or fused", "leave it unset for auto")
-    # Only here: a process without a GPU must not need Triton, which takes long to import and may be broken.
+    # Imported only here, because Triton takes long to import and may be broken on a machine without a GPU.
     from unmask.core import vocab_statistics_triton as kernels
 
     if not len(logits_RV) or not kernels.kernels_support(logits_RV, request):
@@ -77,8 +77,8 @@ def _try_kernels(logits_RV: Tensor, request: StatsRequest) -> VocabStats | str:
     try:
         stats = kernels.run_kernels(variant, logits_RV, request)
     except Exception as error:
-        # The first run of a variant compiles it: what an old GPU or driver cannot do shows there. Later errors, and
-        # too little memory, are no reason to go on with the plain pass.
+        # The first run of a variant compiles it and fails if the GPU or driver is too old. Any later error is a real
+        # one, and so is a lack of memory: the plain pass must not hide them.
         if variant in _failures or isinstance(error, torch.OutOfMemoryError):
             raise
         why = f"the fused kernels cannot run on {device} ({type(error).__name__}: {str(error)[:200]})"
@@ -101,9 +101,9 @@ def vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
     rows, vocab = logits_RV.shape
     on_cpu = logits_RV.device.type == "cpu"
     size = max(2, _CHUNK // vocab) if on_cpu else max(2, min(_GPU_CHUNK // vocab, _GPU_ROWS))
-    # Torch chooses how to add by the shape, and with it how sums are rounded. On the CPU only a single long row is
-    # special (it is split over threads), so two rows are enough. On a GPU every shape may differ, so all chunks there
-    # have the same one. Otherwise a row decoded alone would differ from the same row in a batch.
+    # Torch chooses the order of sums by the shape of a tensor. On the CPU only a single long row is special, because it
+    # is split over threads: two rows are enough. On a GPU every shape may differ: all chunks have the same shape.
+    # Otherwise a row decoded alone would get other bits than the same row in a batch.
     least = 2 if on_cpu else size
     parts = []
     for start in range(0, max(rows, 1), size):
@@ -125,15 +125,15 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
 
     tempered_CV = z_CV
     if not greedy or request.has_filtered:
-        # A tensor on the device: a GPU multiplies by the reciprocal of a plain number, which would draw other tokens.
+        # A tensor, because a GPU would multiply by the reciprocal of a Python number, and draw other tokens.
         temperature = torch.full((), draw.temperature or 1.0, dtype=dtype, device=z_CV.device)
         tempered_CV = filter_logits_(z_CV / temperature, draw)
     token_CD = top_CK[:, :1] if greedy else _draw_tokens(z_CV, tempered_CV, draw, row_C)
 
     log_p_CV, exp_CV, log_sum_C, entropy_C = _normalise_logits(z_CV, peak_C1)
 
-    # The peak is always subtracted first: added to the log of the sum, it would round large logits (2e-6 at 40), and
-    # methods compare confidences with the probabilities of the most probable tokens.
+    # The peak is subtracted first. Added to the log of the sum, it would round large logits (2e-6 at 40), and
+    # confidences would not equal the probabilities of the most probable tokens, which methods compare them with.
     def probability(z_CX: Tensor) -> Tensor:
         return (z_CX - peak_C1 - log_sum_C[:, None]).exp()
 
@@ -142,7 +142,7 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
     if request.untrusted:
         trusted_CV = z_CV.clone()
         for token in request.untrusted:
-            # One by one, as numbers: a list would be copied to the device, which no CUDA graph can hold.
+            # One column at a time: a list of tokens would be copied to the device, which breaks CUDA graphs.
             trusted_CV[:, token].fill_(float("-inf"))
         trusted_peak_C1 = trusted_CV.amax(-1, keepdim=True)
         trusted_log_sum_C1 = (trusted_CV - trusted_peak_C1).exp().sum(-1, keepdim=True).log()
@@ -171,7 +171,7 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
         old_C = request.previous_R[row_C]
         log_q_CV = previous.log_prob(old_C.clamp(min=0))
         gap_CV = log_p_CV - log_q_CV
-        # Divergences are never negative; rounding could make them so where hardly anything has changed.
+        # A divergence is never negative, but rounding could make it so if the distribution has hardly changed.
         forward_C = ((exp_CV * gap_CV).sum(-1) / log_sum_C.exp()).clamp(min=0)
         backward_C = -(log_q_CV.exp() * gap_CV).sum(-1).clamp(max=0)
         drift_C = torch.where(old_C >= 0, forward_C, drift_C)
@@ -195,9 +195,9 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
 
 
 def _top_logits(z_CV: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest logits and their tokens, ties to the lower token, which `topk` does not promise.
+    """Return the k largest logits and their tokens; of equal logits the lower token first, unlike `topk`.
 
-    Where fewer than k tokens are above -inf, the list repeats tokens, at -inf.
+    If fewer than k tokens are above -inf, tokens are repeated with a logit of -inf.
     """
     rest_CV = z_CV.clone()
     values, tokens = [], []
@@ -214,33 +214,33 @@ def _normalise_logits(z_CV: Tensor, peak_C1: Tensor) -> tuple[Tensor, Tensor, Te
     gap_CV = z_CV - peak_C1
     exp_CV = gap_CV.exp()
     log_sum_C = exp_CV.sum(-1).log()
-    # A barred token has z = -inf and weight 0; the clamp makes their product 0 instead of NaN.
+    # A barred token has z = -inf and weight 0. The clamp makes the product 0 instead of NaN.
     log_p_CV = (gap_CV - log_sum_C[:, None]).clamp(min=-1e4)
     entropy_C = -((exp_CV * log_p_CV).sum(-1) / log_sum_C.exp())
     return log_p_CV, exp_CV, log_sum_C, entropy_C.clamp(min=0)
 
 
 def _draw_tokens(z_CV: Tensor, tempered_CV: Tensor, draw: TokenDraw, row_C: Tensor) -> Tensor:
-    """Draw one token for each uniform, above temperature 0."""
+    """Draw the tokens of each row, above temperature 0."""
     if draw.uniform_vocab is not None:
-        # LLaDA takes the largest exp(z) / (-ln U)^T. In logarithms it is the same token, and nothing overflows.
+        # LLaDA takes the largest exp(z) / (-ln U)^T. In logarithms the result is the same and nothing overflows.
         noise_CVD = draw.uniform_vocab(row_C).log_().neg_().log_()
         return noise_CVD.mul_(-draw.temperature).add_(z_CV.unsqueeze(-1)).argmax(1)
     if draw.uniform_RD is None:
         raise ConfigError("temperature is above 0 without uniforms; allowed: uniform_RD or uniform_vocab; pass one")
-    # From the logits of the filtered statistics, so that no drawn token has probability 0 there. In float64: summed in
-    # float32, the tail of a large vocabulary is lost, and tokens in it are never drawn.
+    # Drawn from the same logits as the filtered statistics, so that no drawn token has probability 0 there. Summed in
+    # float64, because in float32 the tail of a large vocabulary is lost and its tokens would never be drawn.
     mass_CV = tempered_CV.to(torch.float64, copy=True)
     total_CV = mass_CV.sub_(mass_CV.amax(-1, keepdim=True)).exp_().cumsum_(-1)
-    # First index whose cumulative mass exceeds u; scaled so that rounding can never step past the end.
+    # The first index whose cumulative mass exceeds u. The target is scaled by the total, which is rounded too.
     target_CD = draw.uniform_RD[row_C] * total_CV[:, -1:]
     return torch.searchsorted(total_CV, target_CD, right=True).clamp(max=z_CV.shape[1] - 1)
 
 
 def filter_logits_(z_CV: Tensor, draw: TokenDraw) -> Tensor:
-    """Set to -inf what nucleus and top-k cut off, in Dream's order: nucleus first.
+    """Set to -inf the logits that the nucleus and top-k filters cut off, in Dream's order: nucleus first.
 
-    The token that crosses `top_p` stays, and so do all that tie with rank k.
+    The token that crosses `top_p` stays, and so do all tokens that tie with rank k.
     """
     if draw.top_p < 1.0:
         sorted_CV, order_CV = z_CV.sort(dim=-1, descending=True, stable=True)

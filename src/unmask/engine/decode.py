@@ -1,7 +1,6 @@
 """From a prompt on a canvas to its text: the loop that everything else in this library serves or varies.
 
-`decode` defines what all others must give: graphed steps on a GPU, branches of a study and any scheduler have its
-tokens, counts and steps.
+`decode` is the reference: graphed steps on a GPU and branches of a study give the same tokens, costs and steps.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +27,7 @@ from unmask.core import (
 )
 from unmask.engine.graphed_decode import decode_graphed
 from unmask.engine.search import run_search
-from unmask.engine.step import LookCache, StepSettings, hide_noise, light_step, recompute_last_step, take_step
+from unmask.engine.step import LookCache, StepSettings, hide_noise, recompute_last_step, take_step
 from unmask.engine.transition import raise_faults
 
 
@@ -45,14 +44,16 @@ def decode(
     record_top: int = 0,
     on_step: Callable[[Trajectory], None] | None = None,
 ) -> Trajectory:
-    """Decode every row to its end. A trajectory from `resume` is taken up where it stood.
+    """Decode every row to its end.
 
-    A state needs `noise`; a trajectory brings its own noise and sampling unless others are given.
-
-    `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
-    one is revealed. `record=False` returns no steps. Those of a policy keep the `record_top` most probable tokens of
-    each position where it reads fewer.
-    `on_step` sees, after every transition, the rows that took it; of a search, the best path of each row so far.
+    Args:
+        start: a state, which needs `noise`; or a trajectory, whose own noise and sampling are used unless others are
+            given. A trajectory from `resume` is continued from its state.
+        planner: a second network, for methods that need one.
+        eos_fill: once a row reveals an end of text, fill the masks behind it with end of text.
+        record: whether the result has the steps of the run.
+        record_top: number of most probable tokens that recorded steps keep, if the policy itself reads fewer.
+        on_step: called after every transition with the rows that took it; in a search, with each row's best path.
     """
     require(type(record_top) is int and record_top >= 0, "record_top", record_top, "0 or more", "5 is common")
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
@@ -72,13 +73,13 @@ def decode(
     if traj.steps:
         traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
     if getattr(denoiser, "step_graphs", None) is not None and on_step is None and not record_top:
-        # On a GPU whole steps are replayed as graphs where they can be; the loop below takes the rows that are left.
+        # On a GPU whole steps are replayed as graphs where they can be; the loop below decodes the rows that are left.
         ended, graphed, traj = decode_graphed(settings, policy, traj, record=record)
         steps += graphed
     fault_B = torch.zeros_like(traj.rows_B)
     while True:
         done_B = policy.done(hide_noise(traj, policy))
-        # The one time in a step that the host waits for the device: for who is done, and whether anything went wrong.
+        # The only time in a step that the host waits for the device: to learn of finished rows and of faults together.
         any_fault, any_done = torch.stack((fault_B != 0, done_B)).any(-1).tolist()
         if any_fault:
             raise_faults(fault_B, traj.state.step_B - 1, traj.rows_B)
@@ -105,7 +106,7 @@ def join_rows(parts: Sequence[Trajectory], steps: Iterable[Step] | None = None) 
 def decode_one_step(
     denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False, record_top: int = 0
 ) -> Trajectory:
-    """Take one step with a policy. Another policy may go on from there; it gets the notes of the steps before, too."""
+    """Take one step with a policy. If another policy continues from there, it also gets the notes of earlier steps."""
     traj = _check_start(denoiser, policy, start, None)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
     settings = StepSettings(denoiser, traj.sampling or SamplingParams(), eos_ids=eos_ids, record_top=record_top)
@@ -113,12 +114,12 @@ def decode_one_step(
     after, step, fault_B = take_step(settings, policy, traj, LookCache(settings) if policy.looks_ahead else None)
     raise_faults(fault_B, traj.state.step_B, traj.rows_B)
     action = replace(step.action, notes={**traj.notes, **step.action.notes})
-    return replace(after, steps=(*map(light_step, traj.steps), replace(step, action=action)))
+    return replace(after, steps=(*(past.light for past in traj.steps), replace(step, action=action)))
 
 
 @dataclass(frozen=True)
 class GivenAction(Policy):
-    """A policy that takes one given action, whatever the state."""
+    """Policy that always takes the same given action."""
 
     name: ClassVar[str] = "given"
     action: Action
@@ -127,20 +128,19 @@ class GivenAction(Policy):
         return self.action
 
     def check(self, state: State) -> None:
-        """Refuse an action for other canvases."""
+        """Refuse an action that was made for canvases of another shape."""
         sizes = {"B": state.batch, "L": state.tokens_BL.shape[1], "J": len(RULES)}
         try:
             check_value(self.action, "action", sizes)
         except SchemaError as error:
-            raise InvalidAction(
-                f"{error}; allowed: an Action for {sizes['B']} row of {sizes['L']} positions"
-            ) from error
+            allowed = f"an Action for {sizes['B']} row of {sizes['L']} positions"
+            raise InvalidAction(f"{error}; allowed: {allowed}") from error
 
 
 def _check_start(
     denoiser: Denoiser, policy: Policy | Search, start: State | Trajectory, noise: Noise | None
 ) -> Trajectory:
-    """Refuse a start that this denoiser or policy cannot decode; return the trajectory to go on from."""
+    """Refuse a start that the denoiser or the policy cannot decode, and return it as a trajectory."""
     state = start.state if isinstance(start, Trajectory) else start
     theirs, ours = denoiser.vocabulary.mask_id, state.mask_id
     require(ours == theirs, "mask_id of the state", ours, f"{theirs}, the denoiser's", "build the state with that one")

@@ -34,7 +34,7 @@ from unmask.core import (
     select,
     tensors,
 )
-from unmask.engine.step import StepSettings, append_step, decide, hide_noise, light_step, predict
+from unmask.engine.step import StepSettings, append_step, decide, hide_noise, predict
 from unmask.engine.transition import Transition, raise_faults
 from unmask.models import GraphCache, NotGraphable
 
@@ -351,7 +351,7 @@ class HistoryBuffer:
         newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare_memory(step, took_B)
         if not same_form(self._newest, newest):
             raise NotGraphable("what it reads of the posterior changes its shape")
-        self._append_line(layout, (light_step(step), took_B))
+        self._append_line(layout, (step.light, took_B))
         copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
 
     def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
@@ -377,7 +377,7 @@ class HistoryBuffer:
                 if len(axis_letters(path)) != part.dim():
                     axes = f"does not end in a letter for each of its {part.dim()} axes"
                     raise NotGraphable(f"{path[-1]!r} of its action {axes}")
-            self.layout = Layout.of((light_step(step), took_B))
+            self.layout = Layout.of((step.light, took_B))
             with torch.inference_mode(False):
                 self.memory = torch.zeros(self.most, self.layout.size, dtype=torch.uint8, device=took_B.device)
                 newest = (step.prediction.posterior, step.prediction.attention_BNN)
@@ -385,7 +385,7 @@ class HistoryBuffer:
         return self.layout
 
     def _append_line(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:
-        if not layout.fits(value):
+        if not same_form(layout.form, value):
             raise NotGraphable("what it keeps of a step changes from step to step")
         if self.most > 1:
             # Cloned, because the two ranges overlap and a copy on a device has no order.

@@ -169,56 +169,55 @@ def calibrate(
     if isinstance(task, str):
         task = open_task(task, scorer=chosen.scorer, max_new_tokens=chosen.max_new_tokens)
         check_scorer(task)
+    study = _make_study(model, task, chosen)
+    progress = _Progress(f"{study.models[0].name}/{task.name}", on_progress)
     with ExitStack() as stack:
         folder = chosen.work_dir or stack.enter_context(TemporaryDirectory(prefix="unmask-"))
         executor = stack.enter_context(open_executor(cluster, lambda spec: model))
-        return _make_gate(model, task, chosen, folder, executor, on_progress)
+        store = _measure_branches(model, study, folder, executor, chosen, progress.report_branches)
+        runs = WholeRuns(model, study, executor, chosen, progress.report_runs)
+        return _make_gate(model, task, chosen, study, store, runs)
+
+
+class _Progress:
+    """Reports branches as the study counts them, then the share of whole runs that are decoded."""
+
+    def __init__(self, name: str, on_progress: Callable[[StudyProgress], None]):
+        self._name, self._on_progress = name, on_progress
+        self._last: StudyProgress | None = None
+        self._began = time.monotonic()
+
+    def report_branches(self, now: StudyProgress) -> None:
+        self._last, self._began = now, time.monotonic()
+        self._on_progress(now)
+
+    def report_runs(self, share: float) -> None:
+        if self._last is not None:
+            left = (time.monotonic() - self._began) / share * (1 - share)
+            self._on_progress(self._last._replace(shard=self._name, decoded=share, left=left))
 
 
 def _make_gate(
-    model: LoadedModel,
-    task: Task,
-    options: CalibrateOptions,
-    folder: str | Path,
-    executor: Executor,
-    on_progress: Callable[[StudyProgress], None],
+    model: LoadedModel, task: Task, options: CalibrateOptions, study: Study, store: Store, runs: "WholeRuns"
 ) -> Gate:
-    axis, seed = options.axis, options.seed
-    study = _make_study(model, task, options)
-    last: StudyProgress | None = None
-
-    def report_branches(now: StudyProgress) -> None:
-        nonlocal last
-        last = now
-        on_progress(now)
-
-    store = _measure_branches(model, study, folder, executor, options, report_branches)
-    began = time.monotonic()
-
-    def report_runs(share: float) -> None:
-        if last is not None:
-            left = (time.monotonic() - began) / share * (1 - share)
-            on_progress(last._replace(shard=f"{study.models[0].name}/{task.name}", decoded=share, left=left))
-
-    runs = WholeRuns(model, study, executor, options, report_runs)
+    """Choose the fixed action, fit the calibration and see what whole runs are worth with it."""
+    axis, prompt_P = options.axis, np.array(runs.prompts)
     # With a guarantee half of the prompts make choices, and the others test what was chosen.
-    fitted_P = np.ones(len(runs.prompts), dtype=np.bool_)
+    fitted_P = np.ones(len(prompt_P), dtype=np.bool_)
     if options.guarantee is not None:
-        fitted_P = fitted_half(len(runs.prompts), seed)
-    prompt_P = np.array(runs.prompts)
-    policies = study.plan(model.reference).candidates[axis]
-    # Utilities of whole runs by prompt and candidate.
+        fitted_P = fitted_half(len(prompt_P), options.seed)
     whole = None
     if options.fixed_by == "end-to-end":
         # In the order of the states' candidates: a fixed action is a number in both.
         names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
+        policies = study.plan(model.reference).candidates[axis]
         runs.planned = len(names) + 1
         whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
         whole = whole.loc[fitted_P]
     states = _read_states(store, model, task, axis, prompt_P[fitted_P], whole)
     fitted = states if options.guarantee is None else states.select(prompt_P[fitted_P])
     settings = CalibrationSettings(
-        seed=seed,
+        seed=options.seed,
         deterministic=options.rollouts == 1,
         fixed=options.fixed_by,  # type: ignore[arg-type]
     )
@@ -231,7 +230,7 @@ def _make_gate(
     else:
         margin = MARGIN if options.margin is None else options.margin
         arms, guarantee = fit_with_guarantee(arms, runs, fitted_P, options.guarantee, margin)
-        lift = estimate_lift_on_tested(states.select(prompt_P[~fitted_P]), arms.calibration)
+        lift = estimate_lift(states.select(prompt_P[~fitted_P]), arms.calibration, tested=True)
     return Gate(
         model=model.name,
         fingerprint=model.fingerprint,
@@ -239,7 +238,7 @@ def _make_gate(
         arms=arms,
         steps_share=float(options.steps_share),
         lift=lift,
-        end_to_end=compare_whole_runs(arms, runs, seed=seed),
+        end_to_end=compare_whole_runs(arms, runs, seed=options.seed),
         guarantee=guarantee,
     )
 
@@ -356,7 +355,7 @@ class WholeRuns:
         examples = [example for job in jobs for example in job.examples]
         self.prompts = tuple(request.id for request in requests)
         self.planned = 0
-        """Policies that are expected, for those who wait."""
+        """Number of policies that will be decoded, for the progress."""
         self._executor, self._spec, self._on_share = executor, spec, on_share
         self._seed, self._rows = study.seed, study.engine.rows
         self._batches = [
@@ -376,7 +375,7 @@ class WholeRuns:
         self._decoded: list[tuple[Policy, Array]] = []
 
     def utilities(self, policy: Policy) -> Array:
-        """Return the utility of every prompt, in the order of `prompts`; NaN where an answer could not be judged."""
+        """Decode every prompt and return utilities in the order of `prompts`; NaN where one could not be judged."""
         known = next((utility_P for earlier, utility_P in self._decoded if earlier == policy), None)
         if known is not None:
             return known
@@ -436,39 +435,37 @@ def summarise_runs(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int)
     )
 
 
-# What the gate gains per step, and a guarantee for whole runs
+# The gate's gain per step, and a guarantee for whole runs
 
 
-def estimate_lift(states: ValidationSet, calibration: Calibration, whole: pd.DataFrame | None = None) -> Lift:
-    """Estimate what the gate gains per state out of fold, and say in words how that is known."""
+def estimate_lift(
+    states: ValidationSet, calibration: Calibration, whole: pd.DataFrame | None = None, *, tested: bool = False
+) -> Lift:
+    """Estimate what the gate gains per state, and say in words how that is known.
+
+    `states` are those that it was calibrated on, where the gain is measured out of fold, or with `tested` those of
+    other validation prompts, which tested the thresholds of a guarantee.
+    """
     if calibration.tau.value is None:
-        return _no_lift(calibration)
-    gain = estimate_gate_lift(states, calibration, whole)
-    folds = min(calibration.settings.prompt_folds, calibration.prompts)
-    how = (
-        f"per state, one step deviating, on {calibration.prompts} validation prompts, out of fold ({folds} folds: each "
-        f"with the gate that the others choose); 95 % interval from {RESAMPLES} resamples of the prompts. A gate opens "
-        "only where this is above 0, so it flatters a little; no held-out prompt was looked at"
-    )
+        why = f"the gate never opens and decodes as the fixed action ({calibration.tau.reason})"
+        return Lift(value=0.0, low=0.0, high=0.0, how=why)
+    drawn = f"95 % interval from {RESAMPLES} resamples of the prompts"
+    if tested:
+        gain = estimate_tested_lift(states, calibration)
+        how = (
+            f"per state, one step deviating, on the {len(np.unique(states.prompt_S))} validation prompts that it was "
+            f"tested on; {drawn}. Bins and fixed action are of {calibration.prompts} others; no held-out prompt was "
+            "looked at"
+        )
+    else:
+        gain = estimate_gate_lift(states, calibration, whole)
+        folds = min(calibration.settings.prompt_folds, calibration.prompts)
+        how = (
+            f"per state, one step deviating, on {calibration.prompts} validation prompts, out of fold ({folds} folds: "
+            f"each with the gate that the others choose); {drawn}. A gate opens only where this is above 0, so it "
+            "flatters a little; no held-out prompt was looked at"
+        )
     return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
-
-
-def estimate_lift_on_tested(states: ValidationSet, calibration: Calibration) -> Lift:
-    """Estimate the same for a gate with a guarantee, on the prompts that it was tested on."""
-    if calibration.tau.value is None:
-        return _no_lift(calibration)
-    gain = estimate_tested_lift(states, calibration)
-    how = (
-        f"per state, one step deviating, on the {len(np.unique(states.prompt_S))} validation prompts that it was "
-        f"tested on; 95 % interval from {RESAMPLES} resamples of the prompts. Bins and fixed action are of "
-        f"{calibration.prompts} others; no held-out prompt was looked at"
-    )
-    return Lift(value=gain.value, low=gain.low, high=gain.high, how=how)
-
-
-def _no_lift(calibration: Calibration) -> Lift:
-    why = f"the gate never opens and decodes as the fixed action ({calibration.tau.reason})"
-    return Lift(value=0.0, low=0.0, high=0.0, how=why)
 
 
 def fit_with_guarantee(
@@ -479,9 +476,9 @@ def fit_with_guarantee(
     `risk` is the probability, over validation prompts, that decoding with the gate is worse than the fixed action by
     more than `margin`. Thresholds are ordered on the fitted prompts and tested on the others.
     """
-    levels = gate_levels(arms.calibration.detector)
-    tried = [_with_threshold(arms, Threshold(level)) for level in levels]
-    runs.planned += len(levels)
+    thresholds = [Threshold(level) for level in gate_levels(arms.calibration.detector)]
+    tried = [replace(arms, calibration=replace(arms.calibration, tau=tau)) for tau in thresholds]
+    runs.planned += len(tried)
     fixed_P = runs.utilities(arms.fixed)
     gated_PH = np.stack([runs.utilities(one.selective) for one in tried], 1)
     gain_PH = worst_differences(gated_PH, fixed_P)
@@ -501,48 +498,39 @@ def fit_with_guarantee(
     reason = test.reason
     if test.tested and (least := smallest_margin(tested, risk)) > margin:
         reason += f" (without a gain, {tested} can show a margin of {least:.3f} at best)"
-    return _with_threshold(arms, Threshold(None, reason=reason)), guarantee
-
-
-def _with_threshold(arms: Arms, tau: Threshold) -> Arms:
-    return replace(arms, calibration=replace(arms.calibration, tau=tau))
+    shut = replace(arms.calibration, tau=Threshold(None, reason=reason))
+    return replace(arms, calibration=shut), guarantee
 
 
 # In words
 
 
 def describe_gate(gate: Gate) -> str:
-    """Say what to expect of a gate, in a few sentences: of one step, and of whole runs."""
-    return f"{_describe_step(gate)} {_describe_runs(gate.end_to_end)}"
-
-
-def _describe_step(gate: Gate) -> str:
-    calibration, lift = gate.arms.calibration, gate.lift
-    tau, detector, fixed = calibration.tau, calibration.detector, calibration.candidates[calibration.fixed.action]
-    if tau.value is None:
-        # Something to gain that nobody sees coming is another finding than nothing to gain.
-        better, states = int(detector.positive_B.sum()), int(detector.states_B.sum())
+    """Say in a few sentences what to expect of a gate: of one step, and of whole runs."""
+    calibration, lift, runs = gate.arms.calibration, gate.lift, gate.end_to_end
+    if calibration.tau.value is None:
+        # Something to gain that the signal does not tell of is another finding than nothing to gain.
+        better, states = int(calibration.detector.positive_B.sum()), int(calibration.detector.states_B.sum())
         head = "No usable signal" if better else "No opportunity found"
-        shut = f"{head}: the gate never opens ({tau.reason}). It decodes as the fixed action, {fixed}, at every step."
-        return f"{shut} Another action was better at {better} of {states} states with a signal." if better else shut
-    expected = (
-        f"Expected lift over the fixed action, {fixed}: {lift.value:+.4f} per state "
-        f"[{lift.low:+.4f}, {lift.high:+.4f}], out of fold on validation prompts."
-    )
-    if lift.low > 0:
-        return f"{expected} A check on held-out prompts is `unmask study`."
-    return f"{expected} The interval reaches 0, so this may be nothing; more prompts, or `unmask study`, can tell."
-
-
-def _describe_runs(runs: EndToEnd | None) -> str:
+        step = f"{head}: the gate never opens ({calibration.tau.reason}). It decodes as the fixed action, "
+        step += f"{calibration.fixed_name}, at every step."
+        if better:
+            step += f" Another action was better at {better} of {states} states with a signal."
+    else:
+        step = f"Expected lift over the fixed action, {calibration.fixed_name}: {lift.value:+.4f} per state "
+        step += f"[{lift.low:+.4f}, {lift.high:+.4f}], out of fold on validation prompts. "
+        if lift.low > 0:
+            step += "A check on held-out prompts is `unmask study`."
+        else:
+            step += "The interval reaches 0, so this may be nothing; more prompts, or `unmask study`, can tell."
     if runs is None:
         return (
-            "Decoded end to end, no prompt has answers with the reference, the fixed action and this gate that could "
-            "all be judged: what whole runs are worth is not known."
+            f"{step} Decoded end to end, no prompt has answers with the reference, the fixed action and this gate that "
+            "could all be judged: what whole runs are worth is not known."
         )
     scores = (
-        f"Decoded end to end, the same prompts score {runs.reference:.3f} with the reference, {runs.fixed:.3f} with "
-        f"the fixed action at every step and {runs.selective:.3f} with this gate"
+        f"{step} Decoded end to end, the same prompts score {runs.reference:.3f} with the reference, {runs.fixed:.3f} "
+        f"with the fixed action at every step and {runs.selective:.3f} with this gate"
     )
     if runs.differ == 0:
         return f"{scores}: no prompt is worth more or less than with the reference ({runs.prompts} prompts)."

@@ -5,7 +5,6 @@ from unmask.methods.candidates import (
     HOLDS,
     ORDER,
     OWN,
-    SHARE,
     CandidateSets,
     candidate,
     candidates,
@@ -16,14 +15,7 @@ from unmask.methods.candidates import (
     register_reference,
     with_explicit_order,
 )
-from unmask.methods.composed import (
-    CombinedPolicy,
-    Composed,
-    compose,
-    fixed_action,
-    has_own_input,
-    with_remasking,
-)
+from unmask.methods.composed import CombinedPolicy, Composed, compose, fixed_action, has_own_input, with_remasking
 from unmask.methods.core_remasking import CoRe
 from unmask.methods.dcd import DCD
 from unmask.methods.ddpd import DDPD
@@ -44,12 +36,10 @@ from unmask.methods.order_token_search import OrderTokenSearch
 from unmask.methods.p2 import P2
 from unmask.methods.registry import (
     ANY_FAMILY,
-    LABELS,
     METHODS,
     OURS,
     RECONSTRUCTION,
     TAXONOMY,
-    VERIFIED,
     MethodInfo,
     describe_policy,
     find_method,
@@ -60,7 +50,6 @@ from unmask.methods.registry import (
     parse_policy,
     preset_family,
     split_policy,
-    with_settings,
 )
 from unmask.methods.remdm import ReMDMLLaDA, ReMDMSampler
 from unmask.methods.soar import SOAR
@@ -68,73 +57,16 @@ from unmask.methods.swordsman import Swordsman
 from unmask.methods.vsb import VSB
 from unmask.methods.wino import WINO
 
-__all__ = [
-    "ANY_FAMILY",
-    "DCD",
-    "DDPD",
-    "DEMASK",
-    "DOS",
-    "DSB",
-    "DUS",
-    "HEADS",
-    "HOLDS",
-    "KLASS",
-    "LABELS",
-    "MEDAL",
-    "METHODS",
-    "ORDER",
-    "OURS",
-    "OWN",
-    "P2",
-    "RECONSTRUCTION",
-    "SHARE",
-    "SOAR",
-    "TAXONOMY",
-    "VERIFIED",
-    "VSB",
-    "WINO",
-    "BestOf",
-    "CandidateSets",
-    "CoRe",
-    "CombinedPolicy",
-    "Composed",
-    "Dream",
-    "EBSampler",
-    "FastDLLM",
-    "FastDLLMDream",
-    "HeadCard",
-    "InfoGain",
-    "LLaDA",
-    "LookUM",
-    "MethodInfo",
-    "OrderTokenSearch",
-    "ReMDMLLaDA",
-    "ReMDMSampler",
-    "Swordsman",
-    "candidate",
-    "candidates",
-    "check_reference",
-    "combine_candidates",
-    "compose",
-    "describe_policy",
-    "find_method",
-    "find_preset",
-    "fixed_action",
-    "has_own_input",
-    "holding_share",
-    "make_own_policy",
-    "make_policy",
-    "method_status",
-    "parse_policy",
-    "preset_family",
-    "read_card",
-    "reference_of",
-    "register_reference",
-    "save_head",
-    "shipped_heads",
-    "split_policy",
-    "with_explicit_order",
-    "with_head",
-    "with_remasking",
-    "with_settings",
-]
+__all__ = ["ANY_FAMILY", "METHODS", "OURS", "RECONSTRUCTION", "TAXONOMY", "MethodInfo", "describe_policy"]
+__all__ += ["find_method", "find_preset", "make_own_policy", "make_policy", "method_status", "parse_policy"]
+__all__ += ["preset_family", "split_policy"]
+# Classes of methods and searches.
+__all__ += ["DCD", "DDPD", "DEMASK", "DOS", "DSB", "DUS", "KLASS", "P2", "VSB", "WINO", "CoRe", "Dream", "EBSampler"]
+__all__ += ["FastDLLM", "FastDLLMDream", "InfoGain", "LLaDA", "ReMDMLLaDA", "ReMDMSampler", "Swordsman"]
+__all__ += ["MEDAL", "SOAR", "BestOf", "LookUM", "OrderTokenSearch"]
+# One rule for each axis, and the candidate sets of a reference.
+__all__ += ["CombinedPolicy", "Composed", "compose", "fixed_action", "has_own_input", "with_remasking"]
+__all__ += ["HOLDS", "ORDER", "OWN", "CandidateSets", "candidate", "candidates", "check_reference"]
+__all__ += ["combine_candidates", "holding_share", "reference_of", "register_reference", "with_explicit_order"]
+# Learned heads of DEMASK and DDPD.
+__all__ += ["HEADS", "HeadCard", "read_card", "save_head", "shipped_heads", "with_head"]

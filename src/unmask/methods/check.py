@@ -1,7 +1,7 @@
-"""The contract of a method, tried on exact problems: `check_policy` for policies, `check_search` for own loops.
+"""The contract of a method, tried on exact problems: `check_policy` for policies, `check_search` for searches.
 
-Every promise that others build on is tried by running the method, the declared traits among them, with its settings and
-with both ends of every setting that has a range. A broken promise raises `ContractError` and says which.
+Every promise that other code builds on is tried by running the method, with its settings and with both ends of every
+setting that has a range. A broken promise raises `ContractError` and says which.
 """
 
 from collections.abc import Iterator
@@ -39,8 +39,9 @@ from unmask.models import ExactDenoiser, JointDistribution
 
 PADDINGS = (1, 3, 24)
 """Positions that canvases are padded by. A count that depends on the padded width may stay equal under one of them."""
-_MOST = 32
+_LARGEST = 32
 """Largest value tried of a setting whose range goes further: more than any answer of the problems has positions."""
+TEMPERATURES = (SamplingParams(), SamplingParams(temperature=0.8))
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,7 @@ class Problem:
         """Generation and infilling on a joint of eight three-valued variables that depend strongly on each other."""
         denoiser = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=seed), eos_ids=(2,))
         m = denoiser.mask_id
-        canvases = [
-            [0, m, m, m, m, m, m],
-            [1, 2, m, m, m, m],
-            [1, m, m, 0, m, m, 2, 2],
-            [2, m, m, m, m, m, m],
-            [m, m, m, m, 0],
-        ]
+        canvases = [[0, *[m] * 6], [1, 2, *[m] * 4], [1, m, m, 0, m, m, 2, 2], [2, *[m] * 6], [*[m] * 4, 0]]
         return cls._of(denoiser, canvases, [3, 2, 4, 6, 2], seed, device)
 
     @classmethod
@@ -81,49 +76,62 @@ class Problem:
 
 
 def check_policy(policy: Policy, problem: Problem | None = None) -> None:
-    """Raise `ContractError` unless the policy keeps every promise, at temperature 0 and above."""
+    """Raise `ContractError` unless the policy keeps every promise, at temperature 0 and above.
+
+    Without a `problem` the policy is also tried on longer answers and with settings at the ends of their ranges.
+    """
     _check_frozen(policy)
-    given, problem = problem, problem or Problem.default()
-    for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
-        trial = _Trial(policy, problem, sampling)
-        whole = trial.check_run()
-        trial.check_rows(whole)
-        trial.check_resumes(whole)
-        trial.check_traits(whole)
-    if given is not None:
+    trials = [_Trial(policy, problem or Problem.default(), sampling) for sampling in TEMPERATURES]
+    runs = [trial.check_run() for trial in trials]
+    for trial, run in zip(trials, runs, strict=True):
+        trial.check_rows(run)
+        trial.check_resumes(run)
+        trial.check_traits(run)
+    if problem is not None:
         return
-    longer = _Trial(policy, Problem.longer(), SamplingParams())
-    ends = [_Trial(end, problem, SamplingParams(), f" with {change}") for end, change in _with_extreme_settings(policy)]
-    # The cheaper promises only: resuming at every step of every end would take minutes.
-    for trial in (longer, *ends):
-        try:
-            trial.policy.check(trial.problem.state)
-        except ConfigError:
-            continue  # a method may refuse a start
-        whole = trial.run(trial.problem.state, trial.problem.noise)
-        trial.check_end(whole)
-        trial.check_padding(whole)
-        trial.check_traits(whole)
+    # The cheaper promises only: resuming at every step with every setting would take minutes.
+    others = [_Trial(policy, Problem.longer(), TEMPERATURES[0])]
+    others += [replace(trials[0], method=end, change=f" with {change}") for end, change in _extreme_settings(policy)]
+    for trial in others:
+        if trial.accepts_start():
+            run = trial.run()
+            trial.check_end(run)
+            trial.check_padding(run)
+            trial.check_traits(run)
+    if policy.steps == "pace":
+        # A method that never minds would be said to need steps which it ignores.
+        paced = any(trial.depends_on_steps(run) for trial, run in zip(trials, runs, strict=True))
+        trials[0].require(paced, "steps = 'pace'", "no row goes another way with another number of steps")
 
 
 def check_search(search: Search, problem: Problem | None = None) -> None:
     """Raise `ContractError` unless a method that owns its loop keeps its promises.
 
-    They are a policy's, but nobody resumes inside it: its recorded steps must lead to its end, and its budget is kept.
+    They are a policy's, except that nobody resumes inside a search: its recorded steps must lead to its end, and it
+    must keep its budget.
     """
     _check_frozen(search)
     problem = problem or Problem.default()
-    for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
+    for sampling in TEMPERATURES:
         trial = _Trial(search, problem, sampling)
-        whole = trial.check_run()
-        trial.check_steps(whole)
-        trial.check_rows(whole)
+        run = trial.check_run()
+        trial.check_steps(run)
+        trial.check_rows(run)
         base_B = search.baseline_forwards(problem.state)
         if base_B is not None:
-            trial.check_budget(whole, base_B)
+            trial.check_budget(search, run, base_B)
 
 
-def _with_extreme_settings(policy: Policy) -> Iterator[tuple[Policy, str]]:
+def _check_frozen(method: Policy | Search) -> None:
+    if not isinstance(method, Policy | Search):
+        raise ContractError(
+            f"{method!r} is no policy; allowed: an instance of Policy or Search; e.g. LLaDA(), not LLaDA"
+        )
+    if not (is_dataclass(method) and type(method).__dataclass_params__.frozen):
+        raise ContractError(f"{method.name} breaks the promise 'is frozen'; make it a dataclass(frozen=True)")
+
+
+def _extreme_settings(policy: Policy) -> Iterator[tuple[Policy, str]]:
     """Yield the policy with one setting at an end of its range, for every setting that has a range."""
     hints = get_type_hints(type(policy), include_extras=True)
     for setting, field in policy.setting_fields.items():
@@ -132,180 +140,160 @@ def _with_extreme_settings(policy: Policy) -> Iterator[tuple[Policy, str]]:
         parts = [part for annotation in annotations for part in getattr(annotation, "__metadata__", ())]
         limits = [limit for part in parts if isinstance(part, FieldInfo) for limit in part.metadata]
         for end in [getattr(limit, kind) for limit in limits for kind in ("ge", "le") if hasattr(limit, kind)]:
-            value = min(end, _MOST)
+            value = min(end, _LARGEST)
             try:
                 yield replace(policy, **{field: value}), f"{setting}={value}"  # type: ignore[type-var]
             except ConfigError:
-                continue
+                continue  # settings may exclude each other
 
 
 @dataclass
 class _Trial:
-    policy: Policy | Search
+    """A method on a problem at one temperature, and the promises that its runs are checked for."""
+
+    method: Policy | Search
     problem: Problem
     sampling: SamplingParams
-    settings: str = ""
+    change: str = ""
     """The setting that was changed, for messages."""
 
-    def run(self, start: State | Trajectory, noise: Noise) -> Trajectory:
-        """Decode from a start with a denoiser that counts its passes."""
+    def require(self, ok: bool, promise: str, broken: str) -> None:
+        if not ok:
+            at = f"at temperature {self.sampling.temperature:g}{self.change}"
+            raise ContractError(f"{self.method.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
+
+    def run(self, start: State | Trajectory | None = None, noise: Noise | None = None) -> Trajectory:
+        """Decode from a start, by default the problem's, with a denoiser that counts its passes."""
         self.counter = _CountingDenoiser(self.problem.denoiser)
-        policy = _WatchedPolicy(self.policy) if isinstance(self.policy, Policy) else self.policy
-        return decode(self.counter, policy, start, noise=noise, sampling=self.sampling)
+        method = _WatchedPolicy(self.method) if isinstance(self.method, Policy) else self.method
+        noise = self.problem.noise if noise is None else noise
+        start = self.problem.state if start is None else start
+        return decode(self.counter, method, start, noise=noise, sampling=self.sampling)
+
+    def accepts_start(self, state: State | None = None) -> bool:
+        """Return whether the method accepts a start; it may refuse one."""
+        try:
+            self.method.check(self.problem.state if state is None else state)
+        except ConfigError:
+            return False
+        return True
 
     def check_run(self) -> Trajectory:
         """Decode the problem twice: the run must finish, count its passes, and give the same bytes again."""
-        state, noise = self.problem.state, self.problem.noise
-        whole = self.run(state, noise)
-        self.check_end(whole)
-        counted = int(whole.forwards_B.sum()), int(whole.processed_B.sum())
+        run = self.run()
+        self.check_end(run)
+        counted = int(run.forwards_B.sum()), int(run.processed_B.sum())
         real = self.counter.rows, self.counter.tokens
-        self._require_promise(
-            counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}"
-        )
-        again = self.run(state, noise)
-        same = all(_row_outcome(whole, row) == _row_outcome(again, row) for row in range(state.batch))
-        self._require_promise(same, "gives the same bytes for the same seed", "two runs differ")
-        return whole
+        self.require(counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}")
+        same = _outcomes(self.run()) == _outcomes(run)
+        self.require(same, "gives the same bytes for the same seed", "two runs differ")
+        return run
 
-    def check_end(self, end: Trajectory) -> None:
-        start, final = self.problem.state, end.state
-        self._require_promise(not bool(final.masked_BL.any()), "finishes", "masks are left at the end")
+    def check_end(self, run: Trajectory) -> None:
+        """Check that the answer is complete, in the vocabulary, and nothing else has changed."""
+        start, final = self.problem.state, run.state
+        self.require(not bool(final.masked_BL.any()), "finishes", "masks are left at the end")
         same = torch.equal(final.tokens_BL[start.fixed_BL], start.tokens_BL[start.fixed_BL])
-        self._require_promise(same, "leaves the prompt alone", "a fixed token changed")
+        self.require(same, "leaves the prompt alone", "a fixed token changed")
         answers = final.tokens_BL[final.answer_BL]
         legal = bool(((answers >= 0) & (answers < self.problem.denoiser.vocabulary.size)).all())
-        self._require_promise(legal, "writes tokens of the vocabulary", "an id out of range")
+        self.require(legal, "writes tokens of the vocabulary", "an id out of range")
 
-    def check_steps(self, end: Trajectory) -> None:
+    def check_rows(self, run: Trajectory) -> None:
+        """Check that a row's run is the same alone, in another order, and with more padding."""
+        state, noise, expected = self.problem.state, self.problem.noise, _outcomes(run)
+        order = torch.arange(state.batch - 1, -1, -1)
+        reversed_rows = _outcomes(self.run(state.select(order), noise.select(order)))
+        self.require(reversed_rows[::-1] == expected, "rows ignore their order", "a reversed batch differs")
+        for row in range(state.batch):
+            one = torch.tensor([row])
+            alone = _outcomes(self.run(state.select(one), noise.select(one)))
+            self.require(alone == [expected[row]], "rows ignore their neighbours", f"row {row} alone differs")
+        self.check_padding(run)
+
+    def check_padding(self, run: Trajectory) -> None:
+        state = self.problem.state
+        for extra in PADDINGS:
+            padded = _outcomes(self.run(state.pad_to(state.tokens_BL.shape[1] + extra)))
+            self.require(padded == _outcomes(run), "rows ignore padding", f"a row differs when padded by {extra}")
+
+    def check_resumes(self, run: Trajectory) -> None:
+        """Check that a run resumes from any recorded state with only the past steps that the policy declares."""
+        assert isinstance(self.method, Policy)
+        past = self.method.past_steps
+        for row, expected in enumerate(_outcomes(run)):
+            for step in range(len(run.row(row).steps)):
+                start = run.resume(row, step)
+                where = f"row {row} resumed at step {step} differs"
+                same = _outcomes(self.run(start, start.noise)) == [expected]
+                self.require(same, "resumes from any recorded state", where)
+                if 0 <= past < len(start.steps):
+                    cut = self.run(replace(start, steps=start.steps[len(start.steps) - past :]), start.noise)
+                    promise = f"memory {past} reads no {'past' if past == 0 else 'more'}"
+                    self.require(_answer_tokens(cut, 0) == _answer_tokens(run, row), promise, f"{where} without it")
+
+    # --- declared traits
+
+    def check_traits(self, run: Trajectory) -> None:
+        """Check that the run has the steps, remasking and blocks that the policy declares."""
+        policy = self.method
+        assert isinstance(policy, Policy)
+        if policy.steps == "end" and not policy.extra_steps:
+            other = self._other_steps()
+            for end in (run, *([self.run(other)] if self.accepts_start(other) else [])):
+                late = bool((end.state.step_B > end.state.horizon_B).any())
+                taken, given = end.state.step_B.tolist(), end.state.horizon_B.tolist()
+                self.require(not late, "steps = 'end'", f"rows take {taken} steps where they were given {given}")
+        if policy.steps == "ignore":
+            same = not self.depends_on_steps(run)
+            self.require(same, "steps = 'ignore'", "a row goes another way with another number of steps")
+        for number, step in enumerate(run.steps):
+            taken_back = bool(step.remasked_BL.any())
+            self.require(policy.remasks or not taken_back, "remasks = False", f"step {number} masks a token again")
+            length = getattr(policy, "block_length", None)
+            if policy.block_cache and length is not None and not taken_back:
+                # A cache holds the other blocks, so nothing may be revealed beyond the first one with masks.
+                state = step.state
+                block_BL = torch.where(state.masked_BL, state.rank_BL // length, torch.iinfo(torch.long).max)
+                beyond_BL = step.revealed_BL & (block_BL > block_BL.amin(-1, keepdim=True))
+                broken = f"step {number} reveals beyond the first open block"
+                self.require(not bool(beyond_BL.any()), "block_cache = True", broken)
+
+    def depends_on_steps(self, run: Trajectory) -> bool:
+        """Return whether a row decides otherwise with another number of steps."""
+        other = self._other_steps()
+        return not self.accepts_start(other) or _decisions(self.run(other)) != _decisions(run)
+
+    def _other_steps(self) -> State:
+        """Return the start with one step for each row; two where the problem has one."""
+        horizon_B = self.problem.state.horizon_B
+        return replace(self.problem.state, horizon_B=torch.where(horizon_B > 1, 1, 2))
+
+    # --- searches
+
+    def check_steps(self, run: Trajectory) -> None:
         """Check that recorded steps lead from start to end, and that each changes only what it says it changes."""
         start = self.problem.state
         for row in range(start.batch):
-            alone = end.row(row)
+            alone = run.row(row)
             canvases = list(alone.canvases())
-            begins = torch.equal(canvases[0], start.tokens_BL[row])
-            self._require_promise(
-                bool(alone.steps) and begins, "records its steps", f"row {row} has no first step at its start"
-            )
+            begins = bool(alone.steps) and torch.equal(canvases[0], start.tokens_BL[row])
+            self.require(begins, "records its steps", f"row {row} has no first step at its start")
             for step, before_L, after_L in zip(alone.steps, canvases, canvases[1:], strict=False):
                 changed_L = step.revealed_BL[0] | step.remasked_BL[0]
                 same = torch.equal(before_L[~changed_L], after_L[~changed_L])
-                self._require_promise(same, "records its steps", f"row {row} changed where no step says so")
+                self.require(same, "records its steps", f"row {row} changed where no step says so")
 
-    def check_budget(self, whole: Trajectory, base_B: Tensor) -> None:
+    def check_budget(self, search: Any, run: Trajectory, base_B: Tensor) -> None:
         """Check that the search spends no more than its own or the smallest budget, and refuses a smaller one."""
-        search: Any = self.policy
-
-        def within(traj: Trajectory, most: list[int]) -> bool:
-            return all(spent <= limit for spent, limit in zip(traj.forwards_B.tolist(), most, strict=True))
-
-        budget = ForwardBudget(search.budget, base_B)
+        budget, least = ForwardBudget(search.budget, base_B), int(base_B.max())
         most = [base + spare for base, spare in zip(budget.base, budget.spare, strict=True)]
-        self._require_promise(
-            within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards"
-        )
-        least = int(base_B.max())
-        end = _Trial(replace(search, budget=least), self.problem, self.sampling).run(
-            self.problem.state, self.problem.noise
-        )
-        self._require_promise(
-            within(end, [least] * len(most)), "stops inside its budget", f"more than {least}, the smallest"
-        )
-        try:
-            replace(search, budget=least - 1).check(self.problem.state)
-        except ConfigError:
-            return
-        self._require_promise(least == 1, "refuses a budget below a base decode", f"took {least - 1} forwards")
-
-    def check_rows(self, whole: Trajectory) -> None:
-        """Check that a row's run is the same alone, in another order, and with more padding."""
-        state, noise = self.problem.state, self.problem.noise
-        order = torch.arange(state.batch - 1, -1, -1)
-        turned = self.run(state.select(order), noise.select(order))
-        for row in range(state.batch):
-            one = torch.tensor([row])
-            alone = self.run(state.select(one), noise.select(one))
-            expected = _row_outcome(whole, row)
-            self._require_promise(
-                _row_outcome(alone, 0) == expected, "rows ignore their neighbours", f"row {row} alone differs"
-            )
-            reverse = _row_outcome(turned, state.batch - 1 - row)
-            self._require_promise(
-                reverse == expected, "rows ignore their order", f"row {row} differs in a reversed batch"
-            )
-        self.check_padding(whole)
-
-    def check_padding(self, whole: Trajectory) -> None:
-        state = self.problem.state
-        for extra in PADDINGS:
-            padded = self.run(state.pad_to(state.tokens_BL.shape[1] + extra), self.problem.noise)
-            for row in range(state.batch):
-                same = _row_outcome(padded, row) == _row_outcome(whole, row)
-                self._require_promise(same, "rows ignore padding", f"row {row} differs when padded by {extra}")
-
-    def check_resumes(self, whole: Trajectory) -> None:
-        """Check that a run resumes from any recorded state with only the past steps that the policy declares."""
-        for row in range(whole.state.batch):
-            expected = _row_outcome(whole, row)
-            for step in range(len(whole.row(row).steps)):
-                start = whole.resume(row, step)
-                resumed = self.run(start, start.noise)
-                where = f"row {row} resumed at step {step}"
-                self._require_promise(
-                    _row_outcome(resumed, 0) == expected, "resumes from any recorded state", f"{where} differs"
-                )
-                memory = self.policy.past_steps if isinstance(self.policy, Policy) else -1
-                if 0 <= memory < len(start.steps):
-                    cut = self.run(replace(start, steps=start.steps[len(start.steps) - memory :]), start.noise)
-                    promise = f"memory {memory} reads no {'past' if memory == 0 else 'more'}"
-                    self._require_promise(
-                        _answer_tokens(cut, 0) == _answer_tokens(whole, row),
-                        promise,
-                        f"{where} differs with its past cut",
-                    )
-
-    # --- traits
-
-    def check_traits(self, whole: Trajectory) -> None:
-        """Check that the run has the steps, remasking and blocks that the policy declares."""
-        policy, start = self.policy, self.problem.state
-        assert isinstance(policy, Policy)
-        if policy.steps == "end" and not policy.extra_steps:
-            steps, horizons = whole.state.step_B.tolist(), start.horizon_B.tolist()
-            in_time = all(taken <= given for taken, given in zip(steps, horizons, strict=True))
-            self._require_promise(in_time, "steps = 'end'", f"rows take {steps} steps where they were given {horizons}")
-        if policy.steps == "ignore":
-            # One step fewer, or one more where there is a single one: State refuses 0.
-            other_B = torch.where(start.horizon_B > 1, start.horizon_B - 1, start.horizon_B + 1)
-            other = self.run(replace(start, horizon_B=other_B), self.problem.noise)
-            for row in range(start.batch):
-                same = _row_decisions(other, row) == _row_decisions(whole, row)
-                self._require_promise(
-                    same, "steps = 'ignore'", f"row {row} goes another way with another number of steps"
-                )
-        for number, step in enumerate(whole.steps):
-            taken_back = bool(step.remasked_BL.any())
-            self._require_promise(
-                policy.remasks or not taken_back, "remasks = False", f"step {number} masks a token again"
-            )
-            if policy.block_cache and not taken_back:
-                self._check_block(policy, step.state, step.revealed_BL, number)
-
-    def _check_block(self, policy: Policy, state: State, revealed_BL: Tensor, number: int) -> None:
-        """Check that a step reveals only in the leftmost block that has masks."""
-        length = getattr(policy, "block_length", None)
-        if length is None:
-            return
-        block_BL = torch.where(state.masked_BL, state.rank_BL // length, torch.iinfo(torch.long).max)
-        beyond = (revealed_BL & (block_BL > block_BL.amin(-1, keepdim=True))).any(-1)
-        self._require_promise(
-            not bool(beyond.any()), "block_cache = True", f"step {number} reveals beyond the first open block"
-        )
-
-    def _require_promise(self, ok: bool, promise: str, broken: str) -> None:
-        if not ok:
-            at = f"at temperature {self.sampling.temperature:g}{self.settings}"
-            raise ContractError(f"{self.policy.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
+        smallest = replace(self, method=replace(search, budget=least)).run()
+        for spent, allowed in ((run.forwards_B.tolist(), most), (smallest.forwards_B.tolist(), [least] * len(most))):
+            within = all(forwards <= limit for forwards, limit in zip(spent, allowed, strict=True))
+            self.require(within, "stops inside its budget", f"{spent} of {allowed} forwards")
+        refused = not replace(self, method=replace(search, budget=least - 1)).accepts_start()
+        self.require(refused, "refuses a budget below a base decode", f"took {least - 1} forwards")
 
 
 class _WatchedPolicy(CombinedPolicy):
@@ -383,32 +371,24 @@ class _CountingDenoiser(DenoiserWrapper):
         return output
 
 
-def _check_frozen(policy: Policy | Search) -> None:
-    if not isinstance(policy, Policy | Search):
-        raise ContractError(
-            f"{policy!r} is no policy; allowed: an instance of Policy or Search; e.g. LLaDA(), not LLaDA"
-        )
-    frozen = is_dataclass(policy) and type(policy).__dataclass_params__.frozen
-    if not frozen:
-        raise ContractError(f"{policy.name} breaks the promise 'is frozen'; make it a dataclass(frozen=True)")
-
-
 def _answer_tokens(traj: Trajectory, row: int) -> list[int]:
     return traj.state.tokens_BL[row, : int(traj.state.length_B[row])].tolist()
 
 
-def _row_outcome(traj: Trajectory, row: int) -> list[object]:
-    """Return a row's decisions and costs, which must not depend on the other rows of the batch."""
-    return [*_row_decisions(traj, row), int(traj.forwards_B[row]), int(traj.processed_B[row])]
+def _outcomes(traj: Trajectory) -> list[list[object]]:
+    """Return each row's decisions and costs, which must not depend on the other rows of the batch."""
+    costs = zip(traj.forwards_B.tolist(), traj.processed_B.tolist(), strict=True)
+    return [[*decisions, *cost] for decisions, cost in zip(_decisions(traj), costs, strict=True)]
 
 
-def _row_decisions(traj: Trajectory, row: int) -> list[object]:
-    """Return all changes to a row's canvas, without padding and with floats as bytes."""
-    alone = traj.row(row)
-    length = int(alone.state.length_B[0])
-    record: list[object] = [_answer_tokens(traj, row), len(alone.steps)]
-    for step in alone.steps:
-        record.append(step.revealed_BL[0, :length].tolist())
-        record.append(step.remasked_BL[0, :length].tolist())
-        record.append(step.confidence_BL[0, :length].cpu().numpy().tobytes())
-    return record
+def _decisions(traj: Trajectory) -> list[list[object]]:
+    """Return all changes to each row's canvas, without padding and with floats as bytes."""
+    rows = []
+    for row in range(traj.state.batch):
+        alone, tokens = traj.row(row), _answer_tokens(traj, row)
+        rows.append([tokens, len(alone.steps)])
+        for step in alone.steps:
+            masks = (step.revealed_BL, step.remasked_BL)
+            rows[-1] += [mask_BL[0, : len(tokens)].tolist() for mask_BL in masks]
+            rows[-1].append(step.confidence_BL[0, : len(tokens)].cpu().numpy().tobytes())
+    return rows

@@ -1,13 +1,15 @@
 """Any score with any region, cardinality and commitment, alone or around another policy.
 
-Four recorded names are one class here. `composed` is one rule per axis, as the published methods have them; `fixed` is
-the same with the floor of the paper's fixed action a_fix; `instead` replaces axes of another policy's action; `revised`
-adds ReMDM's remasking (Wang et al.) to any policy. Results record each by its own name and spelling of the settings.
+One class has four registered names. `composed` has one rule per axis, as the published methods do. `fixed` is the same
+with at least k_min positions a step, as in the paper's fixed action a_fix. `instead` replaces axes of another policy's
+action. `revised` adds ReMDM's remasking (Wang et al.) to a policy. Results record each name with its own spelling of
+the settings.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -47,12 +49,12 @@ _STORED: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 def _trait_of_any_part(trait: str) -> property:
-    """Return a property for a trait that a combined policy has if one of its parts has it."""
+    """Return a property that is true where a part of the policy has the trait."""
     return property(lambda self: any(getattr(part, trait) for part in self.parts))
 
 
 class CombinedPolicy(Policy):
-    """A policy that decides with other policies, its parts. It declares whatever a part declares."""
+    """A policy that decides with other policies, its parts, and has the traits of its parts."""
 
     random = _trait_of_any_part("random")
     looks_ahead = _trait_of_any_part("looks_ahead")
@@ -67,10 +69,7 @@ class CombinedPolicy(Policy):
 
     @property
     def needs(self) -> Needs:
-        needs = Needs()
-        for part in self.parts:
-            needs = needs | part.needs
-        return needs
+        return reduce(or_, (part.needs for part in self.parts), Needs())
 
     @property
     def past_steps(self) -> int:
@@ -87,29 +86,29 @@ class CombinedPolicy(Policy):
 
 
 class _Rules(NamedTuple):
-    """Parsed rules of a composition, one for each axis; None for an axis on which the base decides."""
+    """Parsed rules of a composition, one for each axis; None on axes that the base decides."""
 
     weights: list[float] | None
-    """Weights of the scoring rules. None also for an order that is no mixture of them."""
+    """Weights of the scoring rules; None also for the orders "entropy" and "random", which are no mixture."""
     region: Region | None
     cardinality: Cardinality | None
     commitment: Commitment | None
     operator: ReMDM | None
     within_steps: bool
-    """Whether every step reveals enough to finish within the steps."""
+    """Whether every step reveals enough positions to finish within the planned steps."""
     by_blocks: bool
-    """Whether the count is LLaDA's schedule, which has a clock for every block."""
+    """Whether the count is LLaDA's schedule, which starts anew in every block."""
 
 
 @dataclass(frozen=True)
 class Composed(CombinedPolicy):
-    """One named rule on each axis, as the methods have them.
+    """Decide by one named rule on each axis, alone or in place of axes of another policy's action.
 
-    Cardinalities that go by the steps (schedule, quota, count, share) finish within them; a region smaller than k_min
-    then grows by its own rule. The others (above, factor, eb, all) go on until nothing is left, as their methods do.
+    The cardinalities schedule, quota, count and share finish within the planned steps; a region smaller than k_min then
+    grows by its own rule. The others (above, factor, eb, all) go on until nothing is masked, as their methods do.
 
-    With a `base` every axis without a rule stays as the base's action has it, and its count stays unless `cardinality`
-    changes it. With nothing but a region changed, only *where* changes: kappa = min(1, k / |region|).
+    With a `base`, axes without a rule stay as the base's action has them. If only the region changes, the number of
+    revealed positions stays the base's: kappa = min(1, k / |region|).
     """
 
     base: Policy | None = None
@@ -120,24 +119,24 @@ class Composed(CombinedPolicy):
     """full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N, sliding:N[:LONGEST] or masks:N[:LONGEST]."""
     cardinality: str | float | None = None
     """schedule (k_min), quota, count:K, share:X or a number (kappa itself); above:X (confidence threshold), factor:F,
-    eb:GAMMA or all, which steps do not bound; count:K:below may reveal fewer than k_min, until the last step."""
+    eb:GAMMA or all, which ignore the steps; count:K:below may reveal fewer than k_min, until the last step."""
     commitment: str | None = None
     """all, none, confidence:X, margin:X; without a floor or a base also remdm-cap, remdm-rescale, remdm-conf,
     remdm-loop (each with :ETA), or both with a plus: confidence:0.9+remdm-conf."""
     holds: Literal["count", "share"] = "count"
-    """What of the base stays where a region is changed: its count, or its share (kappa) of what is masked."""
+    """With a changed region: keep the base's `count` of revealed positions, or their `share` of the masked ones."""
     operator: ReMDM | None = None
-    """What re-opens revisable positions until the last step. A full canvas may still be revised, so a row is then done
-    only when its steps are."""
+    """Remasking operator that masks revisable positions again until the last step. A full canvas may still change, so
+    a row is done only after all its steps."""
     floor: bool = False
-    """Whether every cardinality reveals at least k_min, so that the steps end the run. Always so with a base."""
+    """Whether every cardinality reveals at least k_min, so that the steps end the run. Always true with a base."""
 
     def __post_init__(self) -> None:
         for axis, rule in _RULES.items():
             if self.base is None and getattr(self, axis) is None:
                 object.__setattr__(self, axis, rule)
         super().__post_init__()
-        _ = self._rules  # refuses rules that do not exist, before the first step
+        _ = self._rules  # parsed here, so that an unknown rule is refused before the first step
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -152,7 +151,8 @@ class Composed(CombinedPolicy):
 
     @cached_property
     def _rules(self) -> _Rules:
-        alone = self.name == "composed"  # without a base or a floor there are more rules to choose from
+        """The parsed rules. Without a base or a floor there are more of them to choose from."""
+        alone = self.name == "composed"
         weights = None
         if self.score is not None and not (alone and self.score in ORDERS):
             try:
@@ -162,24 +162,18 @@ class Composed(CombinedPolicy):
                     raise UnknownName("scoring rule", self.score, (*RULES, "uniform", *ORDERS)) from None
                 raise
         region = None if self.region is None else Region.parse(self.region)
-        count = None
-        if self.cardinality is not None:
-            count = Cardinality.parse(self.cardinality, CARDINALITY.name if alone else CARDINALITY.setting)
-        commitment, operator = None, None
-        if self.commitment is not None:
-            parse = parse_commitment if alone else lambda text: (Commitment.parse(text), None)
-            commitment, operator = parse(self.commitment)
-        return _Rules(
-            weights,
-            region,
-            count,
-            commitment,
-            self.operator or operator,
-            within_steps=not alone or (count is not None and count.by_steps),
-            by_blocks=alone
-            and (count is not None and count.rule == "quota")
-            and (region is not None and region.rule in ("full", "block")),
-        )
+        setting = CARDINALITY.name if alone else CARDINALITY.setting
+        count = None if self.cardinality is None else Cardinality.parse(self.cardinality, setting)
+        commitment, operator = None, self.operator
+        if self.commitment is not None and alone:
+            commitment, operator = parse_commitment(self.commitment)
+        elif self.commitment is not None:
+            commitment = Commitment.parse(self.commitment)
+        within_steps, by_blocks = True, False
+        if alone and region and count:
+            within_steps = count.by_steps
+            by_blocks = count.rule == "quota" and region.rule in ("full", "block")
+        return _Rules(weights, region, count, commitment, operator, within_steps, by_blocks)
 
     @property
     def rules(self) -> dict[str, dict[str, Any]]:
@@ -223,12 +217,11 @@ class Composed(CombinedPolicy):
 
     @property
     def steps(self) -> str:
-        if self._rules.cardinality is not None:
-            steps = "end" if self._rules.within_steps else "ignore"
-        else:
-            assert self.base is not None
+        if self.base is not None and self.cardinality is None:
             steps = self.base.steps
-        # A changed region grows with k_min, and the operator has a clock: both read the number of steps.
+        else:
+            steps = "end" if self._rules.within_steps else "ignore"
+        # A changed region grows with k_min, and remasking goes on until the last step: both read the number of steps.
         reads_steps = self._rules.operator is not None or (self.base is not None and self.region is not None)
         return "pace" if steps == "ignore" and reads_steps else steps
 
@@ -241,7 +234,7 @@ class Composed(CombinedPolicy):
 
     @property
     def block_length(self) -> int | None:
-        """Length of the blocks that are filled one after the other; None is one block."""
+        """Length of the blocks that are filled one after the other; None for one block."""
         region = self._rules.region
         return region.size if region is not None and region.rule == "block" else None
 
@@ -318,7 +311,7 @@ def compose(
     cardinality: str | float = "schedule",
     commitment: str = "all",
 ) -> Composed:
-    """Return a policy out of one rule per axis: `compose(score="margin", region="block:32", cardinality="eb:0.1")`."""
+    """Make a policy from one rule per axis: `compose(score="margin", region="block:32", cardinality="eb:0.1")`."""
     return Composed(score=score, region=region, cardinality=cardinality, commitment=commitment)
 
 
@@ -337,19 +330,19 @@ def fixed_action(
 
 
 def with_remasking(base: Policy | None = None, operator: ReMDM | None = None) -> Composed:
-    """Let the base act, then re-open revisable positions at ReMDM's rate until the last step.
+    """Let a base policy act, then mask revisable positions again at ReMDM's rate, until the last step.
 
-    What the base commits is out of reach. By default the base is LLaDA's decoder committing nothing.
+    Positions that the base commits are never masked again. The default base is LLaDA's decoder, committing nothing.
     """
     return Composed(base or fixed_action(commitment="none"), operator=operator or ReMDM("conf"))
 
 
 def remask(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
-    """Return the action with the positions added that the operator masks again."""
+    """Add to an action the positions that the operator masks again."""
     state = traj.state
     psi_BL = confidence_when_revealed(traj)
     remask_BL = operator.remask(state, psi_BL, traj.uniform("remask"))
-    # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.
+    # A row without masks reveals nothing, but an action must name a region: it names what it masks again.
     full_B = ~state.masked_BL.any(-1)
     if action.remask_BL is not None:
         full_B = full_B & ~action.remask_BL.any(-1)
@@ -363,13 +356,13 @@ def remask(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
 
 
 def confidence_when_revealed(traj: Trajectory) -> Tensor:
-    """Return psi, the probability that each revealed token had when it was revealed; +inf at other positions."""
+    """Return psi, the probability of each revealed token when it was revealed; +inf at other positions."""
     never_BL = torch.full_like(traj.state.tokens_BL, float("inf"), dtype=torch.float64)
     if traj.last is None:
         return never_BL
     revealed_BL = traj.last.revealed_BL
     kept_BL = traj.notes.get("psi_BL", never_BL)
-    # NaN, a token that no model proposed, counts as the least sure.
+    # NaN stands for a token that no model proposed; it counts as the least sure.
     psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
     return torch.where(traj.state.revealed_BL, psi_BL, never_BL)
 

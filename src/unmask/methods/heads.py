@@ -1,6 +1,6 @@
 """Learned parts of DEMASK and DDPD: small networks on the denoiser's hidden rows, stored as folders.
 
-A folder holds the weights, a card with their hash that says what they are worth, and a page to read.
+A folder holds the weights, a card with their hash and their quality on held-out texts, and a README.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from unmask.core import Policy, Search
 
 HeadName = Annotated[str, Field(min_length=1)]
 AUTO = "auto"
-"""The head that travels with the package for the run's model, if there is one."""
+"""Value of `head` for the one that comes with the package for the run's model."""
 FORMAT = "unmask-head-1"
 HEAD = "head"
-"""The folder of a head inside of what training writes."""
+"""Name of the head's folder inside the folder that training writes."""
 CARD, WEIGHTS, PAGE = "head.json", "head.safetensors", "README.md"
 SHIPPED = Path(__file__).parent / "shipped_heads"
 """Folders KIND-MODEL."""
 LEAST_LOG = -30.0
-"""Least log-probability of a token that stands: a feature, so it must be finite."""
+"""Smallest log-probability that the planner reads: a feature of a network must be finite."""
 
 
 # The networks
@@ -41,12 +41,12 @@ LEAST_LOG = -30.0
 class DependenceHead(nn.Module):
     """D_ij = sigmoid((W_q e_i + a) . (W_k e_j + c) / sqrt(d) + b), 0 on the diagonal: how much revealing j moves i.
 
-    e = gelu(W layer_norm(h)). On the rows themselves the product learns its texts by heart and is worse than a
-    constant on others: what matters, how open i and j still are, is no linear function of a hidden row.
+    e = gelu(W layer_norm(h)). Without this layer the product overfits: it memorises its training texts and is worse
+    than a constant on others, because how open i and j still are is no linear function of a hidden row.
     """
 
     DROP = 0.2
-    """Share of a row's numbers left out in training."""
+    """Dropout rate in training."""
 
     def __init__(self, width: int, size: int):
         super().__init__()
@@ -67,7 +67,7 @@ class DependenceHead(nn.Module):
 
 
 class PlannerHead(nn.Module):
-    """g_l: is the token that stands at l noise? From its hidden row and the probability that the model gives it."""
+    """Logit that each token is noise, from its hidden row and the probability that the model gives it."""
 
     def __init__(self, width: int, size: int):
         super().__init__()
@@ -81,7 +81,7 @@ class PlannerHead(nn.Module):
 
 
 HEADS: dict[str, type[DependenceHead] | type[PlannerHead]] = {"demask": DependenceHead, "ddpd": PlannerHead}
-"""The networks by the name of the method that reads them."""
+"""Network class for each method that reads a head."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class HeadCard:
     data: Mapping[str, Any]
     settings: Mapping[str, Any]
     quality: Mapping[str, float]
-    """On held-out texts."""
+    """Measures on held-out texts."""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,38 +120,38 @@ class LearnedPolicy(Policy):
     """A policy that reads a head on the denoiser's hidden rows. Its field `head` says which."""
 
     headless: ClassVar[str]
-    """What `head` may say instead where the model itself can answer: on `exact`, and for oracles."""
+    """Value of `head` with which the policy asks the denoiser itself, by more forwards: on `exact`, and for oracles."""
     head: HeadName
 
     @property
     def reads_head(self) -> bool:
-        """Whether the policy reads a head. If `head` is `headless`, it uses forwards of the model itself instead."""
+        """Whether the policy reads a head."""
         return self.head != self.headless
 
     def network_for(self, hidden_BLH: Tensor | None) -> nn.Module:
-        """Return the head's network on the device of the hidden rows; refused where it was made for other rows."""
+        """Return the head's network on the device of the hidden rows; refuse rows of another width."""
         if self.head == AUTO:
             raise ConfigError(
                 f"head of {self.name} is {AUTO!r}, and this run does not say of which model; allowed: a folder, or "
                 f"{self.headless!r}; {_how_to_train(self.name, 'MODEL')}"
             )
-        width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self._stored_head.card.width
+        width, own = None if hidden_BLH is None else hidden_BLH.shape[-1], self.loaded_head.card.width
         require(width == own, "width of the hidden rows", width, f"{own}, the head's", "train a head for this model")
         assert hidden_BLH is not None
-        # A move to the device that it is on is free, so the head is read once and moved once.
-        return self._stored_head.network.to(hidden_BLH.device)
+        # A move to the device that it is on is free, so the head is moved once.
+        return self.loaded_head.network.to(hidden_BLH.device)
 
     @cached_property
-    def _stored_head(self) -> Head:
-        """The head, read and checked at the first step. `with_head` gives every run a policy that has not read it."""
+    def loaded_head(self) -> Head:
+        """The head, read and checked once. `with_head` makes a new policy, so a later run reads a changed folder."""
         return load_head(self.head, self.name)
 
 
 def with_head(policy: Policy | Search, name: str, fingerprint: str, exact: bool) -> Policy | Search:
-    """Return the policy with the head of this model; refused where there is none, or it is another model's."""
+    """Return the policy with the head of a model; refuse a head that is missing or was trained for another model."""
     if not isinstance(policy, LearnedPolicy) or not policy.reads_head:
         return policy
-    head = policy.head
+    head, todo = policy.head, _how_to_train(policy.name, name)
     if head == AUTO and exact:
         head = policy.headless
     elif head == AUTO:
@@ -159,17 +159,17 @@ def with_head(policy: Policy | Search, name: str, fingerprint: str, exact: bool)
         if fingerprint not in known:
             raise ConfigError(
                 f"{policy.name} needs a head trained for {name}, and none comes with the package; allowed: a folder of "
-                f"`unmask train head`, or head={policy.headless}; {_how_to_train(policy.name, name)}"
+                f"`unmask train head`, or head={policy.headless}; {todo}"
             )
         head = known[fingerprint]
-    else:
-        card = load_head(head, policy.name).card
-        if card.fingerprint != fingerprint:
-            raise OtherModel(
-                f"the head {format_path(head)} was trained for {card.model} ({card.fingerprint}), this is {name} "
-                f"({fingerprint}); allowed: a head of the same model; {_how_to_train(policy.name, name)}"
-            )
-    return replace(policy, head=head)  # type: ignore[type-var]
+    chosen: LearnedPolicy = replace(policy, head=head)  # type: ignore[type-var]
+    if chosen.reads_head and chosen.loaded_head.card.fingerprint != fingerprint:
+        card = chosen.loaded_head.card
+        raise OtherModel(
+            f"the head {format_path(head)} was trained for {card.model} ({card.fingerprint}), this is {name} "
+            f"({fingerprint}); allowed: a head of the same model; {todo}"
+        )
+    return chosen
 
 
 def _how_to_train(kind: str, model: str) -> str:
@@ -178,16 +178,17 @@ def _how_to_train(kind: str, model: str) -> str:
 
 # Folders
 
+_AGAIN = "allowed: what `unmask train head` wrote; train it again"
+
 
 def shipped_heads(kind: str) -> dict[str, str]:
-    """Return the heads of a kind that come with the package: fingerprint of the model -> name."""
-    folders = sorted(SHIPPED.glob(f"{kind}-*"))
-    return {read_card(folder).fingerprint: folder.name for folder in folders if (folder / CARD).is_file()}
+    """Return the heads of a kind that come with the package, as fingerprint of the model -> name of the head."""
+    return {read_card(card.parent).fingerprint: card.parent.name for card in sorted(SHIPPED.glob(f"{kind}-*/{CARD}"))}
 
 
 def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
-    """Write a folder, whole or not at all; return the card with the weights' hash."""
-    # Not at the top: who decodes without heads needs no reader of weights.
+    """Write a head's folder, whole or not at all; return the card with the weights' hash."""
+    # Not at the top: a run without heads needs no reader of weights.
     from safetensors.torch import save
 
     # Bytes in memory first: the hash on the card is that of the very bytes that are written.
@@ -217,27 +218,31 @@ def describe_card(card: HeadCard) -> str:
 
 
 def read_card(folder: Path) -> HeadCard:
-    """Read the card of a folder; refused if it was edited."""
+    """Read the card of a head's folder; refuse a card that was edited."""
     try:
         text = read_file(folder / CARD).decode("utf-8")
+        return from_hashed_json(
+            FORMAT, text, lambda body: HeadCard(**body), kind="head", to_body=asdict, refusals=(ConfigError,)
+        )
+    except HashMismatch as error:  # before ValueError, which it is
+        raise SchemaError(f"{format_path(folder / CARD)}: {error}; {_AGAIN}") from error
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"head {format_path(folder)} cannot be read ({os_error_text(error)}); allowed: a folder that `unmask train "
             "head` wrote, or the name of a head in the package; check the path"
         ) from error
-    try:
-        return from_hashed_json(
-            FORMAT, text, lambda body: HeadCard(**body), kind="head", to_body=asdict, refusals=(ConfigError,)
-        )
-    except HashMismatch as error:
-        raise SchemaError(f"{format_path(folder / CARD)}: {error}; {_AGAIN}") from error
 
 
 def load_head(place: str, kind: str) -> Head:
-    """Load a head by the name of one in the package, or by its folder; refused unless its bytes are the card's."""
-    folder = SHIPPED / place if (SHIPPED / place / CARD).is_file() and "/" not in place else Path(place)
+    """Load a head by its name in the package or by its folder; refuse weights that do not have the card's hash."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     # What training was told to write into holds the head in a folder of its own.
-    folder = folder if (folder / CARD).is_file() or not (folder / HEAD / CARD).is_file() else folder / HEAD
+    candidates = (
+        [Path(place), Path(place) / HEAD] if "/" in place else [SHIPPED / place, Path(place), Path(place) / HEAD]
+    )
+    folder = next((folder for folder in candidates if (folder / CARD).is_file()), Path(place))
     card = read_card(folder)
     if card.kind not in HEADS:
         raise UnknownName("kind of head", card.kind, HEADS)
@@ -246,27 +251,16 @@ def load_head(place: str, kind: str) -> Head:
             f"{format_path(place)} is a head for {card.kind}; allowed: one for {kind}; "
             f"{_how_to_train(kind, card.model)}"
         )
+    weights = format_path(folder / WEIGHTS)
     try:
         stored = read_file(folder / WEIGHTS)
     except OSError as error:
-        raise SchemaError(
-            f"{format_path(folder / WEIGHTS)} cannot be read ({os_error_text(error)}); {_AGAIN}"
-        ) from error
+        raise SchemaError(f"{weights} cannot be read ({os_error_text(error)}); {_AGAIN}") from error
     if hashlib.sha256(stored).hexdigest() != card.weights_sha256:
-        raise SchemaError(f"{format_path(folder / WEIGHTS)} does not have the hash of its card; {_AGAIN}")
-    return Head(card, _build_network(stored, card))
-
-
-_AGAIN = "allowed: what `unmask train head` wrote; train it again"
-
-
-def _build_network(stored: bytes, card: HeadCard) -> nn.Module:
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
+        raise SchemaError(f"{weights} does not have the hash of its card; {_AGAIN}")
     network = HEADS[card.kind](card.width, card.size)
     try:
         network.load_state_dict(load(stored))
     except (RuntimeError, SafetensorError, ValueError) as error:
         raise SchemaError(f"the weights are not those of a {card.kind} head ({error}); {_AGAIN}") from error
-    return network.eval().requires_grad_(False)
+    return Head(card, network.eval().requires_grad_(False))

@@ -1,7 +1,7 @@
 """The registry of methods: lookup by name, settings in and out, published presets, and a user's own classes.
 
-`methods.toml` has one entry per method. A name of the registry runs no code but ours, so that a file or a request may
-hold one; a user's own class is run only where somebody types `path.py:Class` or `package.module:Class`.
+`methods.toml` has one entry per method. A registered name runs no code but ours, so a file or a request may hold one. A
+user's own class is run only where somebody types `path.py:Class` or `package.module:Class`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from unmask.base.errors import ConfigError, UnknownName, UnmaskError
+from unmask.base.errors import ConfigError, UnknownName, UnmaskError, require
 from unmask.base.options import POLICY_FORMS, check_annotations, parse_spec, read_toml
 from unmask.base.user_code import code_hash, describe_error, is_shipped, load_user_code
 from unmask.core import Policy, Search
 
 VERIFIED = "verified"
-"""Label of a method that gives the same tokens as the authors' code on a network, but for what `differs` says."""
+"""Label of a method that gives the same tokens as its authors' code on a network, except where `differs` says."""
 RECONSTRUCTION = "reconstruction"
-"""Label of a method with parts of ours, or untested against the authors' files; `differs` says which."""
+"""Label of a method that has parts of ours, or was not compared with its authors' code; `differs` says which."""
 OURS = "this library"
+"""Label of methods without another author."""
 LABELS = (VERIFIED, RECONSTRUCTION, OURS)
 TAXONOMY = ("score", "cardinality", "region", "commitment", "planning")
 """The axes of the paper's table of methods, in its order."""
@@ -32,24 +33,28 @@ class MethodInfo:
 
     name: str
     make: str
-    """Class, or function, that gives the method with its default settings, as `module:name` of this package."""
+    """Class or function that makes the method with its default settings, as `module:name` of this package."""
     citation: str
     score: str
     cardinality: str
     region: str
     commitment: str
+    label: str
+    """How far it was compared with its authors' code: one of `LABELS`."""
     planning: str = "none"
     learned: bool = False
     """Whether it needs a learned part beside the denoiser."""
-    label: str = VERIFIED
     version: str = "1"
-    """Raised where the same settings give other tokens than before."""
+    """Raised whenever the same settings give other tokens than before."""
     made_for: str = ""
-    """How its authors run it, where the defaults of a run are others: temperature, steps."""
+    """Temperature and steps that its authors use, where they are not the defaults of a run."""
     differs: Sequence[str] = ()
-    """Where it leaves the authors' code or the paper's row, and why."""
+    """Differences from the authors' code or from the paper's row, with reasons."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Published settings by model and task, as `llada/gsm8k`."""
+    """Published settings by model and task, such as `llada/gsm8k`."""
+
+    def __post_init__(self) -> None:
+        require(self.label in LABELS, f"label of {self.name}", self.label, ", ".join(LABELS), "pick one")
 
     @cached_property
     def default(self) -> Policy | Search:
@@ -103,11 +108,9 @@ def make_policy(name: str, **settings: Any) -> Policy | Search:
 def describe_policy(policy: Policy | Search) -> dict[str, Any]:
     """Return name and settings of a policy, parts included, as results record them.
 
-    No setting says what a user's own class does: it is described by its name and a hash of its code under `class`,
-    which cannot be the name of a field.
+    A user's own class has no version, so a hash of its code stands under `class`, which cannot be the name of a field.
     """
     kind = type(policy)
-    # The version says which code a method of the package is; a user's own has none.
     own = {} if is_shipped(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}
     settings = {setting: _to_record(getattr(policy, field)) for setting, field in policy.setting_fields.items()}
     return {"name": policy.name, **own, **settings}
@@ -125,7 +128,7 @@ def _to_record(value: Any) -> Any:
 
 
 def method_status(policy: Policy | Search) -> dict[str, str]:
-    """Return label and version of a method, which are recorded with its results."""
+    """Return label and version of a method, as results record them; "own" for a user's class."""
     info = METHODS.get(policy.name)
     # A user's own class may have the name of a method.
     if info is None or not isinstance(policy, type(info.default)):
@@ -134,7 +137,10 @@ def method_status(policy: Policy | Search) -> dict[str, str]:
 
 
 def with_settings(part: Any, path: str, settings: Mapping[str, Any]) -> Any:
-    """Return a policy, or a part of one, with some settings changed; `path` is what messages call it."""
+    """Return a policy, or a part of one, with some settings changed; `path` is its name in messages.
+
+    Dotted settings such as `operator.variant` reach into a part.
+    """
     names = part.setting_fields if isinstance(part, Policy | Search) else {f.name: f.name for f in fields(part)}
     known = {setting: getattr(part, field) for setting, field in names.items()}
     changes: dict[str, Any] = {}
@@ -148,9 +154,9 @@ def with_settings(part: Any, path: str, settings: Mapping[str, Any]) -> Any:
                 raise ConfigError(f"{path}.{head} has no parts; allowed: {head}=VALUE; drop {rest!r}")
             inner.setdefault(head, {})[rest] = value
         elif isinstance(value, str) and isinstance(known[head], Policy):
-            changes[head] = make_policy(value)  # a part that is a policy may be named
+            changes[head] = make_policy(value)  # a policy inside a policy may be given by its name
         elif value is None and isinstance(known[head], str):
-            changes[head] = "none"  # a command line cannot tell the word from the value
+            changes[head] = "none"  # a command line cannot tell the word "none" from no value
         else:
             changes[head] = value
     for head, below in inner.items():
@@ -164,7 +170,7 @@ def with_settings(part: Any, path: str, settings: Mapping[str, Any]) -> Any:
 
 FAMILIES = ("llada", "dream")
 ANY_FAMILY = "*"
-"""In place of a family, before a model is read: the preset exists for one family or another."""
+"""Stands for a family before a model is read: any family's preset of this name will do."""
 
 
 def preset_family(reference: str, options: Mapping[str, Any]) -> str:
@@ -174,7 +180,7 @@ def preset_family(reference: str, options: Mapping[str, Any]) -> str:
 
 
 def find_preset(name: str, preset: str, family: str | None) -> tuple[str, dict[str, Any]]:
-    """Return key and settings of a method's preset, given its whole key (`llada/gsm8k`) or its task and the family."""
+    """Return key and settings of a method's preset, from its key (`llada/gsm8k`) or from its task and a family."""
     presets = METHODS[name].presets
     keys = [key for key in presets if key == preset or (key == f"{family}/{preset}" and family != ANY_FAMILY)]
     if not keys and family in (None, ANY_FAMILY):
@@ -189,9 +195,10 @@ def find_preset(name: str, preset: str, family: str | None) -> tuple[str, dict[s
     raise ConfigError(f"preset of {name} is {preset!r}{on}; allowed: {there}; {todo}")
 
 
-# Policies as they are typed, a user's own among them
+# Policies as they are typed, with a user's own classes
 
 OWN_CLASS = "a frozen dataclass that inherits from unmask.core.Policy or Search and has a `name`"
+"""Requirement on a user's own class, for messages."""
 
 
 def parse_policy(
@@ -203,11 +210,11 @@ def parse_policy(
     option: str = "--policy",
     folder: Path | None = None,
 ) -> Policy | Search:
-    """Make the policy of a text such as "klass:threshold=0.8"; a class of the user's own is run.
+    """Make the policy of a text such as "klass:threshold=0.8" or "path.py:Class"; a user's own class is run.
 
-    `more` are settings from elsewhere, `also` names that the caller knows besides; `option` is what messages call the
-    text. `preset=TASK` among the settings is one of the method's presets, for models of this family. Files of own
-    classes are looked for in `folder`.
+    `more` are settings given elsewhere, `also` further names for the message about an unknown one, and `option` is the
+    name of the text in messages. The setting `preset=TASK` takes a preset of the method for models of this family.
+    Files of own classes are looked for in `folder`.
     """
     name, settings = split_policy(text, more, also, option=option)
     if name not in METHODS:
@@ -220,7 +227,7 @@ def parse_policy(
 def split_policy(
     text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), *, option: str = "--policy"
 ) -> tuple[str, dict[str, Any]]:
-    """Parse the text of a policy into its name and settings, merged with the settings `more`. Runs no code."""
+    """Split the text of a policy into name and settings, and add the settings `more`. Runs no code of the user."""
     name, settings = parse_spec(text, option)
     for key, value in (more or {}).items():
         if key in settings:
@@ -246,7 +253,7 @@ def split_policy(
 def make_own_policy(name: str, settings: Mapping[str, Any], folder: Path | None = None) -> Policy | Search:
     """Make a policy of a user's own class, `path.py:Class` or `package.module:Class`, with these settings."""
     kind = _load_class(name, folder)
-    # A user's settings may have no default: they are given to the constructor, the others changed after it.
+    # Settings without a default go to the constructor; the others are changed after it, so that dotted ones work.
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
     for key in needed:
         if key not in settings:

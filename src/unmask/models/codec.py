@@ -12,19 +12,19 @@ MASK_WORD = "[MASK]"
 """How any text may spell a blank, besides the model's own mask token; "[MASK*5]" is five in a row."""
 
 MOST_BLANKS = 100_000
-"""Largest number of blanks in one word; a larger one is a typing error."""
+"""Most blanks that one [MASK*N] may stand for; a larger number is a typing error."""
 
 Prompt = str | Sequence[Mapping[str, str]]
 """A text, or a conversation: messages such as {"role": "user", "content": "Hello"}."""
 
 
 def cut_at_blanks(text: str, mask: str) -> list[str | int]:
-    """Split a text into strings without blanks, and numbers that stand for so many blanks in a row."""
+    """Cut a text at its blanks: into texts, and numbers that stand for so many blanks in a row."""
     parts: list[str | int] = []
     end = 0
     for blank in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
         count = blank[1] or "1"
-        # The length first: `int` takes long for a number of a million digits.
+        # The number of digits first, because `int` takes long for a million of them.
         few = len(count) <= 6 and 1 <= int(count) <= MOST_BLANKS
         require(few, "the number of blanks", blank[0][:20], f"[MASK*1] to [MASK*{MOST_BLANKS}]", "change the number")
         parts += [text[end : blank.start()], int(count)]
@@ -80,6 +80,7 @@ class LetterCodec:
 
     @property
     def alphabet(self) -> str:
+        """The letter of each token."""
         return string.ascii_letters[: self.vocab]
 
     def encode(self, prompt: Prompt) -> list[int]:
@@ -92,12 +93,18 @@ class LetterCodec:
             raise ConfigError(
                 f"prompt {prompt!r} holds a blank; allowed: the letters {self.alphabet!r}; use infill to fill blanks"
             )
-        return [self._token(letter, prompt) for letter in prompt]
+        return self.canvas(prompt)
 
     def canvas(self, text: str) -> list[int]:
         tokens: list[int] = []
         for part in cut_at_blanks(text, self.mask):
-            tokens += [self.vocab] * part if isinstance(part, int) else [self._token(letter, text) for letter in part]
+            for letter in "" if isinstance(part, int) else part:
+                if letter not in self.alphabet:
+                    raise ConfigError(
+                        f"{text!r} holds the character {letter!r}; allowed: the letters {self.alphabet!r}, one per "
+                        "token; write the text with these, or load the model with a larger vocab"
+                    )
+            tokens += [self.vocab] * part if isinstance(part, int) else map(self.alphabet.index, part)
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -108,12 +115,3 @@ class LetterCodec:
 
     def text(self, tokens: Sequence[int]) -> str:
         return self.decode(tokens)
-
-    def _token(self, letter: str, text: str) -> int:
-        token = self.alphabet.find(letter)
-        if token < 0:
-            raise ConfigError(
-                f"{text!r} holds the character {letter!r}; allowed: the letters {self.alphabet!r}, one per token; "
-                "write the text with these, or load the model with a larger vocab"
-            )
-        return token

@@ -21,7 +21,7 @@ from unmask.core import copy_in
 
 T = TypeVar("T")
 REMEMBERED_KEYS = 256
-"""Keys that a cache remembers to have come, and to have been refused."""
+"""Number of keys of which a cache remembers that they came before, or were refused."""
 
 
 class NotGraphable(Exception):
@@ -61,7 +61,7 @@ class GraphPool:
         return self._handle
 
     def add(self, graph: CudaGraph[Any]) -> None:
-        """Note a graph that was recorded with the handle."""
+        """Count a graph that was recorded with the handle among those that keep it alive."""
         self._alive.add(graph)
 
     def abandon(self) -> None:
@@ -83,7 +83,18 @@ def build_graph(
     `rehearsals`. It may not wait for the device, read from the host, or draw random numbers.
     """
     with torch.cuda.device(device):
-        stream = _rehearse(work, rehearsals) if rehearsals else None
+        stream = None
+        if rehearsals:
+            # On a new stream, on which the graph is then recorded: nothing left behind belongs to another one.
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(rehearsals):
+                    work()
+            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.synchronize()
+            # What rehearsals have left in reference cycles would otherwise stay for as long as the recording is made.
+            gc.collect()
         graph = torch.cuda.CUDAGraph()
         handle = None if pool is None else pool.handle
         with _without_interruptions(device), torch.cuda.graph(graph, pool=handle, stream=stream):
@@ -119,25 +130,11 @@ def _without_interruptions(device: torch.device) -> Iterator[None]:
             gc.enable()
 
 
-def _rehearse(work: Callable[[], object], times: int) -> Any:
-    """Run the work on a new stream, and return it to be recorded on: nothing left behind then belongs to another."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(times):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    # What rehearsals have left in reference cycles would otherwise stay for as long as the recording is made.
-    gc.collect()
-    return stream
-
-
 class GraphCache:
-    """Work by key: run the first time, recorded as a graph the second time, replayed from then on.
+    """Runs work by key: plainly the first time, recorded as a graph the second time, replayed from then on.
 
-    A key that never comes again so costs nothing. The graphs used last are kept, and those of one cache share their
-    memory: read the result of a replay before the next one.
+    A key that comes once costs no recording. The graphs used last are kept. Those of one cache share their memory: read
+    the result of a replay before the next one.
     """
 
     def __init__(
@@ -153,9 +150,9 @@ class GraphCache:
         self.slots_multiple = slots_multiple
         """Canvases of graphed steps are padded to a multiple of so many slots: many lengths then share a graph."""
         self.kept: OrderedDict[Hashable, Any] = OrderedDict()
-        """Graphs, or whatever `find` was told to make, the one used last at the end."""
+        """Graphs, or other values that `find` made, the one used last at the end."""
         self.busy = Lock()
-        """Held by a decode while its rows are in the buffers of a value that is kept here."""
+        """Held by a decode while its rows are in buffers that graphs of this cache read: two would mix their rows."""
         self._seen: OrderedDict[Hashable, bool] = OrderedDict()
         """Keys that came before, and whether they were refused."""
 
@@ -164,8 +161,14 @@ class GraphCache:
 
         Work that cannot be recorded raises `NotGraphable`; if it has a name, it runs plainly instead, with a warning.
         """
+
+        def record() -> CudaGraph[T]:
+            # Cloned: the graph reads these addresses for as long as it lives, and callers reuse their tensors.
+            buffers = tuple(value.clone(memory_format=torch.contiguous_format) for value in inputs)
+            return build_graph(lambda: work(*buffers), self.device, buffers=buffers, pool=self.pool)
+
         try:
-            graph: CudaGraph[T] | None = self.find(key, lambda: self._record_graph(work, inputs))
+            graph = self.find(key, record)
         except RuntimeError as error:
             # A driver without graphs, too little memory, or work that waits for the device after all.
             reason = first_error_line(error)
@@ -213,12 +216,7 @@ class GraphCache:
         if len(self._seen) > REMEMBERED_KEYS:
             self._seen.popitem(last=False)
 
-    def _record_graph(self, work: Callable[..., T], inputs: Sequence[Tensor]) -> CudaGraph[T]:
-        # Cloned: the graph reads these addresses for as long as it lives, and callers reuse their tensors.
-        buffers = tuple(value.clone(memory_format=torch.contiguous_format) for value in inputs)
-        return build_graph(lambda: work(*buffers), self.device, buffers=buffers, pool=self.pool)
-
 
 def first_error_line(error: Exception) -> str:
-    """First line of an error's text, or its type where it has none."""
+    """Return the first line of an error's text, or its type where it has none."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

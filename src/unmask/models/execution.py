@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.environment import available_memory
-from unmask.base.errors import NotEnoughMemory, require, warn_once
+from unmask.base.errors import require, warn_once
 from unmask.models.cuda_graphs import GraphCache, GraphPool, first_error_line
 from unmask.models.invariance import RowBounds
 from unmask.models.network import BUCKET, LayersOutput, Network, run_layers
@@ -163,17 +163,6 @@ def compile_layers(model: Transformer) -> None:
         compiled: Callable[..., Any] = torch.compile(getattr(Layer, name), dynamic=True, options=options)
         for layer in model.layers:
             setattr(layer, name, compiled.__get__(layer))
-
-
-def check_memory(parameters: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse weights that do not fit, before the system kills the process half-way."""
-    needed, free = parameters * dtype.itemsize, free_memory(device)
-    if free is not None and needed > free:
-        raise NotEnoughMemory(
-            f"the weights need {needed / 2**30:.1f} GiB in {dtype_name(dtype)}; allowed: {free / 2**30:.1f} GiB, what "
-            f"{device} has free; free some, {'choose --dtype bf16, ' if dtype == torch.float32 else ''}or use another "
-            "device"
-        )
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -4,8 +4,7 @@ A masked language model predicts every masked slot from all others, which is all
 has no end of its own: it was trained on windows of text, so an answer is as long as its blanks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,31 +21,25 @@ from unmask.models.network import BUCKET, PACK
 
 OLDEST_TRANSFORMERS = (5, 3)
 """In earlier versions the padding of an ESM canvas changes its logits (issue 44162 of transformers)."""
-_UNREAD_WEIGHTS = ("contact_head.", "pooler.", "seq_relationship.", "sop_classifier.", "position_ids", "inv_freq")
+UNREAD_WEIGHTS = ("contact_head.", "pooler.", "seq_relationship.", "sop_classifier.", "position_ids", "inv_freq")
 """Weights that a checkpoint may lack or have in excess, because no logit depends on them."""
-
-
-class _Architecture(NamedTuple):
-    """Parts of an architecture, known so that its head can run on the wanted slots alone."""
-
-    head: tuple[str, ...]
-    """Modules that turn hidden states into logits, in order."""
-    after_pad: bool = False
-    """Whether positions are counted from pad_token_id + 1, over tokens that are not padding."""
-
-
-_ARCHITECTURES = {
-    "albert": _Architecture(("predictions",)),
-    "bert": _Architecture(("cls",)),
-    "camembert": _Architecture(("lm_head",), after_pad=True),
-    "distilbert": _Architecture(("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector")),
-    "electra": _Architecture(("generator_predictions", "generator_lm_head")),
-    "esm": _Architecture(("lm_head",), after_pad=True),
-    "modernbert": _Architecture(("head", "decoder")),
-    "roberta": _Architecture(("lm_head",), after_pad=True),
-    "xlm-roberta": _Architecture(("lm_head",), after_pad=True),
+HEADS = {
+    "albert": ("predictions",),
+    "bert": ("cls",),
+    "camembert": ("lm_head",),
+    "distilbert": ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
+    "electra": ("generator_predictions", "generator_lm_head"),
+    "esm": ("lm_head",),
+    "modernbert": ("head", "decoder"),
+    "roberta": ("lm_head",),
+    "xlm-roberta": ("lm_head",),
 }
-"""By `model_type`. Other models run whole, and the wanted slots are taken from their logits: the same, but slower."""
+"""Modules that turn hidden states into logits, in order, by `model_type`: they run on the wanted slots alone.
+
+Other models run whole, and the wanted slots are taken from their logits: the same numbers, but slower.
+"""
+COUNTS_AFTER_PADDING = ("camembert", "esm", "roberta", "xlm-roberta")
+"""Architectures that count positions from pad_token_id + 1, over tokens that are not padding."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +52,6 @@ class MaskedLMCodec:
 
     tokenizer: Any
     """Any `PreTrainedTokenizerBase` with a mask token."""
-
-    def __post_init__(self) -> None:
-        if self.tokenizer.mask_token_id is None:
-            raise CheckpointError(
-                "the tokenizer has no mask token; allowed: the tokenizer of a masked language model; set its "
-                "mask_token, or choose another checkpoint"
-            )
 
     @property
     def mask(self) -> str:
@@ -85,8 +71,8 @@ class MaskedLMCodec:
 
     @cached_property
     def frame(self) -> tuple[list[int], list[int]]:
-        """Tokens that the tokenizer puts before and after a text, read off a text of one mask."""
-        # Of a mask, which no tokenizer splits or merges with its neighbours.
+        """Tokens that the tokenizer puts before and after a text."""
+        # Read off a text of one mask, which no tokenizer splits or merges with its neighbours.
         tokens = self._tokens(self.mask, framed=True)
         at = tokens.index(self.mask_id)
         return tokens[:at], tokens[at + 1 :]
@@ -113,15 +99,16 @@ class MaskedLMCodec:
         opening, closing = self.frame
         return [*opening, *self._tokens(text), *closing]
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self._text(tokens, skip_special_tokens=False)
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
+        options = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(tokens), **options))
 
     def answer(self, tokens: Sequence[int]) -> str:
         ends = [at for at, token in enumerate(tokens) if token in self.eos_ids]
-        return self._text(tokens[: ends[0]] if ends else tokens, skip_special_tokens=True)
+        return self.decode(tokens[: ends[0]] if ends else tokens, skip_special_tokens=True)
 
     def text(self, tokens: Sequence[int]) -> str:
-        return self._text(tokens, skip_special_tokens=True)
+        return self.decode(tokens, skip_special_tokens=True)
 
     def _tokens(self, text: str, framed: bool = False) -> list[int]:
         # One text, not part by part: only the tokenizer knows whether a space before a word or a blank belongs to it.
@@ -140,10 +127,6 @@ class MaskedLMCodec:
                 "it otherwise, or load a model that knows it"
             )
         return tokens
-
-    def _text(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
-        options = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
-        return str(self.tokenizer.decode(list(tokens), **options))
 
 
 @dataclass(frozen=True)
@@ -166,46 +149,38 @@ class MaskedLM:
     @torch.inference_mode()
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         self._check_input(inputs, needs)
-        architecture = _ARCHITECTURES.get(self.model.config.model_type)
-        output = self._run_model(inputs, needs, architecture)
-        hidden_BNH = output.hidden_states[-1] if architecture is None else output.last_hidden_state
-        wanted_BN = F.pad(inputs.wanted_BN, (0, hidden_BNH.shape[1] - inputs.wanted_BN.shape[1]))
-        index_R = wanted_BN.flatten().nonzero().squeeze(-1)
-        hidden_RH = hidden_BNH.flatten(0, 1)[index_R]
-        if architecture is None:
-            logits_RV = output.logits.flatten(0, 1)[index_R]
-        else:
-            # The head runs on a multiple of PACK rows, because another shape rounds differently.
+        config, slots = self.model.config, inputs.tokens_BN.shape[1]
+        extra = self.padded_slots(slots) - slots
+        valid_BN, tokens_BN = F.pad(inputs.valid_BN, (0, extra)), F.pad(inputs.tokens_BN, (0, extra))
+        options: dict[str, Any] = {
+            # Some architectures know padding by its token.
+            "input_ids": torch.where(valid_BN, tokens_BN, config.pad_token_id or 0),
+            "attention_mask": valid_BN.long(),
+            "output_attentions": needs.attention,
+        }
+        if first := _first_position(config):
+            # Not left to the model, which would not count a padding token that was sampled as part of an answer.
+            position_N = torch.arange(first, first + tokens_BN.shape[1], device=tokens_BN.device)
+            options["position_ids"] = position_N.expand_as(tokens_BN)
+        index_R = F.pad(inputs.wanted_BN, (0, extra)).flatten().nonzero().squeeze(-1)
+        if config.model_type in HEADS:
+            output = self.model.base_model(**options)
+            hidden_RH = output.last_hidden_state.flatten(0, 1)[index_R]
+            # The head runs on a multiple of PACK rows, because products of another shape round differently.
             logits_RV = F.pad(hidden_RH, (0, 0, 0, -len(hidden_RH) % PACK))
-            for name in architecture.head:
+            for name in HEADS[config.model_type]:
                 logits_RV = getattr(self.model, name)(logits_RV)
             logits_RV = logits_RV[: len(hidden_RH)]
+        else:
+            output = self.model(**options, output_hidden_states=True)
+            hidden_RH = output.hidden_states[-1].flatten(0, 1)[index_R]
+            logits_RV = output.logits.flatten(0, 1)[index_R]
         return ModelOutput(
             logits_RV,
             inputs.wanted_BN,
             attention_BNN=self._mean_attention(output.attentions, inputs) if needs.attention else None,
             hidden_RH=hidden_RH if needs.hidden else None,
         )
-
-    def _run_model(self, inputs: ModelInput, needs: Needs, architecture: _Architecture | None) -> Any:
-        """Run the layers alone where the head is known, else the whole model."""
-        slots = inputs.tokens_BN.shape[1]
-        extra = self.padded_slots(slots) - slots
-        valid_BN, tokens_BN = F.pad(inputs.valid_BN, (0, extra)), F.pad(inputs.tokens_BN, (0, extra))
-        options: dict[str, Any] = {
-            # Architectures that are not in the table know padding by its token.
-            "input_ids": torch.where(valid_BN, tokens_BN, self.model.config.pad_token_id or 0),
-            "attention_mask": valid_BN.long(),
-            "output_attentions": needs.attention,
-        }
-        if architecture is None:
-            return self.model(**options, output_hidden_states=True)
-        first = _first_position(self.model.config)
-        if first:
-            # Not left to the model, which would not count a padding token that was sampled as part of an answer.
-            position_N = torch.arange(first, first + tokens_BN.shape[1], device=tokens_BN.device)
-            options["position_ids"] = position_N.expand_as(tokens_BN)
-        return self.model.base_model(**options)
 
     def padded_slots(self, slots: int) -> int:
         """Length of a padded canvas, with at least one slot of padding where the model's window allows it.
@@ -224,6 +199,7 @@ class MaskedLM:
         return mean_BNN / mean_BNN.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
 
     def _check_input(self, inputs: ModelInput, needs: Needs) -> None:
+        """Refuse what a model of transformers cannot compute."""
         slots, size = inputs.tokens_BN.shape[1], self.vocabulary.size
         if needs.attention and not self.readout_layers:
             raise DenoiserError(
@@ -242,6 +218,7 @@ class MaskedLM:
             )
         moved_BN = inputs.position_BN != torch.arange(slots, device=inputs.position_BN.device)
         strange_BN = inputs.valid_BN & ((inputs.tokens_BN < 0) | (inputs.tokens_BN >= size))
+        # One read from the device for both.
         moved, strange = torch.stack((moved_BN.any(), strange_BN.any())).tolist()
         if moved:
             raise DenoiserError(
@@ -278,57 +255,50 @@ def load_masked_lm(
     `attention=True` runs eager attention, which methods that read it need; they get the mean over all heads of
     `readout_layers`, by default the upper half. `tokenizer` takes the place of the folder's own.
     """
-    transformers = _import_transformers()
     folder = Path(folder)
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder} is no folder; allowed: a downloaded checkpoint; check the path")
-    ours = {"local_files_only": True, "trust_remote_code": False}
-    with _name_errors(transformers, folder, "config.json"):
-        transformers.AutoConfig.from_pretrained(folder, **ours)
-    with _name_errors(transformers, folder, "tokenizer"):
-        if tokenizer is None:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **ours)
-        codec = MaskedLMCodec(tokenizer)
-    if not any(folder.glob("*.safetensors")):
-        raise CheckpointError(
-            f"{folder}: no safetensors weights; allowed: model.safetensors, pickles (.bin) are not read; convert them "
-            "with save_pretrained of transformers, or choose another checkpoint"
-        )
-    with _name_errors(transformers, folder, "model"):
-        model, info = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            output_loading_info=True,
-            # Refused by `_check_weights` with their names; transformers would only point at its log.
-            ignore_mismatched_sizes=True,
-            **({"attn_implementation": "eager"} if attention else {}),
-            **ours,
-        )
-    _check_weights(folder, info)
+    model, tokenizer = _read_with_transformers(folder, dtype, attention, tokenizer)
     config = model.config
+    if tokenizer.mask_token_id is None:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has no mask token; allowed: the tokenizer of a masked language model; set its "
+            "mask_token, or choose another checkpoint"
+        )
     if config.is_encoder_decoder or getattr(config, "is_decoder", False):
         raise CheckpointError(
             f"{folder} holds a {config.model_type} with a decoder; allowed: encoders, where each slot reads all "
             "others; choose a masked language model"
         )
-    top = max(codec.tokenizer.get_vocab().values())
+    top = max(tokenizer.get_vocab().values())
     if top >= config.vocab_size:
         raise CheckpointError(
             f"{folder}: the tokenizer's ids reach {top}; allowed: up to {config.vocab_size - 1}, the model's "
             "vocabulary; model and tokenizer do not belong together"
         )
+    layers = config.num_hidden_layers
+    if readout_layers is None:
+        readout_layers = range(layers // 2, layers) if attention else ()
+    else:
+        require(attention, "readout", readout_layers, "None without attention", "load with attention=True")
+        different = 0 < len(readout_layers) == len(set(readout_layers))
+        ok = different and all(0 <= layer < layers for layer in readout_layers)
+        require(ok, "readout", readout_layers, f"different layers out of 0 to {layers - 1}", "name at least one")
+    limits = [int(tokenizer.model_max_length)]
+    if getattr(config, "max_position_embeddings", None) is not None:
+        limits.append(config.max_position_embeddings - _first_position(config))
+    codec = MaskedLMCodec(tokenizer)
     denoiser = MaskedLM(
         model=model.to(device).eval().requires_grad_(False),
         vocabulary=Vocabulary(config.vocab_size, codec.mask_id, codec.eos_ids),
-        max_positions=_max_positions(config, codec.tokenizer),
-        readout_layers=_choose_readout_layers(attention, readout_layers, config.num_hidden_layers),
+        # Tokenizers without a limit say 10**30.
+        max_positions=min(limits) if min(limits) < 10**9 else None,
+        readout_layers=tuple(readout_layers),
     )
     _check_padding(folder, denoiser, codec)
     return LoadedMaskedLM(denoiser, codec)
 
 
-def _import_transformers() -> Any:
+def _read_with_transformers(folder: Path, dtype: torch.dtype, attention: bool, tokenizer: Any) -> tuple[Any, Any]:
+    """Read model and tokenizer without a word of transformers; what its files make it raise names the folder."""
     remedy = f"allowed: version {OLDEST_TRANSFORMERS[0]}.{OLDEST_TRANSFORMERS[1]} or newer; pip install 'unmask[hf]'"
     try:
         import transformers
@@ -337,31 +307,42 @@ def _import_transformers() -> Any:
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < OLDEST_TRANSFORMERS:
         raise ConfigError(f"transformers is version {version}; {remedy}")
-    return transformers
-
-
-@contextmanager
-def _name_errors(transformers: Any, folder: Path, part: str) -> Iterator[None]:
-    """Silence transformers, and turn whatever the files of a folder make it raise into an error that names them."""
-    log = transformers.utils.logging
+    if not any(folder.glob("*.safetensors")):
+        raise CheckpointError(
+            f"{folder} has no safetensors weights; allowed: a folder with model.safetensors, pickles (.bin) are not "
+            "read; check the path, or convert the weights with save_pretrained of transformers"
+        )
+    log: Any = transformers.utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()
     log.disable_progress_bar()
+    local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        yield
-    except CheckpointError as error:
-        raise CheckpointError(f"{folder}: {error}") from error
-    except Exception as error:
+        if tokenizer is None:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
+        model, info = transformers.AutoModelForMaskedLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            # Refused below with their names; transformers would only point at its log.
+            ignore_mismatched_sizes=True,
+            **({"attn_implementation": "eager"} if attention else {}),
+            **local,
+        )
+    except Exception as error:  # whatever broken files make the package raise
         # The first paragraph of the message, on one line.
         reason = " ".join(str(error).strip().partition("\n\n")[0].split()) or type(error).__name__
         raise CheckpointError(
-            f"{folder} cannot be loaded, its {part} is wrong ({reason[:300]}); allowed: config.json, weights and "
-            "tokenizer of a masked language model that transformers knows; check that the folder is complete"
+            f"{folder} cannot be loaded ({reason[:300]}); allowed: config.json, weights and tokenizer of a masked "
+            "language model that transformers knows; check that the folder is complete"
         ) from error
     finally:
         log.set_verbosity(level)
         if bars:
             log.enable_progress_bar()
+    _check_weights(folder, info)
+    return model, tokenizer
 
 
 def _check_weights(folder: Path, info: Mapping[str, Any]) -> None:
@@ -373,7 +354,7 @@ def _check_weights(folder: Path, info: Mapping[str, Any]) -> None:
         (mismatched, "has weights of other shapes than its config.json says:", "restore config.json"),
         (info["unexpected_keys"], "has weights for which its config.json has no place:", "restore config.json"),
     ):
-        named = sorted(name for name in names if not any(part in name for part in _UNREAD_WEIGHTS))
+        named = sorted(name for name in names if not any(part in name for part in UNREAD_WEIGHTS))
         if named:
             more = f" and {len(named) - 4} more" if len(named) > 4 else ""
             raise CheckpointError(
@@ -408,27 +389,5 @@ def _check_padding(folder: Path, denoiser: MaskedLM, codec: MaskedLMCodec) -> No
 
 def _first_position(config: Any) -> int:
     """Number of the first position; above 0 where the architecture counts from its padding token on."""
-    architecture = _ARCHITECTURES.get(config.model_type)
     rotary = getattr(config, "position_embedding_type", "absolute") == "rotary"
-    if architecture is None or not architecture.after_pad or rotary:
-        return 0
-    return int(config.pad_token_id) + 1
-
-
-def _max_positions(config: Any, tokenizer: Any) -> int | None:
-    """Smaller limit of the model's positions and of the length that the tokenizer states; None without a limit."""
-    limits = [int(tokenizer.model_max_length)]
-    if getattr(config, "max_position_embeddings", None) is not None:
-        limits.append(config.max_position_embeddings - _first_position(config))
-    # Tokenizers without a limit say 10**30.
-    return min(limits) if min(limits) < 10**9 else None
-
-
-def _choose_readout_layers(attention: bool, layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """Check the layers whose attention is read out; by default the upper half."""
-    if layers is None:
-        return tuple(range(count // 2, count)) if attention else ()
-    require(attention, "readout", layers, "None without attention", "load with attention=True")
-    ok = len(layers) > 0 and len(set(layers)) == len(layers) and all(0 <= n < count for n in layers)
-    require(ok, "readout", layers, f"different layers out of 0 to {count - 1}", "name at least one")
-    return tuple(layers)
+    return 0 if rotary or config.model_type not in COUNTS_AFTER_PADDING else int(config.pad_token_id) + 1

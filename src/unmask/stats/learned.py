@@ -30,6 +30,7 @@ from unmask.stats.ranking import TIE
 from unmask.stats.resampling import FEWEST, Array, Bools, Ints, NotEnough, prompt_codes
 
 try:
+    from sklearn import config_context
     from sklearn.linear_model import Ridge
     from sklearn.preprocessing import StandardScaler
 except ModuleNotFoundError as error:
@@ -95,14 +96,16 @@ def fit_learned(
     if there < FEWEST:
         raise NotEnough(f"{there} validation prompts have a state with a signal; {FEWEST} or more are needed to learn")
     predicted_S = np.full(len(fitted_S), np.nan)
-    for fold in gains.folds:
-        here_S = gains.fold_S == fold
-        detector = _fit(names, inputs_SN, gains, fitted_S & ~here_S, settings)
-        predicted_S[here_S] = detector._predict(inputs_SN[here_S])
+    # Inputs are checked above; without this, checking them takes longer than fitting.
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        for fold in gains.folds:
+            here_S = gains.fold_S == fold
+            detector = _fit(names, inputs_SN, gains, fitted_S & ~here_S, settings)
+            predicted_S[here_S] = detector._predict(inputs_SN[here_S])
+        fitted = _fit(names, inputs_SN, gains, fitted_S, settings)
     # Thresholds to choose from are as many quantiles of the predictions as there are bins, and always.
     levels = [*quantile_starts(predicted_S[gains.used_S], settings.bins)[::-1].tolist(), -np.inf]
-    tau = choose_threshold(gains, predicted_S, levels, settings.caution)
-    return replace(_fit(names, inputs_SN, gains, fitted_S, settings), tau=tau)
+    return replace(fitted, tau=choose_threshold(gains, predicted_S, levels, settings.caution))
 
 
 def _fit(

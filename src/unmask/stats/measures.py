@@ -1,8 +1,8 @@
 """The numbers of E1 to E3 as functions of weights over states, so that one bootstrap serves them all.
 
 A measure is keyed by its name and by what it is taken at: an arm ("lift", "selective"), a coverage ("captured", 0.1),
-a pair of actions ("pairwise", (0, 1)), or nothing ("delta", ""). docs/opportunity.md and docs/detection.md say what
-each number means.
+a pair of actions ("pairwise", (0, 1)), or nothing ("delta", ""). docs/protocol.md says what each number
+means.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,13 @@ from unmask.stats.ranking import (
 )
 from unmask.stats.resampling import (
     FEWEST,
-    LEVEL,
     MAX_ENTRIES,
     RESAMPLES,
     Array,
     Bools,
     Estimate,
     Ints,
-    bootstrap_named,
+    bootstrap,
     cluster_sums,
     estimate_measures,
     mean_of_task_means,
@@ -74,19 +73,19 @@ class Measures:
 
     @property
     def unreliable(self) -> str:
-        """Why the intervals should not be relied on; empty where they may be."""
+        """Reason not to rely on the intervals; empty where there is none."""
         return few_positive(self.positive_prompts, self.prompts)
 
 
 def few_positive(positive: int, prompts: int) -> str:
-    """Why intervals over so many prompts should not be relied on; empty where they may be."""
+    """Give the reason not to rely on intervals over so few prompts with opportunity; empty where there are enough."""
     if positive >= FEWEST:
         return ""
     return f"{positive} of {prompts} prompts have a positive opportunity; intervals need {FEWEST} or more"
 
 
 def count_prompts(prompt_S: ArrayLike, g_S: Array) -> tuple[int, int]:
-    """Prompts with a positive opportunity, and all prompts."""
+    """Count the prompts with a positive opportunity, and all prompts."""
     names = np.asarray(prompt_S)
     return len(np.unique(names[g_S > 0])), len(np.unique(names))
 
@@ -226,7 +225,7 @@ def opportunity_measures(
         return named | {("pairwise", pair): reversal_DU[:, k] for k, pair in enumerate(pairs)}
 
     return Opportunity(
-        estimates=bootstrap_named(measures, strata, task_seeds(seed, names), resamples=resamples, width=len(prompt_S)),
+        estimates=bootstrap(measures, strata, task_seeds(seed, names), resamples=resamples, width=len(prompt_S)),
         states=int(used_S.sum()),
         excluded=int((~used_S).sum()),
         prompts=len(np.unique(prompt_S[used_S])),
@@ -394,7 +393,7 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
         numbers["less_regret", ""] = lift["diagnostic"] - lift["stage"]
         return numbers
 
-    return bootstrap_named(
+    return bootstrap(
         lambda count_DP: name_means(mean_of_task_means(sums_T, count_DP)),
         [len(sums_PM) for sums_PM in sums_T],
         task_seeds(seed, frames),
@@ -403,7 +402,7 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
 
 
 def why_missing(frame: pd.DataFrame) -> str:
-    """Why AUROC, Spearman or capture do not exist; empty where they do."""
+    """Give the reason why AUROC, Spearman or capture do not exist; empty where they do."""
     score_S, g_S = _floats(frame, "predicted"), _floats(frame, "oracle")
     positive, count = int((g_S > 0).sum()), len(g_S)
     reasons = []
@@ -426,16 +425,16 @@ def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Es
     states, total = len(g_S), float(g_S.sum())
     # Without opportunity there is none to share.
     value_MS = [g_S / (total if total > TIE * states else float("nan")), gain_S / states]
-    # The rest of an order is never looked at, but drawing it whole lets one order serve all coverages.
+    whole_C = [int(np.floor(c * states + TIE)) for c in COVERAGES]
     rng, at_once = np.random.default_rng([seed, 2]), max(1, MAX_ENTRIES // states)
     first_DS = np.broadcast_to(np.arange(states), (at_once, states))
     parts: list[list[Array]] = [[], []]
     for start in range(0, draws, at_once):
+        # The rest of an order is never looked at, but drawing it whole lets one order serve all coverages.
         order_DS = rng.permuted(first_DS[: draws - start], axis=1)
         for part, value_S in zip(parts, value_MS, strict=True):
             upto_DS = np.pad(value_S[order_DS].cumsum(1), ((0, 0), (1, 1)), mode="edge")
             upto_DS[:, 0] = 0.0
-            whole_C = [int(np.floor(c * states + TIE)) for c in COVERAGES]
             sums = [
                 upto_DS[:, n] + max(c * states - n, 0.0) * (upto_DS[:, n + 1] - upto_DS[:, n])
                 for c, n in zip(COVERAGES, whole_C, strict=True)
@@ -444,7 +443,7 @@ def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Es
     estimates: dict[Key, Estimate] = {}
     for name, part in zip(("random_captured", "random_lift"), parts, strict=True):
         drawn_DC = np.concatenate(part)
-        low_C, high_C = quantile_interval(drawn_DC, LEVEL)
+        low_C, high_C = quantile_interval(drawn_DC)
         undefined = int((~np.isfinite(drawn_DC[:, 0])).sum())
         for k, c in enumerate(COVERAGES):
             mean = float(drawn_DC.mean(0)[k])
@@ -523,7 +522,7 @@ def mean_comparison(
             found[key] = share[key][there] @ values[there] if there.any() else np.full(values.shape[1], np.nan)
         return found
 
-    return bootstrap_named(
+    return bootstrap(
         means,
         [len(names) for names in prompts],
         task_seeds(seed, frames),

@@ -45,12 +45,12 @@ _COLUMNS = ("prompt_S", "place_S", "masked_S", "signal_S", "abstained_S")
 
 
 class LeakageError(ValueError):
-    """Held-out states were about to be fitted to, or validation states to be shown as held out."""
+    """Error for held-out states passed where choices are made, or validation states where numbers are measured."""
 
 
 @dataclass(frozen=True)
 class ProposedAction:
-    """What the diagnostic's action led to at each state; NaN and False where it abstained."""
+    """Outcome of the diagnostic's action at each state; NaN and False where it abstained."""
 
     q_SR: Array
     """Its utility in each rollout, in [0, 1]; NaN where none is known."""
@@ -60,47 +60,47 @@ class ProposedAction:
 
 @dataclass(frozen=True)
 class StateSet:
-    """Sampled states beside what a diagnostic says of them. Use `ValidationSet` or `HeldOutSet`."""
+    """Sampled states beside the readings of one diagnostic. Use `ValidationSet` or `HeldOutSet`."""
 
     prompt_S: NDArray[Any]
     """The prompt of each state; prompts are what was drawn at random."""
     place_S: Ints
-    """Which of its prompt's states it is, in the order of the run."""
+    """Number of the state among its prompt's, in the order of the run."""
     masked_S: Array
     """Masked fraction of the answer, in [0, 1]."""
     q_SAR: Array
     signal_S: Array
     """d(z) of the diagnostic; NaN where it has none."""
     abstained_S: Bools
-    """The diagnostic proposed nothing; the fixed action is taken there."""
+    """Whether the diagnostic proposed nothing; the fixed action is taken there."""
     proposals: Mapping[str, ProposedAction]
     """By the names of `PROPOSALS`."""
     candidates: tuple[str, ...]
     reference: int
-    """Which candidate is the reference."""
+    """Index of the candidate that is the reference."""
 
     def __post_init__(self) -> None:
         q = check_utilities(self.q_SAR)
         states, actions, rollouts = q.shape
         # Copied and read-only: states that are measured on must stay what was checked.
         columns = {name: np.array(getattr(self, name)) for name in _COLUMNS} | {"q_SAR": q.copy()}
+        proposals = {
+            name: ProposedAction(np.array(self.proposals[name].q_SR), np.array(self.proposals[name].same_SA))
+            for name in PROPOSALS
+        }
         wrong = [name for name, column in columns.items() if len(column) != states]
-        if len(self.candidates) != actions or len(set(self.candidates)) != actions:
-            wrong.append("candidates")
-        if not 0 <= self.reference < actions:
-            wrong.append("reference")
-        proposals = {}
-        for name in PROPOSALS:
-            q_SR, same_SA = np.array(self.proposals[name].q_SR), np.array(self.proposals[name].same_SA)
-            proposals[name] = ProposedAction(q_SR, same_SA)
-            if q_SR.shape != (states, rollouts) or same_SA.shape != (states, actions):
+        wrong += ["candidates"] * (len(self.candidates) != actions or len(set(self.candidates)) != actions)
+        wrong += ["reference"] * (not 0 <= self.reference < actions)
+        for name, proposal in proposals.items():
+            if (proposal.q_SR.shape, proposal.same_SA.shape) != ((states, rollouts), (states, actions)):
                 wrong.append(f"proposals[{name!r}]")
-            elif np.isfinite(check_utilities(q_SR[:, None])[columns["abstained_S"]]).any():
-                raise ValueError(f"proposals[{name!r}] has a utility where abstained_S is true; write NaN there")
         if wrong:
             raise ValueError(f"{', '.join(wrong)} do not fit q_SAR of shape {q.shape}; pass an entry for each state")
-        for column in (*columns.values(), *(x for one in proposals.values() for x in (one.q_SR, one.same_SA))):
-            column.setflags(write=False)
+        for name, proposal in proposals.items():
+            if np.isfinite(check_utilities(proposal.q_SR[:, None])[columns["abstained_S"]]).any():
+                raise ValueError(f"proposals[{name!r}] has a utility where abstained_S is true; write NaN there")
+        for array in (*columns.values(), *(x for one in proposals.values() for x in (one.q_SR, one.same_SA))):
+            array.setflags(write=False)
         for name, value in {**columns, "proposals": proposals}.items():
             object.__setattr__(self, name, value)
 
@@ -108,7 +108,7 @@ class StateSet:
         return len(self.q_SAR)
 
     def select(self: "Set", prompts: ArrayLike) -> "Set":
-        """The states of some prompts."""
+        """Return the states of some prompts."""
         these_S = np.isin(self.prompt_S, np.asarray(prompts))
         columns: dict[str, Any] = {name: getattr(self, name)[these_S] for name in (*_COLUMNS, "q_SAR")}
         cut = {name: ProposedAction(p.q_SR[these_S], p.same_SA[these_S]) for name, p in self.proposals.items()}
@@ -140,19 +140,19 @@ def check_utilities(q_SAR: ArrayLike) -> Array:
     return q
 
 
-def require_validation(states: object) -> None:
-    """Refuse to fit to anything but validation states."""
-    if not isinstance(states, ValidationSet):
+def require_kind(states: object, kind: type[StateSet]) -> None:
+    """Refuse held-out states where choices are made, and validation states where numbers are measured."""
+    if not isinstance(states, kind):
         raise LeakageError(
-            f"the states to fit to are a {type(states).__name__}; only a ValidationSet may be fitted to: held-out "
-            "states would choose the numbers that they are then measured by"
+            f"the states are a {type(states).__name__}; allowed here: a {kind.__name__}, because states that choices "
+            "were made on flatter; split by prompt"
         )
 
 
 def require_apart(validation: StateSet, held_out: StateSet) -> None:
     """Refuse two sets that are not validation and held-out states of one setting without a common prompt."""
-    require_validation(validation)
-    require_held_out(held_out)
+    require_kind(validation, ValidationSet)
+    require_kind(held_out, HeldOutSet)
     both = set(validation.prompt_S.tolist()) & set(held_out.prompt_S.tolist())
     if both:
         raise LeakageError(
@@ -163,15 +163,6 @@ def require_apart(validation: StateSet, held_out: StateSet) -> None:
         raise ValueError(
             f"candidates are {validation.candidates} and {held_out.candidates}, references {validation.reference} and "
             f"{held_out.reference}; validation and held-out states must have the same, in one order"
-        )
-
-
-def require_held_out(states: object) -> None:
-    """Refuse to measure on anything but held-out states."""
-    if not isinstance(states, HeldOutSet):
-        raise LeakageError(
-            f"the states to measure on are a {type(states).__name__}; they must be a HeldOutSet: numbers from states "
-            "that choices were made on flatter"
         )
 
 
@@ -199,15 +190,15 @@ class CrossFit:
     g_FS: Array
     """Its two halves: picked on fold f, graded on the other."""
     seen_FS: Array
-    """Opportunity as fold f itself saw it, >= 0. It ranks states; as a gain it would flatter."""
+    """Opportunity as fold f itself sees it, >= 0. It ranks states; as a gain it would flatter."""
     chosen_FS: Ints
     """The action that fold f picked."""
     naive_S: Array
     """Picked and graded on all rollouts, for the audit; biased upwards."""
     noisy_S: Bools
-    """Rollouts of some action differ."""
+    """Whether rollouts of some action differ."""
     used_S: Bools
-    """The fixed action has a utility in both folds; otherwise the state is excluded."""
+    """Whether the fixed action has a utility in both folds; otherwise the state is excluded."""
     fixed_S: Ints
     q_FSA: Array
     """Mean utility in each fold; NaN for an action without one in either, which cannot be picked."""
@@ -250,8 +241,11 @@ def cross_fit(
     """
     q = check_utilities(q_SAR)
     states, actions, rollouts = q.shape
-    spread_SA = _spread(q)
-    if deterministic and (spread_SA > TIE).any():
+    known = np.isfinite(q)
+    high_SA, low_SA = np.where(known, q, -np.inf).max(2), np.where(known, q, np.inf).min(2)
+    # Without any known rollout the difference is -inf, which is no difference.
+    differ_SA = high_SA - low_SA > TIE
+    if deterministic and differ_SA.any():
         raise ValueError("rollouts of some action differ; with deterministic=True they must be equal: leave it out")
     if rollouts == 1 and not deterministic:
         raise NotEnough(
@@ -280,7 +274,7 @@ def cross_fit(
         # Excluded states have a pick, too, because NaN is set to -inf for it; nothing may read that.
         chosen_FS=np.where(used_S, chosen_FS, -1),
         naive_S=zero_rounding(np.where(np.isfinite(fixed_mean_S), best_S, 0.0) - fixed_mean_S),
-        noisy_S=np.any(spread_SA > TIE, axis=1),
+        noisy_S=differ_SA.any(1),
         used_S=used_S,
         fixed_S=fixed_S,
         q_FSA=q_FSA,
@@ -293,13 +287,6 @@ def mean_over_rollouts(q_SAR: Array) -> Array:
     known_SA = np.isfinite(q_SAR).sum(2)
     total_SA = np.where(np.isfinite(q_SAR), q_SAR, 0.0).sum(2)
     return np.divide(total_SA, known_SA, out=np.full(total_SA.shape, np.nan), where=known_SA > 0)
-
-
-def _spread(q_SAR: Array) -> Array:
-    """Largest less smallest utility among the rollouts of each action; 0 where none is known."""
-    known = np.isfinite(q_SAR)
-    high_SA, low_SA = np.where(known, q_SAR, -np.inf).max(2), np.where(known, q_SAR, np.inf).min(2)
-    return np.where(known.any(2), high_SA, 0.0) - np.where(known.any(2), low_SA, 0.0)
 
 
 def _best_action(q_SA: Array, fixed_S: Ints, reference: int | None) -> Ints:
@@ -374,7 +361,7 @@ def gains_out_of_fold(
     not help to choose its own baseline. `fixed` is used where the other folds have no usable state, and everywhere
     where the settings say so.
     """
-    require_validation(states)
+    require_kind(states, ValidationSet)
     prompt_S, prompts = prompt_codes(states.prompt_S)
     fold_S = prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
     fixed_S = np.full(len(fold_S), fixed)
@@ -401,7 +388,7 @@ def fit_calibration(
 
     `whole_runs` has the utilities of whole runs, prompts by candidates, where they choose the fixed action.
     """
-    require_validation(states)
+    require_kind(states, ValidationSet)
     if (whole_runs is not None) != (settings.fixed == "end-to-end"):
         raise ValueError(f"fixed is {settings.fixed!r}; pass whole runs with 'end-to-end' and none with 'one-step'")
     fixed = (
@@ -431,7 +418,7 @@ def estimate_gate_lift(
 
     It is measured out of fold, with an interval over prompts. A gate that never opens gains nothing.
     """
-    require_validation(states)
+    require_kind(states, ValidationSet)
     if calibration.tau.value is None:
         return Estimate(0.0, 0.0, 0.0)
     settings = calibration.settings
@@ -442,7 +429,7 @@ def estimate_gate_lift(
 
 def estimate_tested_lift(states: ValidationSet, calibration: Calibration) -> Estimate:
     """The gate's gain per state on validation prompts that the calibration has not seen, with the gate as it is."""
-    require_validation(states)
+    require_kind(states, ValidationSet)
     settings = calibration.settings
     fit, gain_FS = gains_over(states, calibration.fixed.action, settings.proposal, deterministic=settings.deterministic)
     open_S = calibration.tau.active(calibration.detector.predict(states.signal_S)) & ~states.abstained_S
@@ -465,7 +452,7 @@ def held_out_frame(states: HeldOutSet, calibration: Calibration) -> pd.DataFrame
     The proposal's next state is that of the fixed action, the oracle's, any candidate: `same_fixed`, `same_oracle`
     (both folds averaged), `same_any`.
     """
-    require_held_out(states)
+    require_kind(states, HeldOutSet)
     settings, fixed, row = calibration.settings, calibration.fixed.action, np.arange(len(states))
     fit, gain_FS = gains_over(states, fixed, settings.proposal, deterministic=settings.deterministic)
     q_SA, proposes_S = fit.q_SA, ~states.abstained_S

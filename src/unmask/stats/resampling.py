@@ -4,7 +4,7 @@ The states of a prompt share its difficulty, so prompts are drawn whole. A resam
 each prompt was drawn. A ratio of sums over states is then one matrix product of counts (D resamples by P prompts) and
 sums (P prompts by M columns).
 
-Letters: D resamples, P prompts, S states, A arms or policies, M numbers, T tasks.
+Letters: D resamples, P prompts, S states, A policies, M numbers, T tasks.
 """
 
 import zlib
@@ -22,10 +22,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 RESAMPLES = 1000
 PROMPT_RESAMPLES = 2000
-"""For means of one number per prompt, which are quick."""
+"""Resamples for means of one number per prompt, which are quick."""
 LEVEL = 0.95
 FEWEST = 10
-"""Prompts with a positive opportunity below which an interval is marked unreliable; docs/opportunity.md shows why."""
+"""Fewest prompts with a positive opportunity for a reliable interval; docs/protocol.md shows why."""
 MAX_ENTRIES = 1 << 21
 """Entries of the widest array held at a time: 16 MiB. A statistic may hold a few of them."""
 
@@ -59,34 +59,6 @@ class Estimate:
 
 
 def bootstrap(
-    statistic: Callable[[Array], Array],
-    strata: Sequence[int],
-    seeds: Sequence[Sequence[int]],
-    *,
-    resamples: int = RESAMPLES,
-    level: float = LEVEL,
-    width: int = 1,
-) -> tuple[Estimate, ...]:
-    """Intervals of a statistic of prompt counts, (D, P) in and (D, M) out.
-
-    `strata` has the number of prompts of each stratum, such as a task; prompts are drawn within each, with its own
-    seed. `width` is the number of entries that the statistic holds per resample. It bounds how many resamples are
-    computed at a time, which changes no number.
-    """
-    if not (resamples >= 1 and 0 < level < 1):
-        raise ValueError(f"resamples is {resamples} and level {level}; they must be >= 1 and between 0 and 1")
-    prompts = sum(strata)
-    # The value itself is the statistic of every prompt drawn once.
-    point_M = statistic(np.ones((1, prompts)))[0]
-    at_once = max(1, MAX_ENTRIES // max(width, prompts, 1))
-    drawn_DM = np.concatenate([statistic(count_DP) for count_DP in draw_counts(strata, seeds, resamples, at_once)])
-    low_M, high_M = quantile_interval(drawn_DM, level)
-    undefined_M = (~np.isfinite(drawn_DM)).sum(0)
-    columns = zip(point_M, low_M, high_M, undefined_M, strict=True)
-    return tuple(Estimate(float(v), float(low), float(high), int(n)) for v, low, high, n in columns)
-
-
-def bootstrap_named(
     measures: Callable[[Array], Mapping[Key, Array]],
     strata: Sequence[int],
     seeds: Sequence[Sequence[int]],
@@ -94,16 +66,24 @@ def bootstrap_named(
     resamples: int = RESAMPLES,
     width: int = 1,
 ) -> dict[Key, Estimate]:
-    """`bootstrap` of a statistic whose numbers have names: (D, P) in, one vector of D numbers per name out."""
-    names: list[Key] = []
+    """Intervals of named measures of prompt counts: (D, P) in, a vector of D numbers per name out.
 
-    def columns(count_DP: Array) -> Array:
-        values = measures(count_DP)
-        names[:] = values
-        return np.stack(list(values.values()), 1)
-
-    estimates = bootstrap(columns, strata, seeds, resamples=resamples, width=width)
-    return dict(zip(names, estimates, strict=True))
+    `strata` has the number of prompts of each stratum, such as a task; prompts are drawn within each, with its own
+    seed. `width` is the number of entries that the measures hold per resample. It bounds how many resamples are
+    computed at a time, which changes no number.
+    """
+    if resamples < 1:
+        raise ValueError(f"resamples is {resamples}; it must be 1 or more: ask for 1000")
+    prompts = sum(strata)
+    # The value itself is that of every prompt drawn once.
+    point = measures(np.ones((1, prompts)))
+    at_once = max(1, MAX_ENTRIES // max(width, prompts, 1))
+    parts = [measures(count_DP) for count_DP in draw_counts(strata, seeds, resamples, at_once)]
+    drawn_DM = np.concatenate([np.stack(list(part.values()), 1) for part in parts])
+    low_M, high_M = quantile_interval(drawn_DM)
+    undefined_M = (~np.isfinite(drawn_DM)).sum(0)
+    columns = zip(point.items(), low_M, high_M, undefined_M, strict=True)
+    return {name: Estimate(float(x[0]), float(low), float(high), int(n)) for (name, x), low, high, n in columns}
 
 
 def draw_counts(strata: Sequence[int], seeds: Sequence[Sequence[int]], resamples: int, at_once: int) -> Iterator[Array]:
@@ -121,7 +101,7 @@ def draw_counts(strata: Sequence[int], seeds: Sequence[Sequence[int]], resamples
         yield np.concatenate(parts, 1).astype(np.float64)
 
 
-def quantile_interval(drawn_DM: Array, level: float) -> Array:
+def quantile_interval(drawn_DM: Array, level: float = LEVEL) -> Array:
     """Both ends of the interval of each column, (2, M), over the finite values; linear between order statistics."""
     # As np.nanquantile but for last digits, which all stored intervals have; infinities count as undefined.
     ordered_DM = np.sort(np.where(np.isfinite(drawn_DM), drawn_DM, np.nan), 0)
@@ -138,28 +118,20 @@ def task_seeds(seed: int, tasks: Iterable[str]) -> list[tuple[int, int]]:
     return [(seed, zlib.crc32(task.encode())) for task in tasks]
 
 
-# Numbers of states
+# Numbers of states, and numbers of prompts
 
 
 def estimate_measures(
-    measures: Callable[[Array], Mapping[Key, Array]],
-    prompt_S: ArrayLike,
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
+    measures: Callable[[Array], Mapping[Key, Array]], prompt_S: ArrayLike, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[Key, Estimate]:
-    """Intervals of named measures of state weights: (D, S) in, one vector of D numbers per name out.
+    """Intervals of named measures of state weights: (D, S) in, a vector of D numbers per name out.
 
     The states of a prompt weigh as much as the prompt was drawn.
     """
     code_S, prompts = prompt_codes(prompt_S)
-    return bootstrap_named(
-        lambda count_DP: measures(count_DP[:, code_S]),
-        [prompts],
-        [(seed, 0)],
-        resamples=resamples,
-        width=len(code_S),
-    )
+    # (seed, 0) here and (seed,) in `estimate_ratio`: stored intervals were drawn with these seeds.
+    draws = {"strata": [prompts], "seeds": [(seed, 0)], "resamples": resamples, "width": len(code_S)}
+    return bootstrap(lambda count_DP: measures(count_DP[:, code_S]), **draws)  # type: ignore[arg-type]
 
 
 def estimate_ratio(
@@ -167,23 +139,16 @@ def estimate_ratio(
 ) -> Estimate:
     """Sum of `top` over sum of `bottom`; with ones as `bottom` the mean over states."""
     code_S, prompts = prompt_codes(prompt_S)
-    top_P1, bottom_P1 = (
-        cluster_sums(np.asarray(x_S, dtype=np.float64)[:, None], code_S, prompts) for x_S in (top_S, bottom_S)
-    )
+    columns_S = [np.asarray(x_S, dtype=np.float64)[:, None] for x_S in (top_S, bottom_S)]
+    top_P1, bottom_P1 = (cluster_sums(column_S, code_S, prompts) for column_S in columns_S)
     if not np.isfinite(top_P1 + bottom_P1).all():
         raise ValueError("top_S or bottom_S has values that are not finite; leave missing ones out")
-    (estimate,) = bootstrap(
-        lambda count_DP: ratio(count_DP @ top_P1, count_DP @ bottom_P1), [prompts], [(seed,)], resamples=resamples
-    )
-    return estimate
-
-
-def weighted_mean(weight_DS: Array, value_S: Array) -> Array:
-    """Weighted mean for each resample; NaN without weight."""
-    return ratio(weight_DS @ value_S, weight_DS.sum(1))
-
-
-# Numbers of prompts, one for each policy or arm
+    return bootstrap(
+        lambda count_DP: {"": ratio(count_DP @ top_P1, count_DP @ bottom_P1)[:, 0]},
+        [prompts],
+        [(seed,)],
+        resamples=resamples,
+    )[""]
 
 
 def mean_over_tasks(
@@ -202,64 +167,36 @@ def mean_over_tasks(
     """
     top_T = [np.asarray(x_PA, dtype=np.float64) for x_PA in tops]
     bottom_T = [np.ones_like(x) for x in top_T] if bottoms is None else [np.asarray(x, np.float64) for x in bottoms]
-    shapes = [x_PA.shape for x_PA in top_T]
-    if len({shape[1:] for shape in shapes}) != 1 or shapes != [x_PA.shape for x_PA in bottom_T]:
-        raise ValueError(f"tables have shapes {shapes}; pass one or more, with the same columns in each")
     known_T = [np.isfinite(top) & np.isfinite(bottom) for top, bottom in zip(top_T, bottom_T, strict=True)]
     if relative_to is not None:
         known_T = [known_PA & known_PA[:, [relative_to]] for known_PA in known_T]
-    edges = np.cumsum([0, *(rows for rows, _ in shapes)])
+    edges = np.cumsum([0, *map(len, top_T)])
 
-    # Missing values are 0 in both sums, so that a matrix product serves every resample at once.
     def means(count_DP: Array, columns: slice = slice(None)) -> Array:
         parts = []
         for start, top, bottom, known in zip(edges, top_T, bottom_T, known_T, strict=False):
             count = count_DP[:, start : start + len(top)]
-            # Rows without the column or the one it is divided by count in neither.
+            # Missing values are 0 in both sums, so that a matrix product serves every resample at once. `known` is not
+            # cut to the columns: the one that is divided by is summed anew over the rows that each other one has.
             sums = (count @ np.where(known, x[:, columns], 0.0) for x in (top, bottom))
             parts.append(ratio(*sums))
         return np.asarray(np.mean(parts, 0))
 
-    def relative_means(count_DP: Array) -> Array:
-        assert relative_to is not None
-        return ratio(means(count_DP), means(count_DP, slice(relative_to, relative_to + 1)))
+    def named_means(count_DP: Array) -> dict[int, Array]:
+        mean_DA = means(count_DP)
+        if relative_to is not None:
+            mean_DA = ratio(mean_DA, means(count_DP, slice(relative_to, relative_to + 1)))
+        return dict(enumerate(mean_DA.T))
 
     estimates = bootstrap(
-        means if relative_to is None else relative_means,
-        [rows for rows, _ in shapes],
-        [(seed, task) for task in range(len(shapes))],
+        named_means,
+        [len(top) for top in top_T],
+        [(seed, task) for task in range(len(top_T))],
         resamples=resamples,
-        width=len(shapes) * shapes[0][1],
+        width=len(top_T) * top_T[0].shape[1],
     )
     n_A = np.sum([known_PA.sum(0) for known_PA in known_T], 0)
-    return tuple(replace(estimate, n=int(n)) for estimate, n in zip(estimates, n_A, strict=True))
-
-
-def paired_estimates(
-    utility: Mapping[str, Mapping[str, Array]],
-    arms: Sequence[str],
-    pairs: Sequence[tuple[str, str]],
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
-) -> tuple[dict[str, Estimate], dict[tuple[str, str], Estimate]]:
-    """Mean utility of each arm, and mean difference of each pair of arms (first less second), over tasks.
-
-    `utility[task][arm]` has a finite number per prompt. Prompts are drawn whole, so pairs stay pairs; each task counts
-    the same.
-    """
-    sums_T = []
-    for by_arm in utility.values():
-        columns = [by_arm[arm] for arm in arms] + [by_arm[one] - by_arm[other] for one, other in pairs]
-        sums_T.append(np.stack([np.ones(len(columns[0])), *columns], 1))
-    estimates = bootstrap(
-        lambda count_DP: mean_of_task_means(sums_T, count_DP)[:, 1:],
-        [len(sums_PM) for sums_PM in sums_T],
-        task_seeds(seed, utility),
-        resamples=resamples,
-        width=len(arms) + len(pairs),
-    )
-    return dict(zip(arms, estimates, strict=False)), dict(zip(pairs, estimates[len(arms) :], strict=True))
+    return tuple(replace(estimate, n=int(n)) for estimate, n in zip(estimates.values(), n_A, strict=True))
 
 
 # Sums
@@ -304,3 +241,8 @@ def prompt_codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
 def ratio(top: Array, bottom: Array) -> Array:
     """`top / bottom`, NaN where there is nothing to divide by."""
     return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
+
+
+def weighted_mean(weight_DS: Array, value_S: Array) -> Array:
+    """Weighted mean for each resample; NaN without weight."""
+    return ratio(weight_DS @ value_S, weight_DS.sum(1))

@@ -7,14 +7,7 @@ from unmask.tasks.files import example_line, example_record, export_tasks, read_
 from unmask.tasks.official import ChangedData, MissingData
 from unmask.tasks.own import check_scorer, is_own, open_task, own_task
 from unmask.tasks.registry import CONTROLS, TASKS, find_task
-from unmask.tasks.scorers import (
-    explain,
-    score_closing_tags,
-    score_items,
-    score_number,
-    score_object,
-    score_spans,
-)
+from unmask.tasks.scorers import explain, score_closing_tags, score_items, score_number, score_object, score_spans
 from unmask.tasks.splits import constructed_task, rank_ids
 from unmask.tasks.task import (
     LEVELS,

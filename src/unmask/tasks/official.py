@@ -1,13 +1,15 @@
 """Tasks that others have published: GSM8K, HumanEval and JSON Mode Eval.
 
 The package has no copy of their data. It is read from a folder that the user names, or from the hub, and checked
-against the hashes below before anything is made of it: a changed row would change every split.
+against the hashes in official.toml before anything is made of it: a changed row would change every split.
 """
 
 import gzip
 import hashlib
+import importlib.resources
 import json
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,7 +26,7 @@ from unmask.tasks.splits import cut_ids
 from unmask.tasks.task import TRAINING, DataDir, Example, Scorer, Task, split_counts
 
 DATA_VARIABLE = "UNMASK_DATA"
-"""The environment variable that names the data folder where no folder is given."""
+"""Environment variable with the data folder to use where no folder is given."""
 
 Row = Mapping[str, Any]
 
@@ -39,7 +41,7 @@ class ChangedData(SchemaError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set, and how to tell that it is the right one."""
+    """A file of a data set, and how to tell that it is the right one: a table of official.toml."""
 
     path: str
     """Place in the data folder."""
@@ -57,61 +59,14 @@ class DataFile:
     hub_files: str
 
 
-def _gsm8k_file(name: str, rows: int, sha256: str, rows_sha256: str) -> DataFile:
-    return DataFile(
-        path=f"gsm8k/{name}.jsonl",
-        sha256=sha256,
-        rows=rows,
-        fields=("question", "answer"),
-        id_format=f"gsm8k-{name}-{{0:04d}}",
-        rows_sha256=rows_sha256,
-        origin=f"grade_school_math/data/{name}.jsonl of https://github.com/openai/grade-school-math at "
-        "3101c7d5072418e28b9008a6636bde82a006892c",
-        licence="MIT",
-        hub="openai/gsm8k",
-        hub_files=f"main/{name}-*.parquet",
-    )
+def _load_data_files() -> dict[str, DataFile]:
+    tables = tomllib.loads(importlib.resources.files("unmask.tasks").joinpath("official.toml").read_text("utf-8"))
+    return {name: DataFile(**{**table, "fields": tuple(table["fields"])}) for name, table in tables.items()}
 
 
-GSM8K_TEST = _gsm8k_file(
-    "test",
-    1319,
-    "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
-    "176818e0349688ae3031a37f2fe8f454e7575635b88232abfc6b3387320e6605",
-)
-GSM8K_TRAIN = _gsm8k_file(
-    "train",
-    7473,
-    "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
-    "37a62873b589a3c35f35f4e3e34d2e054679c86d05ed1330ad4f3367ea76bfd0",
-)
-HUMANEVAL_FILE = DataFile(
-    path="humaneval/HumanEval.jsonl.gz",
-    sha256="b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef",
-    rows=164,
-    fields=("task_id", "prompt", "entry_point", "canonical_solution", "test"),
-    id_format="{task_id}",
-    rows_sha256="9345bdf84c12086d808c671a8f61f2fa89353e1c147804ec9c2223102d7dadc3",
-    origin="data/HumanEval.jsonl.gz of https://github.com/openai/human-eval at "
-    "6d43fb980f9fee3c892a914eda09951f772ad10d",
-    licence="MIT",
-    hub="openai/openai_humaneval",
-    hub_files="openai_humaneval/test-*.parquet",
-)
-JSON_MODE_EVAL_FILE = DataFile(
-    path="json_mode_eval/json_mode_eval.json",
-    sha256="899da15b8b86a656c44ee7dd0f1e215f55fa1a67ec897e09ed4e200da6c662b9",
-    rows=100,
-    fields=("prompt", "completion", "schema"),
-    id_format="json-mode-eval-{0:02d}",
-    rows_sha256="ec9ffd4d5fbfa0a64d8fc9cb8a156b05f28a1cd0e2a05e41f17b7319c8b275c7",
-    # Its publisher has the rows in another format; this is a copy as a JSON array.
-    origin="benchmarks/public_datasets/structured_output/json_mode_eval.json of "
-    "https://github.com/PeterPonyu/scMetaIntel-Hub at d15b6662d023b0f1fee0452b96fdc129cc27fa78",
-    licence="none stated by its publisher; for evaluation only",
-    hub="NousResearch/json-mode-eval",
-    hub_files="data/train-*.parquet",
-)
+_FILES = _load_data_files()
+GSM8K_TEST, GSM8K_TRAIN = _FILES["gsm8k-test"], _FILES["gsm8k-train"]
+HUMANEVAL_FILE, JSON_MODE_EVAL_FILE = _FILES["humaneval"], _FILES["json-mode-eval"]
 
 
 # From a file to rows
@@ -130,11 +85,11 @@ def read_rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
         stat = path.stat()
     except (OSError, ValueError) as error:
         _raise_missing_data(file, f"there is no {format_path(path)} ({os_error_text(error)})", path)
-    return _read_from_file(file, str(path), stat.st_size, stat.st_mtime_ns)
+    return _read_from_folder(file, str(path), stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
-def _read_from_file(file: DataFile, path: str, size: int, modified: int) -> Sequence[Row]:
+def _read_from_folder(file: DataFile, path: str, size: int, modified: int) -> Sequence[Row]:
     """Read a file of the data folder. Size and time are part of the cache's key: a replaced file is read again."""
     try:
         with open_file(path) as opened:
@@ -149,9 +104,8 @@ def _read_from_file(file: DataFile, path: str, size: int, modified: int) -> Sequ
         )
     # The hash was that of these bytes, so what follows cannot fail for reasons of the file.
     text = (gzip.decompress(content) if path.endswith(".gz") else content).decode("utf-8")
-    if path.endswith(".json"):
-        return _check_rows(file, parse_json(text))
-    return _check_rows(file, [parse_json(line) for line in text.split("\n") if line])
+    is_array = path.endswith(".json")
+    return _check_rows(file, parse_json(text) if is_array else [parse_json(line) for line in text.split("\n") if line])
 
 
 @lru_cache(maxsize=16)
@@ -160,9 +114,7 @@ def _read_from_hub(file: DataFile) -> Sequence[Row]:
     try:
         import pyarrow.parquet
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        _raise_missing_data(file, f"{where}: the Python package {error.name} is not installed")
-    try:
+
         folder = Path(snapshot_download(repo_id=file.hub, repo_type="dataset", allow_patterns=[file.hub_files]))
         tables = [pyarrow.parquet.read_table(path).to_pylist() for path in sorted(folder.glob(file.hub_files))]
     except Exception as error:  # Whatever a client of the network raises, the remedy is the same.
@@ -179,7 +131,8 @@ def _check_rows(file: DataFile, rows: Sequence[Row]) -> Sequence[Row]:
         kept = tuple({field: row[field] for field in file.fields} for row in rows)
     except (KeyError, TypeError) as error:
         raise ChangedData(f"{file.path} lacks the field {error}; get it again from {file.origin}") from error
-    sha256 = hash_rows(kept)
+    # A hash of the rows does not depend on the format of the file that they came in.
+    sha256 = hashlib.sha256("".join(f"{canonical(row)}\n" for row in kept).encode("ascii")).hexdigest()
     if sha256 != file.rows_sha256:
         raise ChangedData(
             f"{file.hub} has {len(kept)} rows with hash {sha256}; allowed: {file.rows} rows with hash "
@@ -188,16 +141,11 @@ def _check_rows(file: DataFile, rows: Sequence[Row]) -> Sequence[Row]:
     return kept
 
 
-def hash_rows(rows: Sequence[Row]) -> str:
-    """Return a hash of rows that does not depend on the file format they came in."""
-    return hashlib.sha256("".join(f"{canonical(row)}\n" for row in rows).encode("ascii")).hexdigest()
-
-
 def _raise_missing_data(file: DataFile, problem: str, path: Path | None = None) -> NoReturn:
-    where = (
-        format_path(path)[1:-1] if path else f"DATA/{file.path}, and name DATA with --data-dir or in {DATA_VARIABLE}"
-    )
-    raise MissingData(f"{problem}; put {file.origin} (licence: {file.licence}) at {where}; its sha256 is {file.sha256}")
+    place = f"DATA/{file.path}, and name DATA with --data-dir or in {DATA_VARIABLE}"
+    if path is not None:
+        place = format_path(path)[1:-1]
+    raise MissingData(f"{problem}; put {file.origin} (licence: {file.licence}) at {place}; its sha256 is {file.sha256}")
 
 
 # From rows to examples

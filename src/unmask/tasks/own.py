@@ -1,7 +1,7 @@
 """Tasks of your own: prompts from a JSONL file or from Python, and a rule that scores answers to them.
 
 Nothing is registered anywhere. `own_task` returns a `Task` that holds its examples, and every example carries its
-scorer, so that whoever can take a task of the suite can take this one. docs/tasks.md describes files and rules.
+scorer, so all that works with a task of the suite works with this one. docs/tasks.md describes files and rules.
 """
 
 import math
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Protocol, Self, SupportsFloat, runti
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName, require
+from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName, format_value, require
 from unmask.base.files import format_path, storable
 from unmask.base.options import Options
 from unmask.base.user_code import CODE_FORMS, code_hash, describe_error, error_message, is_code_name, load_user_code
@@ -29,27 +29,26 @@ from unmask.tasks.registry import CONTROLS, TASKS, find_task
 from unmask.tasks.splits import cut_ids, rank_ids
 from unmask.tasks.task import SPLITS, Example, Extraction, Part, Scorer, Task, Verdict, score
 
-CHECKED_TARGETS = 3
-"""Prompts whose target a scoring function is tried on."""
+TRIED_TARGETS = 3
+"""Number of prompts on whose targets a user's scoring function is tried before a run."""
 MIN_VALIDATION = 2
-"""Validation prompts of a task; on fewer nothing can be chosen."""
+"""Fewest validation prompts of a task. On fewer nothing can be chosen."""
 RANK_NAME = "own"
-"""Name that splits are ranked with; not the task's name, so that a prompt stays held out under any name."""
+"""Name that ids are ranked under. Not the task's name, so that a prompt stays held out under any name."""
 NAME_LENGTH = 100
 """Characters of the longest name of a task, which is part of file names."""
 LONGEST_ANSWER = 1_000_000
-"""Tokens; no model reads so many."""
+"""Tokens of the longest answer that a task may ask for; no model reads so many."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 
-
+# JSON can hold halves of characters, which neither a file nor pydantic takes.
 Storable = BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)
-"""Replaces half characters, which JSON can hold and neither a file nor pydantic takes."""
 _TEXT: dict[str, JsonValue] = {"allowed": "a text that is not empty", "hint": "write one"}
 
 
 class Row(Options):
-    """One row of a task of one's own: a prompt, or a text with blanks to fill, and the right answer."""
+    """One row of a user's task: a prompt, or a text with blanks to fill, and the right answer."""
 
     prompt: Annotated[str | None, Storable] = Field(None, pattern=r"\S", json_schema_extra=_TEXT)
     text: Annotated[str | None, Storable] = Field(None, pattern=r"\S", json_schema_extra=_TEXT)
@@ -76,7 +75,7 @@ ScoreFunction = Callable[[str, dict[str, Any]], float]
 
 @runtime_checkable
 class OwnSource(Protocol):
-    """Prompts and their scoring in one object of a user's."""
+    """A user's object that gives prompts and scores the answers to them."""
 
     def prompts(self) -> Iterable[Mapping[str, Any]]: ...
     def score(self, text: str, example: dict[str, Any]) -> float: ...
@@ -85,7 +84,7 @@ class OwnSource(Protocol):
 # Scoring rules
 
 
-def _text_rule(
+def _make_text_rule(
     name: str,
     find: Callable[[str], RawAnswer],
     normalise: Callable[[str], str],
@@ -131,39 +130,35 @@ def _split_fills(text: str, example: Example) -> list[str]:
     return text.split("\n") if len(example.parts) > 1 else [text]
 
 
-RULES: Mapping[str, Scorer] = MappingProxyType(
-    {
-        scorer.name: scorer
-        for scorer in (
-            # The answer as the suite finds it, character by character. In the others runs of whitespace do not matter.
-            _text_rule("exact", extract.find_answer, str.strip),
-            _text_rule("answer", _find_tagged_or_whole_text, squeeze),
-            _text_rule("contains", lambda text: RawAnswer(WHOLE_TEXT, text), squeeze, operator.contains),
-            Scorer("number", scorers.score_number),
-            Scorer("json", scorers.score_object),
-            Scorer("parts", _score_parts),
-            Scorer("blanks", _score_blanks),
-        )
-    }
+_RULES = (
+    # The answer as the suite finds it, character by character. In the others runs of whitespace do not matter.
+    _make_text_rule("exact", extract.find_answer, str.strip),
+    _make_text_rule("answer", _find_tagged_or_whole_text, squeeze),
+    _make_text_rule("contains", lambda text: RawAnswer(WHOLE_TEXT, text), squeeze, operator.contains),
+    Scorer("number", scorers.score_number),
+    Scorer("json", scorers.score_object),
+    Scorer("parts", _score_parts),
+    Scorer("blanks", _score_blanks),
 )
+RULES: Mapping[str, Scorer] = MappingProxyType({rule.name: rule for rule in _RULES})
 
 
-def _function_scorer(function: ScoreFunction, name: str) -> Scorer:
-    """Wrap a user's scoring function.
+def _wrap_score_function(function: ScoreFunction, name: str) -> Scorer:
+    """Make a scorer of a user's function.
 
     An exception means that the function could not tell: no utility. A value that is no number from 0 to 1 is an error
     of the function and stops the run. It may take as long as it likes; `KeyboardInterrupt` is the user's.
     """
 
     def score_one(text: str, example: Example) -> Verdict:
-        shown = {"id": example.id, "target": _raw_target(example), "split": example.split}
+        values = {"id": example.id, "target": _raw_target(example), "split": example.split}
         if example.has_blanks:
-            shown |= {"text": example.prompt, "fills": _split_fills(text, example)}
+            values |= {"text": example.prompt, "fills": _split_fills(text, example)}
         else:
-            shown["prompt"] = example.prompt
+            values["prompt"] = example.prompt
         extraction = Extraction(text, WHOLE_TEXT, text, text)
         try:
-            value = function(text, shown)
+            result = function(text, values)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -171,13 +166,13 @@ def _function_scorer(function: ScoreFunction, name: str) -> Scorer:
             return Verdict(example.id, None, reason[:300], extraction, ())
         try:
             # A scalar of NumPy is a number too, a text is none.
-            utility = float(value) if isinstance(value, SupportsFloat) else math.nan
+            utility = float(result) if isinstance(result, SupportsFloat) else math.nan
         except Exception:  # Whatever its conversion raises, it is no number.
             utility = math.nan
         if not 0 <= utility <= 1:
             raise ContractError(
-                f"{name} returned {_format_value(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
-                "correct the function (it may raise where it cannot tell)"
+                f"{name} returned {storable(format_value(result, 200))} for prompt {example.id!r}; allowed: a number "
+                "from 0 to 1; correct the function (it may raise where it cannot tell)"
             )
         return Verdict(example.id, utility, f"scored by {name}", extraction, ())
 
@@ -193,14 +188,14 @@ def check_scorer(task: Task) -> None:
         return
     reasons = []
     parts = [task.examples(split) for split in ("validation", *SPLITS)]
-    for example in next((part for part in parts if part), ())[:CHECKED_TARGETS]:
+    for example in next((part for part in parts if part), ())[:TRIED_TARGETS]:
         verdict = score("\n".join(example.parts) if example.has_blanks else example.target, example)
         if verdict.utility is not None:
             return
         reasons.append(verdict.reason)
     raise ConfigError(
-        f"the score of {task.name} fails on the targets of its own prompts ({reasons[0]}); allowed: a function of text "
-        "and example that returns a number from 0 to 1; correct it"
+        f"the scorer of {task.name} fails on the targets of its own prompts ({reasons[0]}); allowed: a function of "
+        "text and example that returns a number from 0 to 1; correct it"
     )
 
 
@@ -216,10 +211,10 @@ def open_task(given: str, *, scorer: str | None = None, max_new_tokens: int | No
     """Open a task as a command line names it: one of the suite, a JSONL file, or code of the user's, which runs."""
     if not is_own(given):
         task = find_task(given)
-        for key, value in {"score": scorer, "horizon": max_new_tokens}.items():
+        for key, value in {"scorer": scorer, "max_new_tokens": max_new_tokens}.items():
             require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
         return task
-    stem = Path(given).stem if _is_file(given) else re.split(r"[.:]", given)[-1] if ":" in given else given
+    stem = Path(given).stem if given.endswith(".jsonl") else re.split(r"[.:]", given)[-1] if ":" in given else given
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "own"
     return own_task(name, given, scorer=scorer, max_new_tokens=max_new_tokens)
 
@@ -243,30 +238,31 @@ def own_task(
     allowed = f"up to {NAME_LENGTH} letters, digits, - and _"
     ok = _NAME.fullmatch(name) is not None and len(name) <= NAME_LENGTH
     require(ok, "name of an own task", name, allowed, "rename it: files are named after it")
-    free = name not in TASKS and name not in CONTROLS
-    require(free, "name of an own task", name, "one that no task of the suite has", "rename it")
-    source: OwnSource | None = None
-    if _is_file(prompts):
-        path = Path(folder) / prompts
-        # Read at once: a file that is not there is said before anything that is missing about it.
-        records: Iterable[tuple[str, Any]] = [
-            (f"line {n} of {format_path(path)}", record) for n, record in read_lines(path)
-        ]
-    else:
-        source, records = _run_prompts(prompts, Path(folder))
-    rule, code = _open_rule(name, scorer, source, prompts, Path(folder))
-    examples = _read_examples(records, name, rule)
+    is_free = name not in TASKS and name not in CONTROLS
+    require(is_free, "name of an own task", name, "one that no task of the suite has", "rename it")
+    # Prompts come first: a file that is not there is reported before anything that is missing about it.
+    source, records = _read_records(prompts, Path(folder))
+    rule, rule_hash = _open_rule(name, scorer, source, prompts, Path(folder))
+    examples: list[Example] = []
+    places: dict[tuple[str, str], str] = {}
+    for where, record in records:
+        example = _make_example(where, record, name, rule)
+        for kind, key in (("prompt", squeeze(example.prompt)), ("id", example.id)):
+            first = places.setdefault((kind, key), where)
+            if first != where:
+                raise SchemaError(f"{where} has the {kind} of {first}: {key[:80]!r}; allowed: once; drop one")
+        examples.append(example)
     max_new_tokens = _check_length(name, examples, max_new_tokens)
-    members = _deal_into_splits(examples)
-    validation = len(members["validation"])
+    splits = _split_examples(examples)
+    validation = len(splits["validation"])
     enough = validation >= MIN_VALIDATION
     require(enough, f"validation prompts of {name}", validation, f"{MIN_VALIDATION} or more", "add prompts")
     content: Json = [
         [one.id, {"text": one.prompt} if one.has_blanks else one.prompt, _raw_target(one), one.split or None]
         for one in sorted(examples, key=lambda one: one.id)
     ]
-    # Results of a run that goes on must not mix two rules of one name, so the hash of the user's code goes along.
-    version = digest(rule.name, code, canonical(content)).hex()[:16]
+    # The hash of the user's code is part of the version: a run that goes on must not mix two rules of one name.
+    version = digest(rule.name, rule_hash, canonical(content)).hex()[:16]
     return Task(
         name=name,
         title=name,
@@ -274,57 +270,34 @@ def own_task(
         source=prompts,
         output="text",
         scorer=rule,
-        counts=MappingProxyType({split: len(part) for split, part in members.items()}),
+        counts=MappingProxyType({split: len(part) for split, part in splits.items()}),
         version=version,
         prompts_version=version,
-        make_splits=lambda data_dir: members,
+        make_splits=lambda data_dir: splits,
     )
 
 
-def _is_file(given: str) -> bool:
-    return given.endswith(".jsonl")
-
-
-def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | None) -> int:
-    """Return the tokens of the longest output: as given for prompts, counted for texts with blanks."""
-    if any(example.has_blanks for example in examples):
-        mixed = not all(example.has_blanks for example in examples)
-        require(not mixed, f"rows of {name}", "prompts and texts", "one of them", "make two tasks of them")
-        hint = "leave it out: texts say how many blanks they have"
-        require(max_new_tokens is None, f"horizon of {name}", max_new_tokens, "none", hint)
-        return max(sum(extract.cut_at_blanks(example.prompt)[1]) for example in examples)
-    ok = type(max_new_tokens) is int and 1 <= max_new_tokens <= LONGEST_ANSWER
-    todo = "say how many tokens an answer may take: --horizon N on a command line, horizon elsewhere"
-    require(ok, f"horizon of {name}", max_new_tokens, f"1 to {LONGEST_ANSWER}", todo)
-    assert max_new_tokens is not None
-    return max_new_tokens
-
-
-def _read_examples(records: Iterable[tuple[str, Any]], task: str, rule: Scorer) -> list[Example]:
-    """Check records, each with the place it stands at, and make examples of them; `split` is empty where it is open."""
-    examples: list[Example] = []
-    places: dict[tuple[str, str], str] = {}
-    for where, record in records:
-        example = _make_example(where, record, task, rule)
-        for what, key in (("prompt", squeeze(example.prompt)), ("id", example.id)):
-            if (what, key) in places:
-                first = places[what, key]
-                raise SchemaError(f"{where} has the {what} of {first}: {key[:80]!r}; allowed: once; drop one")
-            places[what, key] = where
-        examples.append(example)
-    return examples
-
-
 def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
+    """Check a row and make an example of it; its split stays empty where the row names none.
+
+    Targets that no answer could ever match, or every answer would, are refused: they are mistakes in the file.
+    """
     row = Row.from_table(record, where)
-    has_blanks = row.text is not None
     # A byte order mark belongs to the file that a prompt was read from.
     prompt = (row.text or row.prompt or "").removeprefix("\ufeff")
     try:
         target = row.target if isinstance(row.target, str) else canonical(row.target)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"target of {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
-    _check_target(target, where, rule.name)
+    wrong = ""
+    if rule.name in RULES and not target.strip():
+        wrong = "a text that is not empty"
+    elif rule.name == "number" and extract.parse_number(target) is None:
+        wrong = "a text with a number"
+    elif rule.name == "json" and not isinstance(extract.parse_json_value(target).value, dict):
+        wrong = "a JSON object"
+    require(not wrong, f"target of {where}", target, f"{wrong}, for the rule {rule.name!r}", "change it")
+    has_blanks = row.text is not None
     parts = tuple(target.split())
     if has_blanks or rule.name == "blanks":
         parts = _check_blanks(prompt, row.target, where, rule.name)
@@ -348,18 +321,6 @@ def _raw_target(example: Example) -> Json:
     return example.constraints.get("target", example.target)
 
 
-def _check_target(target: str, where: str, rule: str) -> None:
-    """Refuse a target that no answer could ever match, or every answer would: a mistake in the file."""
-    wrong = ""
-    if rule in RULES and not target.strip():
-        wrong = "a text that is not empty"
-    elif rule == "number" and extract.parse_number(target) is None:
-        wrong = "a text with a number"
-    elif rule == "json" and not isinstance(extract.parse_json_value(target).value, dict):
-        wrong = "a JSON object"
-    require(not wrong, f"target of {where}", target, f"{wrong}, for the rule {rule!r}", "change it")
-
-
 def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, ...]:
     """Return the target of each run of blanks of a text, after a check that the runs can be told apart."""
     pieces, counts = extract.cut_at_blanks(text)
@@ -369,17 +330,31 @@ def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, 
     require(all(piece.strip() for piece in pieces[1:-1]), f"text of {where}", text, allowed, "join the runs")
     golds = target if isinstance(target, list) else [target]
     ok = all(isinstance(gold, str) for gold in golds) and len(golds) == len(counts)
-    require(
-        ok, f"target of {where}", target, f"a text for each of {len(counts)} runs of blanks, in a list", "correct it"
-    )
+    allowed = f"a text for each of {len(counts)} runs of blanks, in a list"
+    require(ok, f"target of {where}", target, allowed, "correct it")
     ok = len(counts) == 1 or rule == "blanks" or rule not in RULES
     allowed = f"'blanks', or a function, for {len(counts)} runs of blanks"
     require(ok, f"rule for {where}", rule, allowed, "choose another: it reads one run")
     return tuple(storable(str(gold)) for gold in golds)
 
 
-def _deal_into_splits(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:
-    """Assign examples to splits, each in the order of a hash of their ids."""
+def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | None) -> int:
+    """Return the tokens of the longest output: as given for prompts, counted for texts with blanks."""
+    if any(example.has_blanks for example in examples):
+        is_mixed = not all(example.has_blanks for example in examples)
+        require(not is_mixed, f"rows of {name}", "prompts and texts", "one of them", "make two tasks of them")
+        hint = "leave it out: texts say how many blanks they have"
+        require(max_new_tokens is None, f"max_new_tokens of {name}", max_new_tokens, "none", hint)
+        return max(sum(extract.cut_at_blanks(example.prompt)[1]) for example in examples)
+    ok = type(max_new_tokens) is int and 1 <= max_new_tokens <= LONGEST_ANSWER
+    hint = "say how many tokens an answer may take (in a study file: horizon)"
+    require(ok, f"max_new_tokens of {name}", max_new_tokens, f"1 to {LONGEST_ANSWER}", hint)
+    assert max_new_tokens is not None
+    return max_new_tokens
+
+
+def _split_examples(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:
+    """Assign examples without a split to one, and list each split in the order of a hash of its ids."""
     open_ids = [example.id for example in examples if not example.split]
     half = -(-len(open_ids) // 2)
     counts = {"development": 0, "validation": half, "evaluation": len(open_ids) - half}
@@ -389,30 +364,13 @@ def _deal_into_splits(examples: list[Example]) -> Mapping[str, tuple[Example, ..
     return {split: tuple(one for one in ranked if one.split == split) for split in SPLITS}
 
 
-# The user's code
+# The user's files and code
 
 
-def _open_rule(
-    name: str, given: str | None, source: OwnSource | None, prompts: str, folder: Path
-) -> tuple[Scorer, str]:
-    """Return a scorer, and a hash of the user's code that it is written in, if it is."""
-    if source is not None:
-        require(given is None, f"score of {name}", given, f"none: {prompts} has its own", "leave it out")
-        return _function_scorer(source.score, storable(f"{prompts}.score")), code_hash(source.score)
-    if given is None:
-        allowed = f"{', '.join(RULES)}, {CODE_FORMS}"
-        raise ConfigError(f"score of {name} is missing; allowed: {allowed}; say how answers are scored")
-    if given in RULES:
-        return RULES[given], ""
-    if not is_own(given):
-        raise UnknownName("scoring rule", given, [*RULES, CODE_FORMS])
-    function = _load_code(given, folder)
-    require(callable(function), f"score of {name}", given, "a function of text and example", "name another")
-    return _function_scorer(function, storable(given)), code_hash(function)
-
-
-def _run_prompts(prompts: str, folder: Path) -> tuple[OwnSource | None, list[tuple[str, Any]]]:
-    """Run code that gives an object with prompts and scoring, or prompts alone."""
+def _read_records(prompts: str, folder: Path) -> tuple[OwnSource | None, list[tuple[str, Any]]]:
+    """Read rows, each with its place, from a file or from code, which may also give the object that scores them."""
+    if prompts.endswith(".jsonl"):
+        return None, list(read_lines(folder / prompts))
     thing = _load_code(prompts, folder)
     try:
         # A class is not yet its object.
@@ -428,6 +386,25 @@ def _run_prompts(prompts: str, folder: Path) -> tuple[OwnSource | None, list[tup
     return source, [(f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1)]
 
 
+def _open_rule(
+    name: str, given: str | None, source: OwnSource | None, prompts: str, folder: Path
+) -> tuple[Scorer, str]:
+    """Return the scorer of a task and the hash of the user's code behind it, which is empty for our own rules."""
+    if source is not None:
+        require(given is None, f"scorer of {name}", given, f"none: {prompts} has its own", "leave it out")
+        return _wrap_score_function(source.score, storable(f"{prompts}.score")), code_hash(source.score)
+    if given is None:
+        allowed = f"{', '.join(RULES)}, {CODE_FORMS}"
+        raise ConfigError(f"scorer of {name} is missing; allowed: {allowed}; say how answers are scored")
+    if given in RULES:
+        return RULES[given], ""
+    if not is_own(given):
+        raise UnknownName("scoring rule", given, [*RULES, CODE_FORMS])
+    function = _load_code(given, folder)
+    require(callable(function), f"scorer of {name}", given, "a function of text and example", "name another")
+    return _wrap_score_function(function, storable(given)), code_hash(function)
+
+
 def _load_code(name: str, folder: Path) -> Any:
     if not is_code_name(name):
         raise ConfigError(
@@ -435,11 +412,3 @@ def _load_code(name: str, folder: Path) -> Any:
             f"{CODE_FORMS} (which runs that code); check the spelling"
         )
     return load_user_code(name, folder)
-
-
-def _format_value(value: Any) -> str:
-    """Write a value for a message. Its class may be the user's, and fail at that."""
-    try:
-        return storable(repr(value))[:200]
-    except Exception:
-        return f"a {type(value).__name__}"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import made_studies as made
 from tests.helpers.findings import fact, reasons
-from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError
 from unmask.lab.analysis import analyse
 from unmask.lab.analysis.learned import feature_names, reading_terms, state_features
 from unmask.lab.analysis.load import ALL_AXES, MEAN
@@ -117,15 +117,6 @@ def test_without_scikit_learn_the_report_names_the_extra(tmp_path, monkeypatch):
         quick(place)
 
 
-def test_readings_without_what_it_reads_are_refused(tmp_path):
-    def stripped(tables, read):
-        for held in read.values():
-            held["region"].summary = None
-
-    with pytest.raises(SchemaError, match="the readings have no entropy_mean"):
-        quick(store(tmp_path, {"find": "together"}, change=stripped, prompts=12))
-
-
 # What it reads, from stored rows
 
 
@@ -166,12 +157,24 @@ INPUTS = ["masked share", "step share", *(name for name, _ in SUMMARY)]
 
 
 def test_the_detectors_own_signal_is_not_read_twice():
-    assert feature_names(READ, "one") == [*INPUTS, "one: nu", "other: signal", "other: abstained", "other: k"]
-    assert feature_names(READ, "other") == [*INPUTS, "one: signal", "one: abstained", "one: nu", "other: k"]
+    assert feature_names(state_features(READ), "one") == [
+        *INPUTS,
+        "one: nu",
+        "other: signal",
+        "other: abstained",
+        "other: k",
+    ]
+    assert feature_names(state_features(READ), "other") == [
+        *INPUTS,
+        "one: signal",
+        "one: abstained",
+        "one: nu",
+        "other: k",
+    ]
 
 
 def test_numbers_of_a_state_are_those_of_all_diagnostics():
-    features = state_features(READ)
+    features = state_features(READ).by_state
     assert list(features) == [("a", 0), ("a", 1)]
     assert [features["a", 1][name] for name in ("one: nu", "one: signal", "other: k")] == [1.0, 0.1, 5.0]
     assert isnan(features["a", 0]["one: signal"])

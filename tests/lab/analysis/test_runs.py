@@ -25,6 +25,7 @@ from unmask.lab.analysis.runs import (
     Sampling,
     _reading_rows,
     pair_name,
+    paired_numbers,
     protocol_variants,
 )
 from unmask.lab.choose import JOINT, JOINT_FIXED, choices
@@ -415,3 +416,20 @@ class TestReadings:
         axes = {name: rows["axes", ""] for name, rows in found.items()}
         assert axes["ours, as it is"] == "score 1"
         assert axes["ours, but for with revision"] == axes["literal, as it is"] == "commitment 1"
+
+
+class TestPairedNumbers:
+    """Prompts are drawn whole, so that arms of one prompt stay pairs; each task counts the same."""
+
+    def test_a_constant_difference_has_no_interval(self):
+        base = pd.DataFrame({"other": [0.0, 0.2, 0.5]})
+        numbers = paired_numbers({"task": base.assign(one=base["other"] + 0.25)}, [("one", "other")], Sampling(1, 50))
+        gain = numbers["difference", "one - other"]
+        assert (gain.low, gain.value, gain.high) == pytest.approx((0.25, 0.25, 0.25))
+        assert [numbers[what, "one - other"] for what in ("won", "lost", "tied")] == [3, 0, 0]
+        assert numbers["utility", "other"].value == pytest.approx(0.7 / 3)
+        assert numbers["utility", "other"].low < numbers["utility", "other"].high
+
+    def test_tasks_count_the_same(self):
+        used = {"long": pd.DataFrame({"one": np.full(9, 0.2)}), "short": pd.DataFrame({"one": np.full(1, 0.8)})}
+        assert paired_numbers(used, [], Sampling(1, 20))["utility", "one"].value == pytest.approx(0.5)

@@ -1,13 +1,11 @@
 """Executors without a cluster: settings of one, this process in its place, code that travels, GPUs that are claimed."""
 
-import json
-import os
 import pickle
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from concurrent.futures import Future
 
 import pytest
@@ -21,7 +19,6 @@ from unmask.lab.cluster.executor import LocalExecutor
 from unmask.lab.cluster.ray_executor import (
     as_sendable,
     check_identity,
-    claim_gpus,
     connect,
     gpus_of_worker,
     identity,
@@ -127,9 +124,8 @@ def test_errors_survive_pickling():
     assert isinstance(sent, ConfigError)
     assert str(sent) == str(error)
     odd = ValueError("plain")
-    odd.lock = open(os.devnull)  # noqa: SIM115
+    odd.lock = threading.Lock()
     assert "ValueError: plain" in str(pickle.loads(pickle.dumps(as_sendable(odd))))
-    odd.lock.close()
 
 
 class TestLocalExecutor:

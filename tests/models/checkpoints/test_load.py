@@ -31,7 +31,7 @@ def load(folder, **options):
 def logits(got):
     """Of three blanks after a prompt."""
     mask_id = got.network.vocabulary.mask_id
-    state = State.from_prompts([got.codec.encode("Hello")], new_tokens=3, steps=1, mask_id=mask_id)
+    state = State.from_prompts([got.info.codec.encode("Hello")], new_tokens=3, steps=1, mask_id=mask_id)
     return got.network(ModelInput.of(state, Needs()), Needs()).logits_RV
 
 
@@ -54,12 +54,12 @@ def test_a_published_folder(kind, published, scaled):
     special = scaled.special_ids(published[kind])
     config = json.loads((published[kind] / "config.json").read_text())
     ends = ("<|endoftext|>", {"llada": "<|eot_id|>", "dream": "<|im_end|>"}[kind])
-    assert got.family is FAMILIES[kind]
+    assert got.info.family is FAMILIES[kind]
     assert got.network.shift == (1 if kind == "dream" else 0)
-    assert got.network.vocabulary.mask_id == config["mask_token_id"] == got.codec.mask_id
+    assert got.network.vocabulary.mask_id == config["mask_token_id"] == got.info.codec.mask_id
     assert got.network.vocabulary.eos_ids == tuple(special[text] for text in ends)
     # Dream's file says more positions than its authors trained for.
-    assert got.length == (4096 if kind == "llada" else 2048)
+    assert got.info.max_length == (4096 if kind == "llada" else 2048)
     assert got.network.readout == (1, 2)
     assert not got.network.model.training
     assert not any(p.requires_grad for p in got.network.model.parameters())
@@ -107,7 +107,7 @@ def test_layers_to_read_attention_from(published):
 
 def test_an_unknown_key_is_warned_of(spoil):
     with pytest.warns(UserWarning, match=r"^'own_scale' in .*config\.json is 0\.5, a key that is not known here"):
-        assert load(spoil(own_scale=0.5, extra=None)).ignored == ("extra", "own_scale")
+        assert load(spoil(own_scale=0.5, extra=None)).info.unknown_keys == {"extra": None, "own_scale": 0.5}
 
 
 # The tokenizer fits the model.
@@ -134,7 +134,7 @@ def test_a_folder_without_its_chat_template(spoil):
     (folder / "tokenizer_config.json").unlink()
     with pytest.raises(CheckpointError, match=rf"{folder} has no chat template; .*chat=False"):
         load(folder)
-    assert load(folder, chat=False).codec.template is None
+    assert load(folder, chat=False).info.codec.template is None
 
 
 # The weights: each is refused before memory is taken.
@@ -244,7 +244,7 @@ def test_weights_that_do_not_fit_in_memory(dtype, need, spoil, monkeypatch, unto
     folder = spoil(d_model=1024, mlp_hidden_size=19000)
     for path in folder.glob("*.safetensors*"):
         path.unlink()
-    monkeypatch.setattr("unmask.models.execution.free_memory", lambda _: 2**28)
+    monkeypatch.setattr("unmask.models.checkpoints.load.free_memory", lambda _: 2**28)
     advice = "choose --dtype bf16, or use" if dtype == torch.float32 else "or use"
     message = rf"the weights need {need}; allowed: 0\.2 GiB, what cpu has free; free some, {advice} another"
     with pytest.raises(NotEnoughMemory, match=message):
@@ -289,7 +289,7 @@ def test_a_manifest_holds_its_files_to_their_hashes(spoil):
     assert check_manifest(folder) is None
     files = {file.name: sha256_of(file) for file in folder.iterdir() if file != path}
     path.write_text(json.dumps({"config_sha256": "", "files": files}))
-    assert load(folder).length == 4096
+    assert load(folder).info.max_length == 4096
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     with pytest.raises(CheckpointError, match=r"not as its run left it: config\.json missing or changed; .*delete"):
         load(folder)

@@ -20,7 +20,7 @@ SETTINGS = "tokenizer_config.json"
         ("llada", "tokenizer.json", "{", r"tokenizer\.json cannot be read .*download it again"),
         ("llada", "tokenizer.json", '{"model": {"type": "Unheard"}}', r"tokenizer\.json is no tokenizer"),
         ("llada", SETTINGS, "{", r"tokenizer_config\.json cannot be read"),
-        ("dream", SETTINGS, None, r"tokenizer_config\.json cannot be read .No such file"),
+        ("dream", SETTINGS, None, "has no whole tokenizer.*tokenizer_config"),
         ("dream", SETTINGS, '{"tokenizer_class": "Own"}', "'tokenizer_class' in .* is 'Own'.*DreamTokenizer"),
         ("dream", "vocab.json", None, r"vocab\.json and merges\.txt in .* cannot be read"),
         ("dream", "vocab.json", '{"!": "x"}', r"vocab\.json and merges\.txt in .* cannot be read"),
@@ -37,7 +37,7 @@ def test_a_missing_or_broken_file_is_named(kind, file, content, message, copy):
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):
-    with pytest.raises(CheckpointError, match=r"has no tokenizer; allowed: a tokenizer\.json, or vocab\.json"):
+    with pytest.raises(CheckpointError, match=r"has no whole tokenizer; allowed: a tokenizer\.json, or vocab\.json"):
         read_tokenizer(tmp_path)
 
 

@@ -148,12 +148,5 @@ def _scorer(case: Case, folder: Path, made: Made) -> str | None:
     return None
 
 
-KINDS: tuple[Callable[[Case, Path, Made], str | None], ...] = (
-    _damaged,
-    _names,
-    _damaged,
-    _scorer,
-    _damaged,
-    _code,
-)
+KINDS: tuple[Callable[[Case, Path, Made], str | None], ...] = (_damaged, _names, _damaged, _scorer, _damaged, _code)
 GOAL = Goal("bookkeeping", "damaged manifests, odd names, other code", try_case, sample=12, needs=("study",))

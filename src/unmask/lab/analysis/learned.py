@@ -1,13 +1,13 @@
 """E3 with a learned detector beside the bins of one signal: the same states, proposals, controls and resampled prompts.
 
-Only for studies that ask for it. What it reads of a state is known before acting: every diagnostic's reading, how far
-the run is, how sure the prediction. Which numbers there are is settled by validation states.
+Only for studies that ask for it. All that the detector reads of a state is known before acting: every diagnostic's
+reading, how far the run is, how sure the prediction. Which numbers there are is settled by validation states.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,21 +22,35 @@ from unmask.stats.measures import compare_detectors, count_prompts, few_positive
 
 ABSTAINED = "abstained"
 CONTROLS = ("concentration", "random_captured", "random_lift", "oracle_lift")
-"""Measures at a coverage that are the same whoever ranks."""
+"""Measures at a coverage that do not depend on the detector."""
 
 
-# What is known of a state before acting
+# Numbers of a state that are known before acting
 
 
-def state_features(rows: Mapping[str, Mapping[StateKey, Row]]) -> dict[StateKey, dict[str, float]]:
-    """Numbers of every state by name, from stored readings by diagnostic and state."""
+class StateFeatures(NamedTuple):
+    """Numbers of the states of one model, task and role that are known before acting."""
+
+    names: Mapping[str, Sequence[str]]
+    """Names of the terms of each diagnostic's readings, without its own name."""
+    by_state: Mapping[StateKey, Mapping[str, float]]
+    """Numbers by name; a term's begins with the name of its diagnostic."""
+
+
+def state_features(readings: Mapping[str, Mapping[StateKey, Row]]) -> StateFeatures:
+    """Collect the numbers of every state from stored readings, by diagnostic and state."""
+    names: dict[str, Sequence[str]] = {}
     features: dict[StateKey, dict[str, float]] = {}
-    for name, by_state in rows.items():
+    for name, by_state in readings.items():
+        of_diagnostic: dict[str, None] = {}
         for key, row in by_state.items():
+            terms = reading_terms(row)
+            of_diagnostic |= dict.fromkeys(terms)
             # The summary of the prediction is the same in the readings of all diagnostics.
-            terms = features.setdefault(key, {column: finite_or_nan(row[column]) for column, _ in SUMMARY})
-            terms |= {f"{name}: {term}": value for term, value in reading_terms(row).items()}
-    return features
+            numbers = features.setdefault(key, {column: finite_or_nan(row[column]) for column, _ in SUMMARY})
+            numbers |= {f"{name}: {term}": value for term, value in terms.items()}
+        names[name] = tuple(of_diagnostic)
+    return StateFeatures(names, features)
 
 
 def reading_terms(row: Row) -> dict[str, float]:
@@ -58,16 +72,16 @@ def reading_terms(row: Row) -> dict[str, float]:
 
 
 def finite_or_nan(value: Any) -> float:
+    """Convert to a float, with NaN in place of None and infinities."""
     number = nan if value is None else float(value)
     return number if isfinite(number) else nan
 
 
-def feature_names(rows: Mapping[str, Mapping[StateKey, Row]], own: str) -> list[str]:
-    """Names of the detector's inputs beside the signal of `own`, whose detector it is: that has a place of its own."""
+def feature_names(features: StateFeatures, own: str) -> list[str]:
+    """Names of the detector's inputs beside the signal of `own`, the diagnostic whose detector it is."""
     names = ["masked share", "step share", *(column for column, _ in SUMMARY)]
-    for name, by_state in rows.items():
-        terms = dict.fromkeys(term for row in by_state.values() for term in reading_terms(row))
-        # Where its own diagnostic abstains, a detector says nothing at all.
+    for name, terms in features.names.items():
+        # The own signal is an input already, and where the own diagnostic abstains nothing is predicted.
         names += [f"{name}: {term}" for term in terms if name != own or term not in ("signal", ABSTAINED)]
     return names
 
@@ -82,9 +96,13 @@ def analyse_learned(study: StudyFrames, diagnostics: Diagnostics, resamples: int
     rows: list[Row] = []
     missing: list[Row] = []
     frames: dict[tuple[str, str, str], pd.DataFrame] = {}
+    features: dict[tuple[str, str], tuple[StateFeatures, ...]] = {}
     for one in diagnostics.settings:
+        key = (one.model, one.task)
+        if key not in features:
+            features[key] = tuple(state_features(_all_readings(study, *key, role)) for role in ROLES)
         try:
-            numbers, frames[one.model, one.task, one.diagnostic] = _compare(study, one, resamples)
+            numbers, frames[one.model, one.task, one.diagnostic] = _compare(study, one, features[key], resamples)
         except NotEnough as error:
             missing.append(missing_row("learned", one.model, one.task, one.axis, str(error), one.diagnostic))
             continue
@@ -94,31 +112,33 @@ def analyse_learned(study: StudyFrames, diagnostics: Diagnostics, resamples: int
     return [*rows, *_mean_rows(study, settings, frames, missing, resamples), *missing]
 
 
-def _compare(study: StudyFrames, one: Diagnosed, resamples: int) -> tuple[dict[Any, Any], pd.DataFrame]:
+def _all_readings(study: StudyFrames, model: str, task: str, role: str) -> dict[str, Mapping[StateKey, Row]]:
+    """Readings of all axes of a model and task by diagnostic, in the order in which the table first has them."""
+    tables = [rows for key, rows in study.readings.items() if (key[0], key[1], key[3]) == (model, task, role)]
+    return {name: by_state for rows in tables for name, by_state in rows.items()}
+
+
+def _compare(
+    study: StudyFrames, one: Diagnosed, features: Sequence[StateFeatures], resamples: int
+) -> tuple[dict[Any, Any], pd.DataFrame]:
     """Fit the learned detector on validation states and put both beside each other on the held-out ones."""
     # Loading scikit-learn takes a second, which reports of other studies need not wait for.
     from unmask.stats.learned import fit_learned
 
     validation, held_out = study.state_sets(one.model, one.task, one.axis, one.diagnostic)
-    rows = {role: _readings(study, one, role) for role in ROLES}
-    names = feature_names(rows["validation"], one.diagnostic)
-    features = {}
-    for role, states in zip(ROLES, (validation, held_out), strict=True):
-        table, known = study.utilities[one.model, one.task, one.axis, role], state_features(rows[role])
-        steps = study.config["steps"][one.task]
-        features[role] = pd.DataFrame(
-            [
-                {**known.get(key, {}), "masked share": masked, "step share": step / steps}
-                for key, masked, step in zip(
-                    zip(table.prompt_S, table.state_S.tolist(), strict=True), states.masked_S, table.step_S, strict=True
-                )
-            ]
-        ).reindex(columns=names)
-    detector = fit_learned(validation, features["validation"], one.calibration.fixed.action, one.calibration.settings)
+    names = feature_names(features[0], one.diagnostic)
+    inputs = []
+    for role, states, known in zip(ROLES, (validation, held_out), features, strict=True):
+        table, steps = study.utilities[one.model, one.task, one.axis, role], study.config["steps"][one.task]
+        keys = zip(table.prompt_S, table.state_S.tolist(), strict=True)
+        rows = [
+            {**known.by_state.get(key, {}), "masked share": masked, "step share": step / steps}
+            for key, masked, step in zip(keys, states.masked_S, table.step_S, strict=True)
+        ]
+        inputs.append(pd.DataFrame(rows).reindex(columns=names))
+    detector = fit_learned(validation, inputs[0], one.calibration.fixed.action, one.calibration.settings)
     # The frame has the used states only; a state of a prompt is found by its place.
-    predicted = pd.Series(
-        detector.predict(held_out.signal_S, features["evaluation"]), index=[held_out.prompt_S, held_out.place_S]
-    )
+    predicted = pd.Series(detector.predict(held_out.signal_S, inputs[1]), index=[held_out.prompt_S, held_out.place_S])
     learned_S = predicted.loc[pd.MultiIndex.from_frame(one.frame[["prompt", "place"]])].to_numpy()
     frame = one.frame.assign(learned=learned_S, learned_opens=detector.tau.active(learned_S) & one.frame["proposes"])
     estimates = estimate_measures(
@@ -142,12 +162,6 @@ def _compare(study: StudyFrames, one: Diagnosed, resamples: int) -> tuple[dict[A
         "settings": 1,
     }
     return numbers, frame
-
-
-def _readings(study: StudyFrames, one: Diagnosed, role: str) -> dict[str, Mapping[StateKey, Row]]:
-    """Readings of all diagnostics of a model and task, in the order in which the table first has them."""
-    tables = {key: rows for key, rows in study.readings.items() if key[:2] == (one.model, one.task) and key[3] == role}
-    return {name: by_state for rows in tables.values() for name, by_state in rows.items()}
 
 
 def _by_arm(estimates: Mapping[tuple[str, str, Any], Any]) -> dict[Any, Any]:

@@ -1,12 +1,13 @@
-"""A study's folder as values that statistics read, and the one frame that everything found is written to.
+"""The finished part of a study as values that statistics read, and the frame that all findings are written to.
 
 Every other module of this package takes a `StudyFrames` and gives rows of `Findings.frame`. A setting without numbers
 has a row `missing` with its reason, and is never counted as 0.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,33 +27,18 @@ from unmask.lab.choose import (
     settings_of,
     why_not_cross_fitted,
 )
-from unmask.lab.store import FORMAT, Failure, Store, Utilities, parts, utilities_of
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, SUMMARY
+from unmask.lab.store import Failure, Store, Utilities, parts, utilities_of
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP
 from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, CalibrationSettings, Estimate
 from unmask.stats.protocol import HeldOutSet, ValidationSet, require_apart
 
 MEAN = "mean over tasks"
-"""Stands in place of a task."""
+"""Name in the column `task` for means over tasks."""
 MISSING = "missing"
 """Measure of a row that says why a setting has no numbers."""
 ALL_AXES = "all"
-"""Stands in place of an axis for numbers of all axes together."""
-_MANIFEST_KEYS = ("fingerprint", "study", "models", "tasks", "versions")
-_STUDY_KEYS = (
-    "name",
-    "seed",
-    "models",
-    "tasks",
-    "axes",
-    "candidates",
-    "splits",
-    "states",
-    "steps",
-    "rollouts",
-    "temperature",
-)
-_SAVED = ("rollouts", "first", "futures")
+"""Name in the column `axis` for numbers of all axes together."""
 
 Row = dict[str, Any]
 Number = Estimate | float | str | None
@@ -103,15 +89,16 @@ class Findings(Displayable):
 
 
 def result_rows(where: Mapping[str, Any], numbers: Mapping[Any, Number]) -> Iterator[Row]:
-    """Rows of numbers of one setting. A key is a measure, (measure, arm), (measure, at) or (measure, arm, at)."""
+    """Rows of numbers of one setting. A key is a measure, (measure, arm), (measure, at) or (measure, arm, at).
+
+    A text as second part is an arm unless a third follows; anything else is what the measure is taken at.
+    """
     for key, number in numbers.items():
         measure, *rest = (key,) if isinstance(key, str) else key
-        arm = rest[0] if rest and isinstance(rest[0], str) else ""
-        at = rest[-1] if rest and not (len(rest) == 1 and isinstance(rest[0], str)) else ""
-        row = {**where, "arm": arm, "measure": measure, "at": at, **({} if "at" not in where else {"at": where["at"]})}
+        arm = rest.pop(0) if rest and isinstance(rest[0], str) else ""
+        row = {"arm": arm, "measure": measure, "at": rest[0] if rest else "", **where}
         if isinstance(number, Estimate):
-            row |= {"value": number.value, "low": number.low, "high": number.high, "undefined": number.undefined}
-            row |= {"n": number.n}
+            row |= {name: getattr(number, name) for name in ("value", "low", "high", "undefined", "n")}
         elif isinstance(number, str):
             row["note"] = number
         elif number is not None:
@@ -128,14 +115,13 @@ def missing_row(experiment: str, model: str, task: str, axis: str, reason: str, 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """Put rows together, in their order."""
     frame = pd.DataFrame(list(rows), columns=[*COLUMNS, *NUMBERS])
-    texts = [*COLUMNS, "note"]
+    texts, numbers = [*COLUMNS, "note"], [name for name in NUMBERS if name != "note"]
     frame[texts] = frame[texts].astype(object).where(frame[texts].notna(), "")
-    numbers = ["value", "low", "high", "undefined", "n"]
     frame[numbers] = frame[numbers].astype(float)
     return frame
 
 
-# What a study's folder holds
+# The finished part of a study
 
 
 @dataclass(frozen=True)
@@ -212,19 +198,19 @@ class StudyFrames:
         """Whether an axis is no choice of the model's own decoder, but an extension of it."""
         return is_extension(self.references[model], axis)
 
-    def open_shards(self, model: str, task: str) -> str:
-        """Say which shards are not there yet; empty if all are."""
-        return unfinished_shards(self.extents, model, task)
+    @cached_property
+    def unfinished(self) -> dict[tuple[str, str], str]:
+        """The shards that are not there yet, in words, by model and task; empty texts where all are."""
+        return unfinished_shards(self.extents)
 
     def why_absent(self, model: str, task: str, axis: str) -> str:
-        """Say why an axis of a task can have no numbers; empty if it can."""
+        """Give the reason why an axis of a task can have no numbers; empty if it can."""
         if task in self.unavailable:
             return self.unavailable[task]
-        for row in self.extents[(self.extents["model"] == model) & (self.extents["task"] == task)].itertuples():
-            if not row.prompts:
-                if row.planned == 0:
-                    return f"no {row.split} prompt fits into the model"
-                return f"no {row.split} prompt is finished yet"
+        extents = self.extents[(self.extents["model"] == model) & (self.extents["task"] == task)]
+        for row in extents[extents["prompts"] == 0].itertuples():
+            what = "fits into the model" if row.planned == 0 else "is finished yet"
+            return f"no {row.split} prompt {what}"
         return why_not_cross_fitted(self.config, axis)
 
     def state_sets(self, model: str, task: str, axis: str, diagnostic: str) -> tuple[ValidationSet, HeldOutSet]:
@@ -240,30 +226,24 @@ class StudyFrames:
 
 def read_study(store: Store) -> StudyFrames:
     """Read everything of a study that is finished; refused where nothing is."""
-    manifest, infos = check_manifest(store), list(store.infos().values())
+    manifest, infos = store.manifest, list(store.infos().values())
     extents = read_extents(manifest, infos)
     if not extents["shards"].any():
-        raise SchemaError(
-            f"study {manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: some of "
-            "validation and of evaluation; carry it on with `unmask study run` and the same --out"
-        )
+        raise nothing_finished(store)
     keys = ("model", "task", "axis", "split")
     branches = store.read_arrow(
         "branches", ("step", "masked", "is_reference", "utility", "reason", "extra_forwards", "extra_tokens")
     )
     readings = store.read_arrow("readings")
-    learned = manifest["study"].get("learned", False)
-    if learned and (lost := [name for name, _ in SUMMARY if name not in readings.column_names]) and len(readings):
-        raise SchemaError(
-            f"the readings have no {', '.join(lost)}; allowed: what a run of a study with learned = true stores; run "
-            "it into a new folder"
-        )
-    units = _units(store)
+    units = _read_units(store)
     return StudyFrames(
         manifest=manifest,
         utilities={key: utilities_of(part) for key, part in parts(branches, keys)},
         readings={
-            key: {name: _by_state(leaf) for (name,), leaf in parts(part, ("diagnostic",))}
+            key: {
+                name: {(row["prompt"], row["state"]): row for row in leaf.to_pylist()}
+                for (name,), leaf in parts(part, ("diagnostic",))
+            }
             for key, part in parts(readings.drop_columns(["reason", "answer", *FIRST_STEP]), keys)
         },
         decodes=_evaluation_runs(store) if units else pd.DataFrame(),
@@ -281,70 +261,63 @@ def read_study(store: Store) -> StudyFrames:
     )
 
 
-def check_manifest(store: Store) -> dict[str, Any]:
-    """Return the manifest; refused if it lacks what an analysis reads."""
-    manifest = store.manifest
-    lost = [key for key in _MANIFEST_KEYS if key not in manifest]
-    lost += [f"study.{key}" for key in _STUDY_KEYS if key not in manifest.get("study", {})]
-    if lost:
-        raise SchemaError(
-            f"the manifest of {str(store.folder)!r} has no {', '.join(lost)}; allowed: one of format {FORMAT!r}; "
-            "restore it, or run the study again elsewhere"
-        )
-    return manifest
-
-
-def _by_state(part: pa.Table) -> dict[StateKey, Row]:
-    return {(row["prompt"], row["state"]): row for row in part.to_pylist()}
+def nothing_finished(store: Store) -> SchemaError:
+    """Error for a study of which no shard is finished."""
+    return SchemaError(
+        f"study {store.manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: some of "
+        "validation and of evaluation; carry it on with `unmask study run` and the same --out"
+    )
 
 
 def read_extents(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Count what is finished of every model, task and split whose data is there."""
     study, rows = manifest["study"], []
-    for model in (spec["name"] for spec in study["models"]):
+    finished: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for info in infos:
+        finished.setdefault(tuple(info["shard"][name] for name in ("model", "task", "split")), []).append(info)
+    available = [task for task in study["tasks"] if not manifest["tasks"].get(task, {}).get("unavailable")]
+    for model, task, role in product((spec["name"] for spec in study["models"]), available, ROLES):
+        own = finished.get((model, task, role), [])
         # Before the model is first loaded it is not known how prompts are cut.
         plan = manifest["models"].get(model)
-        planned = None if plan is None else Counter((s["task"], s["split"]) for s in plan["shards"].values())
-        for task in study["tasks"]:
-            for role in () if manifest["tasks"].get(task, {}).get("unavailable") else ROLES:
-                keys = ((i["shard"]["model"], i["shard"]["task"], i["shard"]["split"]) for i in infos)
-                finished = [info for info, key in zip(infos, keys, strict=True) if key == (model, task, role)]
-                rows.append(
-                    {
-                        "model": model,
-                        "task": task,
-                        "split": role,
-                        "shards": len(finished),
-                        "planned": None if planned is None else planned[task, role],
-                        "prompts": sum(len(info["prompts"]) for info in finished),
-                        "asked": study["splits"][role]["prompts"],
-                        "states": sum(info["states"] for info in finished),
-                        # More than one where the user accepted that code had changed.
-                        "code": " ".join(sorted({info["code"] for info in finished})),
-                    }
-                )
-    frame = pd.DataFrame(
-        rows, columns=["model", "task", "split", "shards", "planned", "prompts", "asked", "states", "code"]
-    )
-    return frame.astype({"planned": float})
+        shards = () if plan is None else plan["shards"].values()
+        rows.append(
+            {
+                "model": model,
+                "task": task,
+                "split": role,
+                "shards": len(own),
+                "planned": np.nan if plan is None else sum((s["task"], s["split"]) == (task, role) for s in shards),
+                "prompts": sum(len(info["prompts"]) for info in own),
+                "asked": study["splits"][role]["prompts"],
+                "states": sum(info["states"] for info in own),
+                # More than one where the user accepted that code had changed.
+                "code": " ".join(sorted({info["code"] for info in own})),
+            }
+        )
+    columns = ["model", "task", "split", "shards", "planned", "prompts", "asked", "states", "code"]
+    return pd.DataFrame(rows, columns=columns).astype({"planned": float})
 
 
-def unfinished_shards(extents: pd.DataFrame, model: str, task: str) -> str:
-    """Say which shards of a task are not there yet; empty if all are."""
-    rows = extents[(extents["model"] == model) & (extents["task"] == task)]
-    # Before the model was first loaded it is not known how many there will be.
-    lacking = rows[~(rows["shards"] >= rows["planned"].fillna(np.inf))]
-    counts = ((x.shards, None if np.isnan(x.planned) else int(x.planned), x.split) for x in lacking.itertuples())
-    return ", ".join(f"{shards} of {planned} {split} shards" for shards, planned, split in counts)
+def unfinished_shards(extents: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """Name the shards that are not there yet by model and task; empty texts where all are."""
+    remarks: dict[tuple[str, str], list[str]] = {}
+    for row in extents.itertuples():
+        of_task = remarks.setdefault((row.model, row.task), [])
+        # NaN: before the model was first loaded it is not known how many there will be.
+        if not row.shards >= row.planned:
+            planned = None if np.isnan(row.planned) else int(row.planned)
+            of_task.append(f"{row.shards} of {planned} {row.split} shards")
+    return {key: ", ".join(texts) for key, texts in remarks.items()}
 
 
 def sum_costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Row-forwards by axis: done, saved by reason, and `naive`, which is what both add up to."""
     work = pd.DataFrame([{"axis": axis, **counts} for info in infos for axis, counts in info["axes"].items()])
     if work.empty:
-        return pd.DataFrame(columns=["branches", "done", *_SAVED, "naive"], dtype=int)
+        return pd.DataFrame(columns=["branches", "done", "rollouts", "first", "futures", "naive"], dtype=int)
     by_axis = work.groupby("axis", sort=False).sum()
-    return by_axis.assign(naive=by_axis["done"] + by_axis[[name for name in _SAVED if name in by_axis]].sum(axis=1))
+    return by_axis.assign(naive=by_axis.drop(columns="branches").sum(axis=1))
 
 
 def _costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -375,17 +348,16 @@ def _count_unjudged(branches: pa.Table) -> pd.DataFrame:
     return lost.groupby(keys, dropna=False).size().rename("branches").reset_index()
 
 
-def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
+def _read_units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Read the info of each unit of whole runs, by model and task; refused where two are of one."""
     units: dict[tuple[str, str], Mapping[str, Any]] = {}
     for shard, info in store.infos("decodes").items():
-        key = (shard.model, shard.task)
-        if key in units:
+        if (shard.model, shard.task) in units:
             raise SchemaError(
-                f"{key[0]}, {key[1]} was decoded end to end twice; allowed: once; remove the folder of an older run, "
-                f"{shard.name!r} or another of the same, from {f'{store.folder}/decodes'!r}"
+                f"{shard.model}, {shard.task} was decoded end to end twice; allowed: once; remove the folder of an "
+                f"older run, {shard.name!r} or another of the same, from {f'{store.folder}/decodes'!r}"
             )
-        units[key] = info
+        units[shard.model, shard.task] = info
     return units
 
 
@@ -393,9 +365,8 @@ def _evaluation_runs(store: Store) -> pd.DataFrame:
     """Whole runs of evaluation prompts: utility, and evaluated and deviated steps."""
     runs = store.read_arrow("decodes", ("utility", "evaluated", "deviated")).to_pandas()
     runs = runs[runs["split"] == "evaluation"]
-    # Where every diagnostic is called as its axis, the table has no names of its own for them.
-    names = runs[DIAGNOSTIC[0]] if DIAGNOSTIC[0] in runs else runs["axis"]
-    runs = runs.assign(diagnostic=names)[
-        ["model", "task", "diagnostic", "arm", "draw", "prompt", "utility", "evaluated", "deviated"]
-    ]
-    return runs.astype(dict.fromkeys(("model", "task", "diagnostic", "arm", "prompt"), str))
+    if DIAGNOSTIC[0] not in runs:
+        # Where every diagnostic is called as its axis, the table has no names of its own for them.
+        runs = runs.assign(**{DIAGNOSTIC[0]: runs["axis"]})
+    texts = ["model", "task", "diagnostic", "arm", "prompt"]
+    return runs[[*texts, "draw", "utility", "evaluated", "deviated"]].astype(dict.fromkeys(texts, str))

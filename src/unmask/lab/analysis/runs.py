@@ -23,7 +23,7 @@ from unmask.lab.analysis.steps import Diagnostics, list_partial, pair_name, thre
 from unmask.lab.choose import CONTROLS, DECODED_ARMS, JOINT, JOINT_FIXED, choose_axis, promised_lift
 from unmask.lab.gates import AXIS_BY, LIFT, random_arm, selective_arm
 from unmask.lab.searches import SEARCH
-from unmask.stats import TIE, Calibration, paired_estimates
+from unmask.stats import TIE, Calibration, bootstrap, mean_of_task_means, task_seeds
 
 Pairs = Sequence[tuple[str, str]]
 CHOSEN = "chosen"
@@ -101,15 +101,27 @@ def paired_numbers(used: Mapping[str, pd.DataFrame], pairs: Pairs, sampling: Sam
 
     `used` has a table of prompts by arms for each task, without a missing value.
     """
-    arms = list(next(iter(used.values())))
-    arrays = {task: {arm: table[arm].to_numpy() for arm in arms} for task, table in used.items()}
-    utility, difference = paired_estimates(arrays, arms, pairs, **sampling._asdict())
-    numbers: dict[Any, Any] = {("utility", arm): estimate for arm, estimate in utility.items()}
-    for pair, estimate in difference.items():
-        gain_P = np.concatenate([by_arm[pair[0]] - by_arm[pair[1]] for by_arm in arrays.values()])
-        name = pair_name(*pair)
+    keys = [("utility", arm) for arm in next(iter(used.values()))]
+    keys += [("difference", pair_name(*pair)) for pair in pairs]
+    gains = {pair: [table[pair[0]] - table[pair[1]] for table in used.values()] for pair in pairs}
+    sums_T = []
+    for at, table in enumerate(used.values()):
+        columns = [*(table[arm] for arm in table), *(gains[pair][at] for pair in pairs)]
+        sums_T.append(np.stack([np.ones(len(table)), *columns], 1))
+    estimates = bootstrap(
+        # The first column counts prompts.
+        lambda count_DP: dict(zip(keys, mean_of_task_means(sums_T, count_DP).T[1:], strict=True)),
+        [len(table) for table in used.values()],
+        task_seeds(sampling.seed, used),
+        resamples=sampling.resamples,
+        width=len(keys),
+    )
+    numbers: dict[Any, Any] = {key: estimate for key, estimate in estimates.items() if key[0] == "utility"}
+    for pair, by_task in gains.items():
+        gain_P, name = np.concatenate(by_task), pair_name(*pair)
         counts = {"won": (gain_P > TIE).sum(), "lost": (gain_P < -TIE).sum(), "tied": (np.abs(gain_P) <= TIE).sum()}
-        numbers |= {("difference", name): estimate, **{(what, name): int(count) for what, count in counts.items()}}
+        numbers["difference", name] = estimates["difference", name]
+        numbers |= {(what, name): int(count) for what, count in counts.items()}
     return {**numbers, "prompts": sum(map(len, used.values()))}
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unmask.base.errors import ConfigError, SchemaError, format_value
+from unmask.base.errors import ConfigError, format_value
 from unmask.base.files import storable
 from unmask.core import Trajectory
-from unmask.lab.analysis.load import check_manifest, read_extents, unfinished_shards
+from unmask.lab.analysis.load import nothing_finished, read_extents, unfinished_shards
 from unmask.lab.store import Store
 from unmask.models import Codec
 
@@ -53,13 +53,10 @@ def state_evidence(
     store: Store, codecs: Mapping[str, Codec] | None = None, *, keys: Sequence[str] = (), count: int = COUNT
 ) -> StateEvidence:
     """Find the states with the largest gains and losses, and those that `keys` name; `codecs` by name of the model."""
-    manifest, codecs = check_manifest(store), codecs or {}
+    manifest, codecs = store.manifest, codecs or {}
     branches = store.read("branches", ["step", "masked", "is_reference", *OUTCOME])
     if branches.empty:
-        raise SchemaError(
-            f"study {manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: 1 or more; "
-            "carry it on with `unmask study run` and the same --out"
-        )
+        raise nothing_finished(store)
     changes = candidate_changes(branches)
     gains, losses = (list_largest(changes, sign, count) for sign in (1, -1))
     rows = [x[STATE].itertuples(index=False, name=None) for x in (_find_states(branches, keys), gains, losses)]
@@ -256,6 +253,6 @@ def _missing(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
     for task, about in manifest["tasks"].items():
         if about.get("unavailable"):
             yield f"{task} is left out: {about['unavailable']}"
-    for model, task in extents[["model", "task"]].drop_duplicates().itertuples(index=False):
-        if not_there := unfinished_shards(extents, model, task):
+    for (model, task), not_there in unfinished_shards(extents).items():
+        if not_there:
             yield f"{model} on {task} is not finished: {not_there}"

@@ -99,8 +99,13 @@ class DaemonThread:
     def _run(self) -> None:
         while (item := self._calls.get()) is not None:
             call, outcome = item
-            if outcome.set_running_or_notify_cancel():
-                run_into(outcome, call)
+            if not outcome.set_running_or_notify_cancel():
+                continue
+            try:
+                outcome.set_result(call())
+            # Whatever it is: the thread that waits for the future would wait for ever.
+            except BaseException as error:
+                outcome.set_exception(error)
 
 
 def run_into(outcome: "Future[Any]", call: Callable[[], Any]) -> None:

@@ -179,8 +179,11 @@ class RayExecutor:
 
         def settle(done: "Future[Any]") -> None:
             self._running.pop(outcome, None)
-            error = done.exception()
-            _settle(outcome, done.result() if error is None else None, error and _original_error(error))
+            try:
+                _settle(outcome, done.result())
+            # Whatever it is, the waiting thread must see it: an error in here would be lost.
+            except BaseException as error:
+                _settle(outcome, error=_original_error(error))
 
         reference.future().add_done_callback(settle)
         return outcome
@@ -317,13 +320,15 @@ def _original_error(error: BaseException) -> BaseException:
     """Return the error that a task raised, with the worker's traceback as its cause; or say that its process died."""
     exceptions = ray_module().exceptions
     if isinstance(error, exceptions.RayTaskError):
-        original = error.cause if isinstance(error.cause, BaseException) else error
+        cause = getattr(error, "cause", None)
+        original = cause if isinstance(cause, BaseException) else error
         if "failed to import on the worker" in str(error) or isinstance(original, ImportError):
             return ConfigError(
                 f"a worker cannot run unmask ({_first_line(original)}); allowed: nodes with the same packages as the "
                 "driver; install them there"
             )
-        original.__cause__ = WorkerTraceback(error.traceback_str)
+        # Ray makes an error of both classes, which may lack the attributes of its own.
+        original.__cause__ = WorkerTraceback(getattr(error, "traceback_str", str(error)))
         return original
     if isinstance(error, exceptions.RuntimeEnvSetupError):
         return ConfigError(

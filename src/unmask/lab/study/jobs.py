@@ -325,6 +325,8 @@ class JobLoop(Generic[AnyJob]):
     def _handle_end(self, group: list[AnyJob], stored: StoredFuture) -> None:
         error = stored.exception()
         if error is not None:
+            if not isinstance(error, Exception | SystemExit):
+                raise error
             raise_if_general(self.store, error)
             if len(group) > 1:
                 self.alone.extend(group)

@@ -1,8 +1,8 @@
 """`config.json` as one model per family, with the network and the tensor names of LLaDA and Dream.
 
-Every key that changes a forward pass is used, or must hold the one value that our network has code for. No such key
-has a default of the published classes: their defaults (tied weights, other ids) are wrong for the published weights.
-A new family is a subclass of `CheckpointConfig` and a `Family` in `FAMILIES`.
+Every key that changes a forward pass is used, or must hold the one value that our network computes. No such key falls
+back to a default of the published classes: their defaults (tied weights, other ids) are wrong for the published
+weights. A new family is a subclass of `CheckpointConfig` and a `Family` in `FAMILIES`.
 """
 
 from collections.abc import Mapping
@@ -11,25 +11,40 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import torch
 from pydantic import ConfigDict, Field, model_validator
 
 from unmask.base.errors import CheckpointError, ConfigError, format_value, require
 from unmask.base.files import os_error_text, read_file
 from unmask.base.json_files import parse_json
 from unmask.base.options import Options
-from unmask.models.transformer import TransformerSpec
+from unmask.models.transformer import Transformer, TransformerSpec
 
 Size = Annotated[int, Field(ge=1, lt=2**31)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Theta = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+
+COMMON_INERT_KEYS = """
+architectures attention_dropout auto_map base_model_prefix bos_token_id chunk_size_feed_forward dtype
+embedding_dropout finetuning_task gradient_checkpointing head_dim hidden_size id2label initializer_range
+intermediate_size label2id max_length name_or_path num_attention_heads num_hidden_layers num_key_value_heads
+num_labels output_attentions output_hidden_states pad_token_id problem_type residual_dropout return_dict
+sep_token_id task_specific_params temperature tokenizer_class top_k top_p torch_dtype torchscript
+transformers_version transformers_weights unsloth_fixed unsloth_version use_bfloat16 use_cache
+"""
+"""Keys of any family that change no prediction: training, bookkeeping, decoding in other programs.
+
+Sizes in the words of transformers are among them, because the shapes of the weights would contradict wrong ones.
+"""
 
 
 class RopeParameters(Options):
-    """Plain rotations as newer versions of transformers write them. Scaled rotations have further keys."""
+    """Plain rotations as newer versions of transformers write them. Scaled rotations have further keys: refused."""
 
     rope_type: Literal["default"] = "default"
     type: Literal["default"] = "default"
-    rope_theta: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+    rope_theta: Theta = None
 
 
 class CheckpointConfig(Options):
@@ -37,70 +52,32 @@ class CheckpointConfig(Options):
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
-    inert: ClassVar[frozenset[str]] = frozenset(
-        [
-            *("architectures", "auto_map", "base_model_prefix", "bos_token_id", "chunk_size_feed_forward", "dtype"),
-            *("finetuning_task", "gradient_checkpointing", "head_dim", "hidden_size", "id2label", "initializer_range"),
-            *(
-                "intermediate_size",
-                "label2id",
-                "max_length",
-                "name_or_path",
-                "num_attention_heads",
-                "num_hidden_layers",
-            ),
-            *("num_key_value_heads", "num_labels", "output_attentions", "output_hidden_states", "pad_token_id"),
-            *("problem_type", "return_dict", "sep_token_id", "task_specific_params", "temperature", "tokenizer_class"),
-            *("top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "transformers_weights"),
-            *("unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache", "attention_dropout"),
-            *("embedding_dropout", "residual_dropout"),
-        ]
-    )
-    """Keys that change no prediction: training, bookkeeping, decoding in other programs, and sizes in their words,
-    which the shapes of the weights would contradict."""
-
-    sizes: ClassVar[Mapping[str, str]]
-    """Field of `TransformerSpec` -> key of the file."""
-    length: ClassVar[str]
-    """Key of `max_length`."""
-    qkv_bias: ClassVar[bool]
-    rope_float32: ClassVar[bool]
+    inert: ClassVar[frozenset[str]] = frozenset(COMMON_INERT_KEYS.split())
+    """Keys that change no prediction."""
 
     model_type: str
     mask_token_id: TokenId
     eos_token_id: TokenId
     rms_norm_eps: Positive
-    rope_theta: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+    rope_theta: Theta = None
     rope_scaling: RopeParameters | None = None
     rope_parameters: RopeParameters | None = None
     layer_types: tuple[Literal["full_attention"], ...] | None = None
 
     @property
     def theta(self) -> float:
-        """Base of the rotary frequencies, which files state in one of three places."""
-        nested = [part.rope_theta for part in (self.rope_scaling, self.rope_parameters) if part is not None]
-        stated = {float(theta) for theta in (self.rope_theta, *nested) if theta is not None}
+        """Base of the rotary frequencies. Files state it in one of three places, or in several that must agree."""
+        places = (self, self.rope_scaling, self.rope_parameters)
+        stated = {part.rope_theta for part in places if part is not None and part.rope_theta is not None}
         hint = "defaults are not guessed, restore the published file"
         require(len(stated) == 1, "rope_theta", sorted(stated), "one number, here or in rope_parameters", hint)
-        return stated.pop()
+        return float(stated.pop())
 
     @property
-    def spec(self) -> TransformerSpec:
-        """The network that the file describes."""
-        sizes = {ours: getattr(self, theirs) for ours, theirs in self.sizes.items()}
-        return TransformerSpec(
-            **sizes, theta=self.theta, eps=self.rms_norm_eps, qkv_bias=self.qkv_bias, rope_float32=self.rope_float32
-        )
-
-    @property
-    def max_length(self) -> int:
-        """Positions of the longest sequence."""
-        return int(getattr(self, self.length))
-
-    @property
-    def unknown_keys(self) -> tuple[str, ...]:
-        """Keys that neither the family nor the common tools write."""
-        return tuple(sorted(k for k in self.model_extra or {} if k not in self.inert and not k.startswith("_")))
+    def unknown_keys(self) -> dict[str, Any]:
+        """Keys, with their values, that neither the family nor the common tools write."""
+        extra = self.model_extra or {}
+        return {key: extra[key] for key in sorted(extra) if key not in self.inert and not key.startswith("_")}
 
 
 class LLaDAConfig(CheckpointConfig):
@@ -110,13 +87,6 @@ class LLaDAConfig(CheckpointConfig):
         *("alibi_bias_max", "attention_layer_norm_with_affine", "flash_attention", "init_cutoff_factor"),
         *("init_device", "init_fn", "init_std", "mlp_ratio", "precision"),
     }
-    sizes: ClassVar[Mapping[str, str]] = {
-        **{"vocab": "vocab_size", "width": "d_model", "layers": "n_layers"},
-        **{"heads": "n_heads", "kv_heads": "n_kv_heads", "mlp": "mlp_hidden_size"},
-    }
-    length: ClassVar[str] = "max_sequence_length"
-    qkv_bias: ClassVar[bool] = False
-    rope_float32: ClassVar[bool] = True
 
     vocab_size: Size
     embedding_size: Size
@@ -145,10 +115,21 @@ class LLaDAConfig(CheckpointConfig):
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:
-        # The published sizes are equal; with another embedding, ids above the vocabulary would be decoded.
+        # The published sizes are equal; with a larger embedding, ids above the vocabulary would be decoded.
         same = self.embedding_size == self.vocab_size
         require(same, "embedding_size", self.embedding_size, f"vocab_size, {self.vocab_size}", "restore the file")
         return self
+
+    @property
+    def spec(self) -> TransformerSpec:
+        """The network that the file describes."""
+        sizes = (self.vocab_size, self.d_model, self.n_layers, self.n_heads, self.n_kv_heads, self.mlp_hidden_size)
+        return TransformerSpec(*sizes, self.theta, self.rms_norm_eps, qkv_bias=False, rope_float32=True)
+
+    @property
+    def max_length(self) -> int:
+        """Positions of the longest sequence."""
+        return self.max_sequence_length
 
 
 class DreamConfig(CheckpointConfig):
@@ -156,13 +137,6 @@ class DreamConfig(CheckpointConfig):
 
     # The size of the window means nothing, because `use_sliding_window` must be off.
     inert: ClassVar[frozenset[str]] = CheckpointConfig.inert | {"max_window_layers", "sliding_window"}
-    sizes: ClassVar[Mapping[str, str]] = {
-        **{"vocab": "vocab_size", "width": "hidden_size", "layers": "num_hidden_layers"},
-        **{"heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "mlp": "intermediate_size"},
-    }
-    length: ClassVar[str] = "max_position_embeddings"
-    qkv_bias: ClassVar[bool] = True
-    rope_float32: ClassVar[bool] = False
 
     vocab_size: Size
     hidden_size: Size
@@ -176,46 +150,41 @@ class DreamConfig(CheckpointConfig):
     use_sliding_window: Literal[False] = False
     use_mrope: Literal[False] = False
 
+    @property
+    def spec(self) -> TransformerSpec:
+        """The network that the file describes."""
+        heads = self.num_attention_heads, self.num_key_value_heads
+        sizes = (self.vocab_size, self.hidden_size, self.num_hidden_layers, *heads, self.intermediate_size)
+        return TransformerSpec(*sizes, self.theta, self.rms_norm_eps, qkv_bias=True, rope_float32=False)
+
+    @property
+    def max_length(self) -> int:
+        """Positions of the longest sequence: at most the 2,048 that the authors trained for, whatever the file says."""
+        return min(self.max_position_embeddings, 2048)
+
 
 @dataclass(frozen=True)
 class TensorNames:
-    """Names of a family's tensors. Those of a layer follow `layer`, where {} stands for the number of the layer."""
+    """Names of a family's tensors."""
 
-    embed: str
-    norm: str
-    head: str
     layer: str
-    attn_norm: str
-    q: str
-    k: str
-    v: str
-    out: str
-    mlp_norm: str
-    gate: str
-    up: str
-    down: str
+    """Prefix of a layer's tensors, with {} for the number of the layer."""
+    modules: Mapping[str, tuple[str, ...]]
+    """Module of our network -> the published modules whose tensors are stacked in it. Those of a layer have `layer`
+    before them."""
 
     def parts(self, spec: TransformerSpec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
         """Published tensors, with their shapes, that each of our parameters is stacked from."""
-        width, mlp = spec.width, spec.mlp
-        table: dict[str, list[tuple[str, tuple[int, ...]]]] = {
-            "embed.weight": [(f"{self.embed}.weight", (spec.vocab, width))],
-            "norm.weight": [(f"{self.norm}.weight", (width,))],
-            "head.weight": [(f"{self.head}.weight", (spec.vocab, width))],
-        }
-        for n in range(spec.layers):
-            ours, theirs = f"layers.{n}", self.layer.format(n)
-            qkv = list(zip((self.q, self.k, self.v), spec.qkv, strict=True))
-            table |= {
-                f"{ours}.attn_norm.weight": [(f"{theirs}.{self.attn_norm}.weight", (width,))],
-                f"{ours}.qkv.weight": [(f"{theirs}.{name}.weight", (rows, width)) for name, rows in qkv],
-                f"{ours}.out.weight": [(f"{theirs}.{self.out}.weight", (width, width))],
-                f"{ours}.mlp_norm.weight": [(f"{theirs}.{self.mlp_norm}.weight", (width,))],
-                f"{ours}.gate_up.weight": [(f"{theirs}.{name}.weight", (mlp, width)) for name in (self.gate, self.up)],
-                f"{ours}.down.weight": [(f"{theirs}.{self.down}.weight", (width, mlp))],
-            }
-            if spec.qkv_bias:
-                table[f"{ours}.qkv.bias"] = [(f"{theirs}.{name}.bias", (rows,)) for name, rows in qkv]
+        with torch.device("meta"):
+            network = Transformer(spec)
+        table = {}
+        for parameter, value in network.named_parameters():
+            path, _, kind = parameter.rpartition(".")
+            module = path.rpartition(".")[2]
+            prefix = f"{self.layer.format(path.split('.')[1])}." if path.startswith("layers.") else ""
+            rows = getattr(network.get_submodule(path), "rows", value.shape[:1])
+            parts = zip(self.modules[module], rows, strict=True)
+            table[parameter] = [(f"{prefix}{name}.{kind}", (count, *value.shape[1:])) for name, count in parts]
         return table
 
 
@@ -228,12 +197,10 @@ class Family:
     """The name in `config.json`."""
     architectures: tuple[str, ...]
     """Published classes that our network computes. Others share a model type: that of LLaDA-MoE is llada, too."""
-    config: type[CheckpointConfig]
+    config: type[LLaDAConfig | DreamConfig]
     names: TensorNames
     shift: int
     """Number of slots before a position at which its logits are read; 1 for models that were made of a causal one."""
-    usable: int | None
-    """Shorter limit of the length that the authors state; None without one."""
     mask: str
     """Text of the mask token. Under the id of another token, decoding would write nonsense without an error."""
     ends: tuple[str, ...]
@@ -248,23 +215,21 @@ LLADA = Family(
     architectures=("LLaDAModelLM", "LLaDAModel"),
     config=LLaDAConfig,
     names=TensorNames(
-        embed="model.transformer.wte",
-        norm="model.transformer.ln_f",
-        head="model.transformer.ff_out",
         layer="model.transformer.blocks.{}",
-        attn_norm="attn_norm",
-        q="q_proj",
-        k="k_proj",
-        v="v_proj",
-        out="attn_out",
-        mlp_norm="ff_norm",
-        # SiLU acts on ff_proj. The MLP's output is called as the head is, one level deeper.
-        gate="ff_proj",
-        up="up_proj",
-        down="ff_out",
+        modules={
+            "embed": ("model.transformer.wte",),
+            "norm": ("model.transformer.ln_f",),
+            "head": ("model.transformer.ff_out",),
+            "attn_norm": ("attn_norm",),
+            "qkv": ("q_proj", "k_proj", "v_proj"),
+            "out": ("attn_out",),
+            "mlp_norm": ("ff_norm",),
+            # SiLU acts on ff_proj. The MLP's output is called as the head is, one level deeper.
+            "gate_up": ("ff_proj", "up_proj"),
+            "down": ("ff_out",),
+        },
     ),
     shift=0,
-    usable=None,
     mask="<|mdm_mask|>",
     ends=("<|eot_id|>",),
     policy="llada",
@@ -275,23 +240,20 @@ DREAM = Family(
     architectures=("DreamModel", "DreamBaseModel"),
     config=DreamConfig,
     names=TensorNames(
-        embed="model.embed_tokens",
-        norm="model.norm",
-        head="lm_head",
         layer="model.layers.{}",
-        attn_norm="input_layernorm",
-        q="self_attn.q_proj",
-        k="self_attn.k_proj",
-        v="self_attn.v_proj",
-        out="self_attn.o_proj",
-        mlp_norm="post_attention_layernorm",
-        gate="mlp.gate_proj",
-        up="mlp.up_proj",
-        down="mlp.down_proj",
+        modules={
+            "embed": ("model.embed_tokens",),
+            "norm": ("model.norm",),
+            "head": ("lm_head",),
+            "attn_norm": ("input_layernorm",),
+            "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            "out": ("self_attn.o_proj",),
+            "mlp_norm": ("post_attention_layernorm",),
+            "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+            "down": ("mlp.down_proj",),
+        },
     ),
     shift=1,
-    # The file says 131,072 positions; the authors say that the model was trained for 2,048.
-    usable=2048,
     mask="<|mask|>",
     ends=("<|im_end|>",),
     policy="dream",
@@ -311,32 +273,46 @@ NOT_COMPUTED = {
     "*_encoder_decoder": "an encoder beside the decoder",
     "tie_word_embeddings": "a head tied to the embedding",
 }
-"""Patterns of keys that change the forward pass when they are set, and what computing them would need."""
-_OF_OTHERS = NOT_COMPUTED | {"block_size": "block-causal attention", "bd_size": "block-causal attention"}
-"""In other families the size of a block is one of attention. In ours it can only be one of decoding."""
+"""Patterns of keys that change the forward pass when they are switched on, and what computing them would need."""
 
 
 def find_family(folder: Path) -> Family | None:
     """Find the family of a checkpoint folder; None for a masked language model of transformers."""
-    return _find_family(folder / "config.json", read_json(folder / "config.json"))
-
-
-def read_config(folder: Path) -> tuple[Family, CheckpointConfig]:
-    """Read and check the `config.json` of a checkpoint folder; return its family and its keys."""
     path = folder / "config.json"
     values = read_json(path)
-    family = _find_family(path, values)
+    model_type, names = values.get("model_type"), values.get("architectures") or []
+    names = [str(name) for name in names] if isinstance(names, list) else [str(names)]
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is not None and (not names or set(names) & set(family.architectures)):
+        return family
+    if family is None and any("MaskedLM" in name for name in names):
+        return None
+    # In our families the size of a block can only be one of decoding; in others it is one of attention.
+    blocks = dict.fromkeys(("block_size", "bd_size"), "block-causal attention")
+    needs = "; ".join(f"{need} ({key})" for key, need in find_missing_features(values, NOT_COMPUTED | blocks).items())
+    supported = ", ".join(name for family in FAMILIES.values() for name in family.architectures)
+    raise CheckpointError(
+        f"'model_type' in {path} is {model_type!r} and 'architectures' is {names!r}; allowed: {', '.join(FAMILIES)} "
+        f"with one of the architectures {supported}, or a masked LM of transformers (masked-lm); this network would "
+        f"need {needs or 'an entry in unmask.models.checkpoints.FAMILIES, or a Denoiser (docs/extending.md)'}"
+    )
+
+
+def read_config(folder: Path) -> tuple[Family, LLaDAConfig | DreamConfig]:
+    """Read and check the `config.json` of a checkpoint folder; return its family and its keys."""
+    path, family = folder / "config.json", find_family(folder)
+    values = read_json(path)
     if family is None:
         raise CheckpointError(
             f"{path} describes a masked language model of transformers ({values.get('model_type')!r}); allowed: "
             f"{', '.join(FAMILIES)}; load it as masked-lm"
         )
     # Keys of the family itself are checked by its model.
-    strangers = {key: value for key, value in values.items() if key not in family.config.model_fields}
-    for key, feature in _not_computed(strangers, NOT_COMPUTED).items():
+    extra = {key: value for key, value in values.items() if key not in family.config.model_fields}
+    for key, need in find_missing_features(extra, NOT_COMPUTED).items():
         raise CheckpointError(
             f"{key!r} in {path} is {format_value(values[key], 200)}; allowed: null, false, 0 or empty; this network "
-            f"would need {feature}, which unmask does not compute"
+            f"would need {need}, which unmask does not compute"
         )
     try:
         config = family.config.from_table(values, path.name)
@@ -346,6 +322,21 @@ def read_config(folder: Path) -> tuple[Family, CheckpointConfig]:
             f"{path} describes no network: {error}; check that the file is the published one"
         ) from error
     return family, config
+
+
+def find_missing_features(values: Mapping[str, Any], patterns: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys that are switched on and match a pattern, each with the feature that it needs."""
+    return {
+        key: feature
+        for key, value in values.items()
+        for pattern, feature in patterns.items()
+        if fnmatchcase(key, pattern) and not key.startswith("_") and not is_off(value)
+    }
+
+
+def is_off(value: Any) -> bool:
+    """Whether the value of a key switches its feature off: null, false, 0 or empty."""
+    return value in (None, False, "", [], {})
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -370,32 +361,3 @@ def read_text(path: Path) -> str:
             f"{path} cannot be read ({os_error_text(error)}); allowed: a text file of a checkpoint folder; check the "
             "path, or download it again"
         ) from error
-
-
-def _find_family(path: Path, values: dict[str, Any]) -> Family | None:
-    architectures = values.get("architectures") or []
-    names = [str(name) for name in architectures] if isinstance(architectures, list) else [str(architectures)]
-    model_type = values.get("model_type")
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if family is not None and (not names or set(names) & set(family.architectures)):
-        return family
-    if family is None and any("MaskedLM" in name for name in names):
-        return None
-    features = _not_computed(values, _OF_OTHERS)
-    lacking = "; ".join(f"{feature} ({key})" for key, feature in features.items())
-    supported = ", ".join(name for family in FAMILIES.values() for name in family.architectures)
-    raise CheckpointError(
-        f"'model_type' in {path} is {model_type!r} and 'architectures' is {names!r}; allowed: {', '.join(FAMILIES)} "
-        f"with one of the architectures {supported}, or a masked LM of transformers (masked-lm); this network would "
-        f"need {lacking or 'an entry in unmask.models.checkpoints.FAMILIES, or a Denoiser (docs/extending.md)'}"
-    )
-
-
-def _not_computed(values: dict[str, Any], table: dict[str, str]) -> dict[str, str]:
-    """Keys that are set and match a pattern of the table, each with what computing it would need."""
-    return {
-        key: feature
-        for key, value in values.items()
-        for pattern, feature in table.items()
-        if fnmatchcase(key, pattern) and not key.startswith("_") and value not in (None, False, "", [], {})
-    }

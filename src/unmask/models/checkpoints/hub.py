@@ -30,17 +30,33 @@ def resolve_path(name_or_path: str, revision: str | None = None, offline: bool =
     if os.path.isdir(folder):
         require(revision is None, "revision", revision, "None for a folder", "a folder has one version, leave it out")
         return folder
-    _check_hub_name(name, folder)
-    local = find_local(name, revision)
-    if local is not None and not missing_files(local):
-        return local
+    if os.path.exists(folder):
+        raise CheckpointError(f"{folder} is a file; allowed: the folder of a checkpoint; name the folder it is in")
+    # A mistyped path must not be searched for on the hub.
+    if name[0] in ".~/" or "\\" in name or name.count("/") > 1 or name.endswith("/"):
+        raise CheckpointError(
+            f"the folder {format_value(name)} does not exist; allowed: the folder of a checkpoint, or a hub name such "
+            "as org/name; check the path"
+        )
     from huggingface_hub import constants
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
 
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise CheckpointError(
+            f"{format_value(name)} is neither a folder nor a hub name; allowed: an existing folder, or org/name with "
+            "letters, digits, '-', '_' and '.'; check the spelling"
+        ) from error
+    local = find_local(name, revision)
+    lacking = None if local is None else missing_files(local)
+    if local is not None and not lacking:
+        return local
     if offline or constants.HF_HUB_OFFLINE:
-        lacking = "everything" if local is None else ", ".join(missing_files(local))
         raise HubError(
-            f"{name} is not complete in the local cache {constants.HF_HUB_CACHE} (missing: {lacking}), and downloads "
-            "are off (offline=True or HF_HUB_OFFLINE); allowed: cached models; allow the network once, or name a folder"
+            f"{name} is not complete in the local cache {constants.HF_HUB_CACHE} (missing: "
+            f"{'everything' if lacking is None else ', '.join(lacking)}), and downloads are off (offline=True or "
+            "HF_HUB_OFFLINE); allowed: cached models; allow the network once, or name a folder"
         )
     return _download(name, revision)
 
@@ -78,31 +94,12 @@ def missing_files(folder: Path) -> list[str]:
         return [*lacking, INDEX]
 
 
-def _check_hub_name(name: str, folder: Path) -> None:
-    """Refuse what cannot be a hub name, so that a mistyped path is not searched for on the hub."""
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
-    if os.path.exists(folder):
-        raise CheckpointError(f"{folder} is a file; allowed: the folder of a checkpoint; name the folder it is in")
-    if name[0] in ".~/" or "\\" in name or name.count("/") > 1 or name.endswith("/"):
-        raise CheckpointError(
-            f"the folder {format_value(name)} does not exist; allowed: the folder of a checkpoint, or a hub name such "
-            "as org/name; check the path"
-        )
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise CheckpointError(
-            f"{format_value(name)} is neither a folder nor a hub name; allowed: an existing folder, or org/name with "
-            "letters, digits, '-', '_' and '.'; check the spelling"
-        ) from error
-
-
 def _download(name: str, revision: str | None) -> Path:
+    """Download a model into the cache of the hub, and say in our words what went wrong if it fails."""
     from huggingface_hub import constants, errors, snapshot_download
 
     def fetch(patterns: Sequence[str], version: str | None) -> Path:
-        # Other formats lie in folders of their own.
+        # Files in folders of the repository are copies of the model in other formats.
         return Path(snapshot_download(name, revision=version, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
 
     page = f"{constants.ENDPOINT}/{name}"

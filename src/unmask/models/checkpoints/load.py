@@ -1,24 +1,25 @@
 """From a checkpoint folder to network and codec. No code from the folder is ever executed."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from json import dumps
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from unmask.base.errors import CheckpointError, format_value, require, warn_once
+from unmask.base.errors import CheckpointError, NotEnoughMemory, format_value, require, warn_once
 from unmask.core import Vocabulary
-from unmask.models.checkpoints.config import Family, read_config, read_json
+from unmask.models.checkpoints.config import Family, is_off, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
-from unmask.models.execution import check_memory, resolve_engine, use_engine
+from unmask.models.execution import dtype_name, free_memory, resolve_engine, use_engine
 from unmask.models.network import QUERIES, Network, default_layers
 from unmask.models.transformer import TransformerSpec
 
 MANIFEST = "manifest.json"
+RESTORE = f"restore the folder; or, if you changed it yourself, delete {MANIFEST} to load it as it is"
 
 
 @dataclass(frozen=True)
@@ -28,21 +29,18 @@ class CheckpointInfo:
     family: Family
     spec: TransformerSpec
     codec: TextCodec
-    length: int
+    max_length: int
     """Positions of the longest canvas."""
-    ignored: tuple[str, ...]
-    """Keys of `config.json` that this package does not know."""
+    unknown_keys: dict[str, Any]
+    """Keys of `config.json` that this package does not know, with their values."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded network with its codec."""
+    """A loaded network, and what its folder says about it."""
 
-    family: Family
     network: Network
-    codec: TextCodec
-    length: int
-    ignored: tuple[str, ...] = ()
+    info: CheckpointInfo
 
 
 def load_checkpoint(
@@ -62,8 +60,8 @@ def load_checkpoint(
     `invariant` gives a row the same bits alone and in a batch.
     """
     check_manifest(folder)
-    about = describe_checkpoint(folder, chat=chat)
-    family, spec = about.family, about.spec
+    info = describe_checkpoint(folder, chat=chat)
+    family, spec, codec = info.family, info.spec, info.codec
     layers = default_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
     fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
     require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
@@ -71,20 +69,23 @@ def load_checkpoint(
     idle = query != "own" and not family.shift
     require(not idle, "query", query, f"own with {family.name}, whose slots predict themselves", "leave it out")
     engine = resolve_engine(engine, device)
-    check_memory(spec.parameters, dtype, device)
-    values = read_json(folder / "config.json") if about.ignored else {}
-    for key in about.ignored:
-        # Keys that are null, false or empty are switched off.
-        if values[key] not in (None, False, "", [], {}):
+    needed, free = spec.parameters * dtype.itemsize, free_memory(device)
+    if free is not None and needed > free:
+        # Now, and not half-way through the weights, when the system would kill the process.
+        advice = "choose --dtype bf16, " if dtype == torch.float32 else ""
+        raise NotEnoughMemory(
+            f"the weights need {needed / 2**30:.1f} GiB in {dtype_name(dtype)}; allowed: {free / 2**30:.1f} GiB, what "
+            f"{device} has free; free some, {advice}or use another device"
+        )
+    for key, value in info.unknown_keys.items():
+        if not is_off(value):
             warn_once(
-                f"{key!r} in {folder / 'config.json'} is {format_value(values[key], 200)}, a key that is not "
-                "known here: it is ignored, and predictions are wrong if it changes the network"
+                f"{key!r} in {folder / 'config.json'} is {format_value(value, 200)}, a key that is not known here: it "
+                "is ignored, and predictions are wrong if it changes the network"
             )
     model = load_weights(spec, family.names, folder, device, dtype, on_tensor)
-    vocabulary = Vocabulary(spec.vocab, about.codec.mask_id, about.codec.eos_ids)
-    network = Network(model, vocabulary, family.shift, layers, query)
-    network = use_engine(network, engine, invariant=invariant)
-    return Checkpoint(family, network, about.codec, about.length, about.ignored)
+    network = Network(model, Vocabulary(spec.vocab, codec.mask_id, codec.eos_ids), family.shift, layers, query)
+    return Checkpoint(use_engine(network, engine, invariant=invariant), info)
 
 
 def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> CheckpointInfo:
@@ -103,33 +104,28 @@ def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> Checkpoint
             f"{folder} has no chat template; allowed: a tokenizer_config.json with one, as published; download it, or "
             "load with chat=False to give the model plain prompts"
         )
-    length = config.max_length if family.usable is None else min(config.max_length, family.usable)
-    return CheckpointInfo(family, spec, codec, length, config.unknown_keys)
+    return CheckpointInfo(family, spec, codec, config.max_length, config.unknown_keys)
 
 
-_DATA = (".json", ".safetensors", ".txt", ".jinja", ".model")
-_WHOLE = 64 << 20
-"""Largest size of a file that is hashed whole."""
+DATA_FILES = (".json", ".safetensors", ".txt", ".jinja", ".model")
+HASHED_WHOLE = 64 << 20
+"""Largest size of a file that is hashed whole. Reading 16 GB of weights for a name would take longer than loading."""
 
 
 def fingerprint(folder: Path) -> str:
     """Hash the files of a checkpoint except code; of a large file 256 pieces, both ends among them."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in _DATA):
-        digest.update(dumps([path.name, path.stat().st_size]).encode())
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in DATA_FILES):
+        size, piece = path.stat().st_size, HASHED_WHOLE // 256
+        pieces = [(0, size)]
+        if size > HASHED_WHOLE:
+            pieces = [(i * (size - piece) // 255, piece) for i in range(256)]
+        digest.update(json.dumps([path.name, size]).encode())
         with path.open("rb") as file:
-            for start, size in pieces_of(path.stat().st_size):
+            for start, length in pieces:
                 file.seek(start)
-                digest.update(file.read(size))
+                digest.update(file.read(length))
     return digest.hexdigest()[:16]
-
-
-def pieces_of(size: int) -> list[tuple[int, int]]:
-    """Start and length of each hashed piece of a file of this size."""
-    if size <= _WHOLE:
-        return [(0, size)]
-    piece = _WHOLE // 256
-    return [(i * (size - piece) // 255, piece) for i in range(256)]
 
 
 def check_manifest(folder: Path) -> dict[str, Any] | None:
@@ -146,23 +142,21 @@ def check_manifest(folder: Path) -> dict[str, Any] | None:
         return None
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(Path(name).name == name for name in files):
-        raise CheckpointError(f"{path} was changed; allowed: what `unmask train` wrote; {_RESTORE}")
+        raise CheckpointError(f"{path} was changed; allowed: what `unmask train` wrote; {RESTORE}")
     wrong = []
     for name, digest in files.items():
         try:
             same = sha256_of(folder / name) == digest
         except (OSError, ValueError):
             same = False
-        wrong += [] if same else [name]
+        if not same:
+            wrong.append(name)
     if wrong:
         raise CheckpointError(
             f"{folder} is not as its run left it: {', '.join(wrong)} missing or changed; allowed: the files of its "
-            f"{MANIFEST}; {_RESTORE}"
+            f"{MANIFEST}; {RESTORE}"
         )
     return manifest
-
-
-_RESTORE = f"restore the folder; or, if you changed it yourself, delete {MANIFEST} to load it as it is"
 
 
 def sha256_of(path: Path) -> str:

@@ -5,7 +5,7 @@ Python's internals, but limits neither its time nor its memory.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -25,21 +25,22 @@ from unmask.models.codec import MASK_WORD, Prompt, cut_at_blanks
 
 ROLES = ("system", "user", "assistant")
 
-# Tokenizers. The `tokenizers` package renumbers added tokens silently where their ids clash or leave holes, so that
-# every id is compared with the file.
+# Tokenizers
 
 QWEN2 = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """Read the tokenizer of a checkpoint folder: tokenizer.json, or vocab.json and merges.txt of Qwen2's kind."""
-    path, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    path, settings_path = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    settings = read_json(settings_path) if settings_path.exists() else {}
+    expected_ids: list[tuple[str, int, Path]] = []
     if path.exists():
-        added = read_json(path).get("added_tokens") or []
+        expected_ids += [(entry["content"], entry["id"], path) for entry in read_json(path).get("added_tokens") or []]
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the package raises nothing narrower
@@ -50,19 +51,43 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         # Padding and the length of a text are decided by the decoder.
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        _check_ids(tokenizer, [(entry["content"], entry["id"]) for entry in added], path)
-        if settings.exists() and "added_tokens_decoder" in read_json(settings):
-            _add_tokens(tokenizer, folder)
-        return tokenizer
-    if not settings.exists() and not (folder / "vocab.json").exists():
+    else:
+        tokenizer = _build_qwen2_tokenizer(folder, settings.get("tokenizer_class"))
+    try:
+        listed = []
+        entries = settings.get("added_tokens_decoder") or {}
+        for number, entry in sorted(entries.items(), key=lambda item: int(item[0])):
+            flags = {flag: entry[flag] for flag in TOKEN_FLAGS if flag in entry}
+            listed.append(AddedToken(entry["content"], **{"normalized": not flags.get("special"), **flags}))
+            expected_ids.append((entry["content"], int(number), settings_path))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{folder} has no tokenizer; allowed: a tokenizer.json, or vocab.json, merges.txt and "
+            f"{settings_path} lists added tokens that cannot be read ({type(error).__name__}: {error}); allowed: whole "
+            "numbers, each with a token's text and flags; download the file again"
+        ) from error
+    tokenizer.add_tokens([token for token in listed if tokenizer.token_to_id(token.content) is None])
+    # The package renumbers added tokens silently where their ids clash or leave holes.
+    for text, number, source in expected_ids:
+        got = tokenizer.token_to_id(text)
+        if got != number:
+            raise CheckpointError(
+                f"{source} gives the added token {text!r} the id {number}, but its place in the sequence is {got}; "
+                "allowed: ids that follow the vocabulary without a hole or a clash; download the tokenizer files again"
+            )
+    return tokenizer
+
+
+def _build_qwen2_tokenizer(folder: Path, tokenizer_class: Any) -> Tokenizer:
+    """Build the tokenizer of Dream, whose folder has a vocabulary and merges but no tokenizer.json."""
+    settings = folder / "tokenizer_config.json"
+    if not settings.exists():
+        raise CheckpointError(
+            f"{folder} has no whole tokenizer; allowed: a tokenizer.json, or vocab.json, merges.txt and "
             "tokenizer_config.json; download the missing files"
         )
-    name = read_json(settings).get("tokenizer_class")
-    if name not in QWEN2:
+    if tokenizer_class not in QWEN2:
         raise CheckpointError(
-            f"'tokenizer_class' in {settings} is {name!r}, and there is no tokenizer.json; allowed: "
+            f"'tokenizer_class' in {settings} is {tokenizer_class!r}, and there is no tokenizer.json; allowed: "
             f"{', '.join(QWEN2)}, or any class with a tokenizer.json; save the tokenizer as a fast one (transformers: "
             "save_pretrained)"
         )
@@ -75,49 +100,14 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         ) from error
     tokenizer = Tokenizer(pairs)
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    split = pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     tokenizer.decoder = decoders.ByteLevel()
-    _add_tokens(tokenizer, folder)
     return tokenizer
 
 
-def _add_tokens(tokenizer: Tokenizer, folder: Path) -> None:
-    """Add the tokens that tokenizer_config.json lists, under their ids."""
-    path = folder / "tokenizer_config.json"
-    entries = read_json(path).get("added_tokens_decoder") or {}
-    try:
-        listed = []
-        for number, entry in sorted(entries.items(), key=lambda item: int(item[0])):
-            flags = {flag: entry[flag] for flag in _FLAGS if flag in entry}
-            listed.append(
-                (int(number), AddedToken(entry["content"], **{"normalized": not flags.get("special"), **flags}))
-            )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} lists added tokens that cannot be read ({type(error).__name__}: {error}); allowed: whole numbers, "
-            "each with a token's text and flags; download the file again"
-        ) from error
-    tokenizer.add_tokens([token for _, token in listed if tokenizer.token_to_id(token.content) is None])
-    _check_ids(tokenizer, [(token.content, number) for number, token in listed], path)
-
-
-def _check_ids(tokenizer: Tokenizer, added: Iterable[tuple[str, int]], path: Path) -> None:
-    """Refuse added tokens that the tokenizer has under another id than the file."""
-    for text, number in added:
-        got = tokenizer.token_to_id(text)
-        if got != number:
-            raise CheckpointError(
-                f"{path} gives the added token {text!r} the id {number}, but its place in the sequence is {got}; "
-                "allowed: ids that follow the vocabulary without a hole or a clash; download the tokenizer files again"
-            )
-
-
-# Chat templates.
+# Chat templates
 
 
 class TemplateRefusal(Exception):
@@ -304,18 +294,15 @@ class TextCodec:
             tokens += [self.mask_id] * part if isinstance(part, int) else self._tokens(part, "text")
         return tokens
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of all tokens, control tokens included; spare rows of the embedding are written <id>."""
-        return self._text(tokens, skip_special_tokens=False)
-
     def answer(self, tokens: Sequence[int]) -> str:
         """Return the text up to the first end, without control tokens. Masks that are left stay visible."""
-        return self._text(list(takewhile(lambda token: token not in self.eos_ids, tokens)), skip_special_tokens=True)
+        return self.decode([*takewhile(lambda token: token not in self.eos_ids, tokens)], skip_special_tokens=True)
 
     def text(self, tokens: Sequence[int]) -> str:
         return self.decode(tokens)
 
-    def _text(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """Return the text of all tokens, by default with control tokens; spare rows of the embedding are <id>."""
         # Masks, and tokens without a text, are spelled by signs of ours.
         known = {token for token in tokens if 0 <= token < 2**32 and self.tokenizer.id_to_token(token) is not None}
         signs = {token: f"<{token}>" for token in tokens if token not in known} | {self.mask_id: self.mask}

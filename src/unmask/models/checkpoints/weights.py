@@ -53,36 +53,27 @@ def load_weights(
     """
     parts = names.parts(spec)
     with ExitStack() as stack:
-        file_of = _open_files(folder, device, stack)
-        _check_tensors(folder, file_of, {name: shape for tensors in parts.values() for name, shape in tensors})
+        opened = _open_tensors(folder, {name: shape for part in parts.values() for name, shape in part}, device, stack)
         model = Transformer.empty(spec, device, dtype).requires_grad_(False).eval()
         for parameter, tensors in parts.items():
             target, row = model.get_parameter(parameter), 0
+            # One published tensor at a time, so that the peak of memory is the model and one tensor.
             for name, shape in tensors:
-                target[row : row + shape[0]].copy_(file_of[name][1].get_tensor(name))
+                target[row : row + shape[0]].copy_(opened[name][1].get_tensor(name))
                 row += shape[0]
             if on_tensor is not None:
                 on_tensor(parameter, target.numel() * target.element_size())
     return model
 
 
-def save_weights(model: Transformer, names: TensorNames, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a network with published names as one file, complete or not at all."""
-    tensors: dict[str, torch.Tensor] = {}
-    for parameter, published in names.parts(model.spec).items():
-        rows = [shape[0] for _, shape in published]
-        values = model.get_parameter(parameter).detach().to(dtype or model.dtype).split(rows)
-        tensors |= {name: part.contiguous() for (name, _), part in zip(published, values, strict=True)}
-    with atomic_write(folder / SINGLE) as part:
-        # Packed here and written by us: a full disk is then an OSError, which callers know, and not the library's own.
-        part.write_bytes(save(tensors, metadata={"format": "pt"}))
-    # The index of an older checkpoint would be read first.
-    (folder / INDEX).unlink(missing_ok=True)
+def _open_tensors(
+    folder: Path, expected: dict[str, tuple[int, ...]], device: torch.device | str, stack: ExitStack
+) -> dict[str, tuple[Path, Any]]:
+    """Open all files, and return for each tensor the file that holds it, with its handle.
 
-
-def _open_files(folder: Path, device: torch.device | str, stack: ExitStack) -> dict[str, tuple[Path, Any]]:
-    """Open all files; return, for each tensor name, the file that holds it with its handle."""
-    file_of: dict[str, tuple[Path, Any]] = {}
+    Refuses files that cannot be read, and tensors that are missing, surplus, stored twice or of another shape.
+    """
+    opened: dict[str, tuple[Path, Any]] = {}
     for path in (folder / file for file in weight_files(folder)):
         if not path.is_file():
             what = f"{folder} has no safetensors weights" if path.name == SINGLE else f"{path} does not exist"
@@ -98,23 +89,19 @@ def _open_files(folder: Path, device: torch.device | str, stack: ExitStack) -> d
                 "truncated or damaged, download it again (into the cache of the hub: hf download --force-download)"
             ) from error
         for name in handle.keys():  # noqa: SIM118  a handle cannot be iterated over
-            if name in file_of:
+            if name in opened:
                 raise CheckpointError(
-                    f"the tensor {name!r} is in {file_of[name][0]} and in {path}; allowed: every tensor once; the "
+                    f"the tensor {name!r} is in {opened[name][0]} and in {path}; allowed: every tensor once; the "
                     "shards belong to different models, download them again"
                 )
-            file_of[name] = path, handle
-    return file_of
-
-
-def _check_tensors(folder: Path, file_of: dict[str, tuple[Path, Any]], expected: dict[str, tuple[int, ...]]) -> None:
+            opened[name] = path, handle
     for name, shape in expected.items():
-        if name not in file_of:
+        if name not in opened:
             raise CheckpointError(
                 f"{folder} has no tensor {name!r}; allowed: every tensor its config.json implies; a shard is missing "
                 "or belongs to another model, download it again"
             )
-        path, handle = file_of[name]
+        path, handle = opened[name]
         stored = handle.get_slice(name)
         if stored.get_dtype() not in STORED:
             raise CheckpointError(
@@ -126,8 +113,23 @@ def _check_tensors(folder: Path, file_of: dict[str, tuple[Path, Any]], expected:
                 f"tensor {name!r} in {path} has shape {tuple(stored.get_shape())}; allowed: {shape}, by config.json; "
                 "config and weights belong to different models"
             )
-    for name in sorted(set(file_of) - set(expected)):
+    for name in sorted(set(opened) - set(expected)):
         raise CheckpointError(
-            f"{file_of[name][0]} holds the tensor {name!r}; allowed: the {len(expected)} tensors its config.json "
+            f"{opened[name][0]} holds the tensor {name!r}; allowed: the {len(expected)} tensors its config.json "
             "implies; config and weights belong to different models"
         )
+    return opened
+
+
+def save_weights(model: Transformer, names: TensorNames, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Write a network with published names as one file, complete or not at all."""
+    tensors: dict[str, torch.Tensor] = {}
+    for parameter, published in names.parts(model.spec).items():
+        rows = [shape[0] for _, shape in published]
+        values = model.get_parameter(parameter).detach().to(dtype or model.dtype).split(rows)
+        tensors |= {name: part.contiguous() for (name, _), part in zip(published, values, strict=True)}
+    with atomic_write(folder / SINGLE) as part:
+        # Packed here and written by us: a full disk is then an OSError, which callers know, and not the library's own.
+        part.write_bytes(save(tensors, metadata={"format": "pt"}))
+    # The index of an older checkpoint would be read first.
+    (folder / INDEX).unlink(missing_ok=True)

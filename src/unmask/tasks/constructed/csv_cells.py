@@ -660,10 +660,7 @@ def _add_column(draw: Draw, sheet: CsvSheet) -> CsvSheet:
     rows = tuple((*row[:at], cell, *row[at:]) for row, cell in zip(sheet.rows, cells, strict=True))
     row, column = sheet.hole
     return replace(
-        sheet,
-        header=(*sheet.header[:at], header, *sheet.header[at:]),
-        rows=rows,
-        hole=(row, column + (at <= column)),
+        sheet, header=(*sheet.header[:at], header, *sheet.header[at:]), rows=rows, hole=(row, column + (at <= column))
     )
 
 

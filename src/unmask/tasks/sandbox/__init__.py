@@ -2,7 +2,7 @@
 
 A completion is hostile until shown otherwise. It runs in an interpreter of its own that can read the standard library
 and nothing else, write nothing, start nothing and reach nobody. What decides is never in reach of the completion: the
-tests run in another process, which asks it for values. `docs/sandbox.md` says what is promised and what is not.
+tests run in another process, which asks it for values. docs/tasks.md says what is promised and what is not.
 
     result = check_completion(problem, completion)     # problem: prompt, test, entry_point
     result.status                                      # pass, fail, error, timeout or unavailable
@@ -175,10 +175,10 @@ def run(
     output: int = subprocess.DEVNULL,
 ) -> SandboxResult:
     """Check one completion; what it prints goes to `output`. Never raises for what goes wrong in there."""
-    for key in ("prompt", "test", "entry_point"):
-        if not isinstance(problem.get(key), str):
+    tests = {key: problem.get(key) for key in ("prompt", "test", "entry_point")}
+    for key, value in tests.items():
+        if not isinstance(value, str):
             return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation, 0.0)
-    tests = {key: problem[key] for key in ("prompt", "test", "entry_point")}
     try:
         with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as work:
             job = {
@@ -192,48 +192,34 @@ def run(
             }
             # The tests are a frame of their own, which is read after the process of the completion was forked.
             frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
-            command = _build_command(isolation, work)
-            status, detail, wall_s = _run_child(command, frames, limits, isolation, cancel, output)
+            # Sockets, because a pipe of ours can be opened by any process of the same user, through /proc.
+            ours, theirs = socket.socketpair()
+            with ours:
+                with theirs:
+                    process = subprocess.Popen(
+                        _build_command(isolation, work),
+                        stdin=theirs.fileno(),
+                        stdout=output,
+                        stderr=subprocess.PIPE,
+                        env=_ENVIRONMENT,
+                        cwd="/",
+                        # A session is a process group too: one signal ends the checker and the worker.
+                        start_new_session=True,
+                    )
+                try:
+                    ours.settimeout(SETUP_S)
+                    with contextlib.suppress(ConnectionError):
+                        ours.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+                    status, detail, wall_s = _await_outcome(ours, limits, isolation, cancel)
+                finally:
+                    # Whatever is raised on the way, nothing goes on running: the filter keeps all of it in this group.
+                    os.killpg(process.pid, signal.SIGKILL)
+                    _, errors = process.communicate()
+            if detail == _NOT_STARTED:
+                detail += errors.decode("utf-8", "replace").strip()[-500:] or f"exit code {process.returncode}"
     except OSError as error:
         status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
     return SandboxResult(status, storable(detail), isolation, wall_s)
-
-
-def _run_child(
-    command: list[str],
-    frames: Iterable[bytes],
-    limits: Limits,
-    isolation: str,
-    cancel: threading.Event,
-    output: int,
-) -> tuple[Status, str, float]:
-    """Start the interpreter, send it the job, await the outcome, and end all of it."""
-    # Sockets, because a pipe of ours can be opened by any process of the same user, through /proc.
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            process = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
-                stdout=output,
-                stderr=subprocess.PIPE,
-                env=_ENVIRONMENT,
-                cwd="/",
-                # A session is a process group too: one signal ends the checker and the worker.
-                start_new_session=True,
-            )
-        try:
-            ours.settimeout(SETUP_S)
-            with contextlib.suppress(ConnectionError):
-                ours.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
-            status, detail, wall_s = _await_outcome(ours, limits, isolation, cancel)
-        finally:
-            # Whatever is raised on the way, nothing goes on running: the filter keeps all of it in this group.
-            os.killpg(process.pid, signal.SIGKILL)
-            _, errors = process.communicate()
-    if detail == _NOT_STARTED:
-        detail += errors.decode("utf-8", "replace").strip()[-500:] or f"exit code {process.returncode}"
-    return status, detail, wall_s
 
 
 def _await_outcome(

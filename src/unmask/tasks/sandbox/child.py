@@ -5,7 +5,7 @@ arguments to the worker and gets values back, and decides. It reads the tests af
 never held them, and only it holds the socket for the outcome, a line of JSON:
 
     {"ready": true}                     the isolation stands and the clock starts
-    {"status": ..., "detail": ...}      of the completion
+    {"status": ..., "detail": ...}      outcome of the completion
     {"trouble": ...}                    the evaluator's fault, never the completion's
 
 Nothing of the library is imported here but `confine` and `values`, which need the standard library alone.
@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from . import confine, values
 
@@ -30,10 +30,8 @@ PATIENCE_S = 0.5
 SWALLOWED = (StopIteration, StopAsyncIteration, AttributeError)
 """Exceptions that Python takes for an answer: `list(map(candidate, ...))` for the end of the list, `hasattr` for no.
 
-They end the check at once, as does all that is no `Exception`; a completion could pass by raising them otherwise.
+They end the check at once, as does every exception that is no `Exception`: else a completion could pass by raising one.
 """
-
-
 NOT_LOADED = "the completion does not load:"
 
 
@@ -57,12 +55,12 @@ def send_event(fd: int, **event: object) -> None:
 
 def run_checker(fd: int) -> None:
     """Fork a worker for the completion, run the tests against it, and send the outcome to the parent process."""
-    linux = sys.platform == "linux"
-    if linux:
+    is_linux = sys.platform == "linux"
+    if is_linux:
         confine.die_with_parent()
     job = json.loads(read_frame(fd, FRAME_BYTES))
     null = os.open(os.devnull, os.O_RDWR)
-    if linux:
+    if is_linux:
         confine.lower_limits(job["memory_mb"])
     os.chdir(job["work"])
     if job["isolation"] == "landlock":
@@ -87,7 +85,7 @@ def run_checker(fd: int) -> None:
         send_event(fd, trouble=f"sandbox: {hello['trouble']}")
         return
     # Only now, because the filter refuses to fork, and lets signals pass to this worker alone.
-    confine_process(job, worker)
+    confine_process(job["isolation"], worker)
     send_event(fd, ready=True)
     candidate = Candidate(worker, calls_in, answers_out, job["cpu_s"])
     try:
@@ -101,15 +99,15 @@ def run_checker(fd: int) -> None:
         os.waitpid(worker, 0)
 
 
-def confine_process(job: dict[str, Any], *others: int) -> None:
+def confine_process(isolation: str, *others: int) -> None:
     """Take away what this process does not need from here on; it may send signals to `others`."""
     if sys.platform == "linux":
         confine.drop_privileges()
         confine.die_with_parent()
         confine.hide_memory()
-    if job["isolation"] != "off":
+    if isolation != "off":
         confine.refuse_calls(*others)
-        confine.check_isolation(landlock=job["isolation"] == "landlock")
+        confine.check_isolation(landlock=isolation == "landlock")
 
 
 # The process that checks
@@ -121,7 +119,6 @@ class Candidate:
     def __init__(self, worker: int, calls_in: int, answers_out: int, cpu_s: float):
         self.worker, self.calls_in, self.answers_out, self.cpu_s = worker, calls_in, answers_out, cpu_s
         self.called = self.is_reaped = False
-        self.raised: dict[int, tuple[BaseException, str]] = {}
         self.outcome: dict[str, object] = {}
         """Outcome that ended the check; nothing that the tests do afterwards changes it."""
 
@@ -145,11 +142,11 @@ class Candidate:
             data = read_frame(self.answers_out, ANSWER_BYTES)
             if not data:
                 raise BrokenPipeError
-            outcome, content = values.loads(data)
-            if outcome == "return":
+            kind, content = values.loads(data)
+            if kind == "return":
                 return content
             built_in, name, args, words = content
-            if outcome != "raise" or not all(isinstance(text, str) for text in (built_in, name, words)):
+            if kind != "raise" or not all(isinstance(text, str) for text in (built_in, name, words)):
                 raise values.BadValue("neither returned nor raised")
             error = rebuild_exception(built_in, args, words)
         except BrokenPipeError:
@@ -157,20 +154,23 @@ class Candidate:
         except Exception as wrong:
             detail = f"the completion's process sent an answer that is no answer: {describe_exception(wrong)}"
             self.end(status="error", detail=detail)
-        detail = f"{name}: {words}".rstrip(": ")[:500]
+        error.raised_by_completion = f"{name}: {words}".rstrip(": ")[:500]  # type: ignore[attr-defined]
         if isinstance(error, SWALLOWED) or not isinstance(error, Exception):
-            self.end(status="error", detail=f"{'the completion raised' if self.called else NOT_LOADED} {detail}")
-        # The exception itself is kept too: were it freed, another one could come by its id, and pass for it.
-        self.raised[id(error)] = error, detail
+            self.end(status="error", detail=self.describe_raised(error))
         raise error
 
-    def end(self, **outcome: object) -> None:
+    def describe_raised(self, error: BaseException) -> str:
+        """Say what the completion raised, if this exception is its own; else the text is empty."""
+        raised = getattr(error, "raised_by_completion", "")
+        return raised and f"{'the completion raised' if self.called else NOT_LOADED} {raised}"
+
+    def end(self, **outcome: object) -> NoReturn:
         """End the check."""
         self.outcome = outcome
         raise CheckEnded
 
     def describe_ending(self) -> dict[str, object]:
-        """Say how a worker ended that does not answer: it may also be alive, with its pipe closed."""
+        """Return the outcome for a worker that does not answer: it has ended, or is alive with its pipe closed."""
         stop = time.monotonic() + PATIENCE_S
         pid = 0
         while not pid and time.monotonic() < stop:
@@ -202,41 +202,32 @@ def rebuild_exception(built_in: str, args: Any, words: str) -> BaseException:
 
 def run_tests(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
     """Run the tests on the candidate, and return the outcome."""
+    # Helpers come from the prompt, whatever the completion redefines, and call the candidate under its own name.
+    names: dict[str, Any] = {"__name__": "checks"}
     try:
-        run_check = load_tests(tests, candidate)
+        try:
+            prompt = compile(tests["prompt"], "<prompt>", "exec")
+        except SyntaxError:
+            # A signature without a docstring is not yet a function.
+            prompt = compile(tests["prompt"] + "\n    pass\n", "<prompt>", "exec")
+        exec(prompt, names)
+        names[tests["entry_point"]] = candidate
+        exec(compile(tests["test"], "<test>", "exec"), names)
+        run_check = names["check"]
     except BaseException as error:
         return {"trouble": f"the problem itself is broken: {describe_exception(error)}"}
     try:
-        candidate.ask()
-    except CheckEnded:
-        return candidate.outcome
-    except Exception as error:
-        return {"status": "error", "detail": f"{NOT_LOADED} {candidate.raised[id(error)][1]}"}
-    try:
+        candidate.ask()  # The first answer says whether the completion loads.
         run_check(candidate)
     except BaseException as error:
         if candidate.outcome:
             return candidate.outcome
-        if id(error) in candidate.raised:
-            return {"status": "error", "detail": f"the completion raised {candidate.raised[id(error)][1]}"}
+        if raised := candidate.describe_raised(error):
+            return {"status": "error", "detail": raised}
         if not candidate.called:
             return {"trouble": f"the tests failed before they called the completion: {describe_exception(error)}"}
         return {"status": "fail", "detail": f"{describe_exception(error)}{failing_line(error, tests['test'])}"}
     return candidate.outcome or {"status": "pass", "detail": "all checks passed"}
-
-
-def load_tests(tests: dict[str, str], candidate: Candidate) -> Any:
-    """Define what the tests need: helpers from the prompt, the entry point under its own name, and `check`."""
-    names: dict[str, Any] = {"__name__": "checks"}
-    try:
-        prompt = compile(tests["prompt"], "<prompt>", "exec")
-    except SyntaxError:
-        # A signature without a docstring is not yet a function.
-        prompt = compile(tests["prompt"] + "\n    pass\n", "<prompt>", "exec")
-    exec(prompt, names)
-    names[tests["entry_point"]] = candidate
-    exec(compile(tests["test"], "<test>", "exec"), names)
-    return names["check"]
 
 
 def failing_line(error: BaseException, source: str) -> str:
@@ -266,7 +257,7 @@ def run_worker(job: dict[str, Any], calls_out: int, answers_in: int, null: int) 
         if sys.platform == "linux":
             confine.lower_worker_limits(job["cpu_s"])
             _thread.stack_size(confine.STACK_BYTES)
-        confine_process(job)
+        confine_process(job["isolation"])
         os.environ.clear()
         sys.argv = [""]
     except BaseException as error:
@@ -316,6 +307,7 @@ def send_frame(fd: int, data: bytes) -> None:
 
 def read_frame(fd: int, most: int) -> bytes:
     """Read the next frame; empty at the end of the stream."""
+    # Unbuffered: a reader that reads ahead would hold the tests before the worker is forked.
     size = int.from_bytes(read_exactly(fd, 4), "big")
     if size > most:
         raise values.BadValue(f"{size} bytes where {most} are allowed")
