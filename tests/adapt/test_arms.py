@@ -4,41 +4,13 @@ import pytest
 
 from tests.helpers.adaptive_arms import always, random_gate, selective
 from tests.helpers.cases import each_case
-from unmask.adapt import Arms, DetectorRule, Staged, coverage
+from unmask.adapt import Arms, DetectorRule, Staged
 from unmask.adapt.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.methods import Composed, Dream, candidate, candidates, combine_candidates, fixed_action, with_remasking
+from unmask.methods import Composed, Dream, candidates, fixed_action, with_remasking
 
 KINDS = {"llada": fixed_action(), "dream": Dream()}
-
-
-class TestCandidates:
-    @each_case("axis", AXES)
-    @each_case("kind", KINDS)
-    def test_by_name_and_combined_are_those_of_the_sets(self, kind, axis):
-        for name, policy in candidates(kind)[axis].items():
-            assert candidate(kind, axis, name) == policy
-            inner = policy.base if getattr(policy, "operator", None) else policy
-            assert combine_candidates(kind, {axis: name}) == inner
-
-    def test_others_by_name(self):
-        operator = ReMDM("cap", 0.5)
-        assert candidate("llada", "region", "block:4") == fixed_action(region="block:4")
-        assert candidate("llada", "commitment", "margin:0.1", operator) == with_remasking(
-            fixed_action(commitment="margin:0.1"), operator
-        )
-        assert candidate("dream", "cardinality", "count:3") == Composed(
-            Dream(), score="certainty", cardinality="count:3"
-        )
-        assert candidate("dream", "commitment", "none", operator) == with_remasking(
-            Composed(Dream(), commitment="none"), operator
-        )
-        assert candidate("llada", "commitment", "all", operator) == fixed_action()
-        with pytest.raises(UnknownName, match="axis"):
-            candidate("llada", "planning", "x")
-        with pytest.raises(UnknownName, match="region"):
-            candidate("llada", "region", "blok:4")
 
 
 class TestArms:
@@ -79,13 +51,6 @@ class TestArms:
             never, ever = (kit.arms_of(axis, kind, fixed=fixed, tau=tau) for tau in (None, float("-inf")))
             assert kit.record(kit.run(never.selective)) == kit.record(kit.run(never.fixed))
             assert kit.record(kit.run(ever.selective)) == kit.record(kit.run(ever.always))
-
-    def test_every_arm_runs_on_every_axis(self, kit):
-        for axis in AXES:
-            arms = kit.arms_of(axis, fixed=1, stages=[0, 1, 2, 3], starts=(0.0,), g=(0.1, 0.1))
-            for policy in (arms.reference, arms.fixed, arms.stage, arms.always, arms.selective, arms.random_gate(0.5)):
-                assert not kit.run(policy).state.masked_BL.any()
-            assert coverage(kit.run(arms.selective))[axis].share == 1
 
     def test_refused(self, kit):
         made = kit.calibrated("region")

@@ -9,7 +9,7 @@ import pytest
 
 import unmask
 from tests.helpers.cases import each_case
-from unmask.adapt import DetectorRule, EndToEnd, Gate, Lift, coverage
+from unmask.adapt import EndToEnd, Gate, Lift, coverage
 from unmask.adapt import gate as gate_files
 from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.adapt.gate import FORMAT
@@ -20,7 +20,7 @@ from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageEr
 from unmask.base.json_files import hash_body
 from unmask.cli import app as cli
 from unmask.core import Trajectory
-from unmask.methods import Composed, Dream, fixed_action
+from unmask.methods import Dream, fixed_action
 
 INF = float("inf")
 OPEN = {"starts": (), "g": (0.1,), "tau": -INF}
@@ -135,21 +135,6 @@ class TestFile:
         ]
         assert len({one.hash for one in [gate, *other]}) == 13
 
-    def test_inspect(self, gate_of):
-        shown = gate_of("commitment", fixed=1).inspect()
-        for words in (
-            "exact",
-            "carry-rtl",
-            "commitment",
-            "+0.0200 [+0.0050, +0.0350]",
-            "held-out",
-            "reference 0.900, fixed action 0.400, this gate 0.450; gate less reference -0.450 [-0.580, -0.360]",
-            "100 prompts of the calibration, of which 60 differ",
-            "ReMDM: conf",
-            "tau",
-        ):
-            assert words in shown
-
     @each_case(
         ("change", "words"),
         [
@@ -257,11 +242,6 @@ class TestNamedDiagnostics:
         assert (body["axis"], body["diagnostic_name"]) == ("region", "other-region")
         assert "axis: region, by the diagnostic other-region" in again.inspect()
 
-    def test_one_that_is_called_as_its_axis_is_not_named(self, gate_of):
-        for axis in AXES:
-            assert "diagnostic_name" not in json.loads(gate_of(axis).to_json())["body"]
-            assert f"axis: {axis}, around" in gate_of(axis).inspect()
-
     def test_is_refused_where_nobody_knows_it(self, gate):
         with pytest.raises(GateFileError, match="unknown diagnostic 'other-region'"):
             Gate.from_json(gate.to_json())
@@ -274,20 +254,6 @@ class TestNamedDiagnostics:
         text = revised_file(gate_of("region"), lambda body: body.__setitem__("diagnostic_name", name))
         with pytest.raises(GateFileError, match=words):
             Gate.from_json(text)
-
-    def test_its_record_goes_by_its_name(self, gate, model):
-        run = model.generate(["ab", "c"], gate=gate).trajectory
-        assert coverage(run)["other-region"].share == 1
-        assert list(coverage(run)) == ["other-region"]
-
-
-class TestFingerprint:
-    def test_follows_the_options_of_a_model_without_files(self, model):
-        assert load("exact").fingerprint == model.fingerprint
-        assert load("exact", seed=1).fingerprint != model.fingerprint
-
-    def test_is_that_of_the_files_where_there_are_some(self, network):
-        assert network.fingerprint == network.options["fingerprint"]
 
 
 def steps(out):
@@ -309,8 +275,9 @@ class TestGenerate:
         assert steps(ways[0]) != steps(model.generate(["ab", "c"]))
         assert coverage(ways[0].trajectory)["cardinality"].share == 1
 
-    def test_infill(self, model, gate_of):
+    def test_infill_and_steps_follow_the_gate(self, model, gate_of):
         gate = gate_of(**OPEN)
+        assert model.generate("ab", gate=gate_of(steps_share=1.0, tau=None)).config["rows"][0]["steps"] == 6
         assert model.infill("ab______", gate=gate).texts == model.generate("ab", gate=gate).canvases
 
     def test_a_branch_goes_on_with_the_gate(self, model, gate_of, tmp_path):
@@ -323,12 +290,6 @@ class TestGenerate:
         with pytest.raises(ConfigError, match="decoded with a gate, which its file does not hold; name it"):
             model.branch(tmp_path / "run.npz", step=1)
         assert model.branch(tmp_path / "run.npz", step=1, gate=gate).texts == whole.texts
-
-    @pytest.mark.parametrize("axis", AXES)
-    def test_a_shut_gate_is_the_fixed_action(self, axis, model, gate_of):
-        gate = gate_of(axis, tau=None, fixed=1)
-        prompts = ["ab", "c", "dda"]
-        assert steps(model.generate(prompts, gate=gate)) == steps(model.generate(prompts, policy=gate.arms.fixed))
 
     def test_alone_as_in_a_batch(self, model, gate_of):
         gate = gate_of("score", **OPEN)
@@ -351,13 +312,6 @@ class TestGenerate:
         assert config["policy"]["detector"] == {"starts": [], "expected": [0.1], "tau": "-inf"}
         assert "gate" not in model.generate("ab").config
 
-    def test_steps_follow_the_gate_unless_told(self, model, gate_of):
-        gate = gate_of(steps_share=1.0, tau=None)
-        assert model.generate("ab", gate=gate).config["rows"][0]["steps"] == 6
-        with pytest.warns(UserWarning, match="used at 2 steps"):
-            assert model.generate("ab", gate=gate, steps=2).config["rows"][0]["steps"] == 2
-        assert model.infill("ab____", gate=with_fields(gate, steps_share=0.25)).config["rows"][0]["steps"] == 1
-
     def test_other_steps_than_those_of_the_calibration_are_said(self, model, gate_of):
         gate = gate_of(steps_share=0.5)
         words = r"calibrated at 0.5 x new tokens \(3 steps for 6\) and is used at 6 steps"
@@ -368,13 +322,6 @@ class TestGenerate:
         assert json.loads(out.to_json())["config"]["warnings"] == out.config["warnings"]
         with pytest.warns(UserWarning, match="used at 4 steps"):
             model.infill("ab____", gate=gate, steps=4)
-
-    def test_its_own_steps_are_not_worth_a_word(self, model, gate_of, recwarn):
-        gate = gate_of(steps_share=0.5)
-        for options in ({}, {"steps": 3}):
-            assert "warnings" not in model.generate("ab", gate=gate, **options).config
-        assert "warnings" not in model.generate("ab", steps=6).config
-        assert not [warning for warning in recwarn if "gate" in str(warning.message)]
 
     def test_a_share_is_not_rounded_up_by_a_rounding_error(self):
         assert [steps_of(share, blanks) for blanks, share in ((30, 0.1), (7, 0.5), (3, 0.01))] == [3, 4, 1]
@@ -433,16 +380,6 @@ class TestNetworks:
         assert ran.to_json() == network.generate(["Hi", "What is this?"], gate=wide, **how).to_json()
         assert not ran.trajectory.state.masked_BL.any()
 
-    def test_policies(self, network, gate_of):
-        policy = gate_of("commitment", network.reference, of=network, fixed=1).policy()
-        assert policy.operator is not None
-        assert isinstance(policy.base.rule, DetectorRule)
-        inner = {"llada": fixed_action(commitment="none"), "dream": Composed(Dream(), commitment="none")}[
-            network.reference
-        ]
-        assert policy.base.fixed == inner
-        assert policy.base.diagnostic == DIAGNOSTICS["commitment"]
-
 
 class TestShell:
     @pytest.fixture
@@ -478,19 +415,6 @@ class TestShell:
         assert "axis=cardinality" in out
         assert "cardinality adapted on" in out
         assert "adapted on 0 of" in run("generate", "ab", "-m", "exact", "--gate", "shut.json")[1]
-
-    def test_other_steps(self, run):
-        code, out, err = run("generate", "ab", "-m", "exact", "--gate", "gate.json", "--steps", "6", "--json")
-        assert code == 0
-        assert err.startswith("warning: the gate was calibrated at 0.5 x new tokens (3 steps for 6)")
-        assert len(err.splitlines()) == 1
-        assert json.loads(out)["config"]["warnings"]
-
-    def test_another_model(self, run):
-        other = ("generate", "ab", "-m", "exact", "--model-option", "seed=3", "--gate", "gate.json")
-        code, _, err = run(*other)
-        assert (code, "fingerprint" in err) == (2, True)
-        assert run(*other, "--force-gate")[0] == 0
 
     def test_refused(self, run, tmp_path):
         (tmp_path / "edited.json").write_text((tmp_path / "gate.json").read_text().replace("carry-rtl", "carry-ltr"))

@@ -19,25 +19,9 @@ def test_a_bin_holds_its_start():
     assert opens(rule, -0.001, 0.0, 0.999, 1.0) == [False, True, True, False]
 
 
-def test_an_expectation_of_just_tau_opens():
-    assert opens(DetectorRule((0.0,), (0.1, 0.2), tau=0.2), -1.0, 1.0) == [False, True]
-    assert opens(DetectorRule((0.0,), (0.1, 0.2), tau=0.1), -1.0, 1.0) == [True, True]
-    assert opens(DetectorRule((0.0,), (0.1, 0.2), tau=0.2000001), -1.0, 1.0) == [False, False]
-
-
-def test_no_signal_never_opens():
-    assert opens(DetectorRule((), (1.0,), tau=-INF), NAN, 0.0) == [False, True]
-
-
 def test_signals_beyond_all_belong_to_the_end_bins():
     rule = DetectorRule((0.0, 1.0), (0.5, 0.0, 0.5), tau=0.1)
     assert opens(rule, -INF, -1e300, 0.5, 1e300, INF) == [True, True, False, True, True]
-
-
-def test_never_and_wherever_there_is_a_signal():
-    bins = ((0.0,), (-1.0, -2.0))
-    assert opens(DetectorRule(*bins, tau=None), -1.0, 1.0, NAN) == [False, False, False]
-    assert opens(DetectorRule(*bins, tau=-INF), -1.0, 1.0, NAN) == [True, True, False]
 
 
 def test_a_bin_without_a_state_expects_nothing(kit):

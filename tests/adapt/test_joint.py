@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.helpers.adaptive_arms import always, joint, selective
+from tests.helpers.adaptive_arms import joint, selective
 from unmask.adapt import Adaptive, DetectorRule, coverage, joint_arm
 from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
@@ -12,11 +12,10 @@ from unmask.adapt.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
-from unmask.axes import AXES, ReMDM
+from unmask.axes import AXES
 from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD
-from unmask.methods import Composed, Dream, fixed_action, with_remasking
-from unmask.methods.check import check_policy
+from unmask.methods import Dream, fixed_action
 
 NEVER, WHEREVER = DetectorRule((), (0.0,), None), DetectorRule((), (0.0,), float("-inf"))
 ALL = tuple(DIAGNOSTICS[axis] for axis in AXES)
@@ -29,13 +28,6 @@ def gates(*open_axes):
 
 @pytest.mark.parametrize("kind", BASES)
 class TestJoint:
-    def test_keeps_the_contract(self, kind, kit):
-        half = tuple(DetectorRule((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
-        assert check_policy(joint(BASES[kind], ALL, half), kit.small()) is None
-        assert (
-            check_policy(with_remasking(joint(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small()) is None
-        )
-
     def test_with_all_gates_shut_is_the_fixed_action(self, kind, kit):
         assert kit.record(kit.run(joint(BASES[kind], ALL, gates()))) == kit.record(kit.run(BASES[kind]))
 
@@ -43,10 +35,6 @@ class TestJoint:
     def test_with_one_gate_is_the_selective_policy(self, kind, axis, kit):
         alone = selective(BASES[kind], DIAGNOSTICS[axis], WHEREVER)
         assert kit.record(kit.run(joint(BASES[kind], ALL, gates(axis)))) == kit.record(kit.run(alone))
-
-    def test_of_one_axis(self, kind, kit):
-        one = joint(BASES[kind], (RegionDiagnostic(),), (WHEREVER,))
-        assert kit.record(kit.run(one)) == kit.record(kit.run(always(BASES[kind], RegionDiagnostic())))
 
 
 class TestTogether:
@@ -98,11 +86,6 @@ class TestArm:
         assert policy.fixed == fixed_action(score="margin", cardinality="count:2")
         assert [one.axis for one in policy.diagnostics] == ["score", "cardinality"]
         assert policy.rules[0].tau == 0.05
-
-    def test_of_dream(self, kit):
-        policy = joint_arm([kit.arms_of("region", "dream", fixed=1), kit.arms_of("score", "dream")])
-        assert policy.fixed == Composed(Dream(), score="certainty", region="block:8")
-        assert joint_arm([kit.arms_of("region", "dream")]).fixed == Dream()
 
     def test_commitment_brings_its_operator(self, kit):
         policy = joint_arm([kit.arms_of("commitment", fixed=1), kit.arms_of("region")])

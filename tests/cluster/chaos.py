@@ -120,7 +120,7 @@ def finished(out: Path) -> int:
 
 def command(file: Path, out: Path | str, *options: str) -> list[str]:
     """`unmask study run` in a process of its own."""
-    return [sys.executable, "-m", "unmask.cli", "study", "run", str(file), "--out", str(out), "--quiet", *options]
+    return [sys.executable, "-m", "unmask", "study", "run", str(file), "--out", str(out), "--quiet", *options]
 
 
 def hashes_in(text: str) -> dict[str, str]:

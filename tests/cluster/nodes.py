@@ -38,7 +38,7 @@ class ThreeNodes:
     @property
     def options(self) -> list[str]:
         """Options of a command that is to run here."""
-        return ["--on", "ray", "--address", self.address]
+        return ["--ray", self.address]
 
     def add(self, at: int = 0) -> bool:
         self.others.append(patiently(lambda: self.cluster.add_node(**self._sizes(), wait=False)))

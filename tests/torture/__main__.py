@@ -1,4 +1,4 @@
-"""Break the promises of docs/reliability.md at random: `python -m tests.torture --minutes M --seed S [--only GOAL]`.
+"""Break the promises that tests/torture lists, at random: `python -m tests.torture --minutes M --seed S [--only GOAL]`.
 
 Two cases run at a time, each in a forked process with a folder and a process group of its own, so that one that hangs
 or dies takes nothing else along. `--sample` tries a fixed number of cases of each goal, the same for the same seed.

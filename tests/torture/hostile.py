@@ -1,79 +1,16 @@
-"""Texts, values and arguments that programs do not expect."""
+"""Texts, numbers and arguments that programs do not expect, from hostile.json."""
+
+import json
+from pathlib import Path
 
 MARK = "x-torture"
 """An element, an attribute and a command of this name must never come to life on a page."""
 
-TEXTS = (
-    "\ud800",
-    "a\udfffb",
-    "\0",
-    "a\0b",
-    "\x1b[2J\x1b]0;title\x07",
-    "\x07\x08\x7f\x85\u2028\u2029",
-    "\r\nSet-Cookie: x",
-    "\u202eevil",
-    "e\u0301" * 50,
-    "🎲" * 40,
-    "\ufeffbom",
-    "\uffff",
-    "x" * 1_000_000,
-    "\n" * 5000,
-    "|a|b|\n|---|---|\n",
-    f"<{MARK} onload=alert(1)>",
-    f"</title></style></script><{MARK}>",
-    f"<script>{MARK}()</script>",
-    f'"><img src=x on{MARK}=alert(1)>',
-    f"' on{MARK}='alert(1)",
-    f"javascript:{MARK}()",
-    "<!--",
-    "]]>",
-    "&lt;b&gt;&#60;script&#62;",
-    "{{ 7 * 7 }}{% raw %}",
-    f"\\input{{{MARK}}}",
-    "\\end{tabular}\\write18{id}",
-    "100 % & $x_1$ # ~ ^ { } \\",
-    "=1+1",
-    "@SUM(1)",
-    '=HYPERLINK("http://x","y")',
-    "[bold red]rich[/]",
-    "[/]",
-    "%s %d {0} {x!r}",
-    "../passwd",
-    "",
-    " ",
-    "<answer></answer>",
-    "<answer>" * 2000,
-    "[" * 20000,
-    '{"a":' * 5000,
-    "9" * 5000,
-    "1e999",
-    "-0",
-    "NaN",
-    "```python\n" * 100,
-    "def f(:\n",
-)
-NUMBERS = (
-    *[
-        "0",
-        "-1",
-        "1",
-        "2",
-        "3",
-        "1e400",
-        "nan",
-        "inf",
-        "-inf",
-        "99999999999999999999",
-        "1.5",
-        "0x10",
-        "1_0",
-        "٣",
-        "0.5",
-        "+1",
-        "1e-400",
-        "--",
-        "½",
-    ],
-    "",
-    "1 ",
-)
+
+def _load(name: str) -> tuple[str, ...]:
+    """Read one list; a text that repeats a piece is stored as [piece, times]."""
+    lists = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="ascii"))
+    return tuple(entry if isinstance(entry, str) else entry[0] * entry[1] for entry in lists[name])
+
+
+TEXTS, NUMBERS, WORDS = _load("texts"), _load("numbers"), _load("words")

@@ -66,7 +66,7 @@ COMMANDS |= {"rightleftharpoons"}
 
 
 def markdown_faults(name: str, text: str) -> Iterator[str]:
-    """Tables keep their columns; HTML in Markdown is the reader's to stop, as docs/reliability.md says."""
+    """Tables keep their columns; HTML in Markdown is the reader's to stop, not ours."""
     width = 0
     for line in text.splitlines():
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0

@@ -40,15 +40,6 @@ def test_groups_share_out_rows_and_objective(rows):
     assert np.allclose(part, [1 / 8, 2 / 8, 5 / 8])
 
 
-def test_draws_are_functions_of_seed_and_step(rows):
-    (_, group) = group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 40)
-    first, again = draw_batch(group, 1, 7, LEAST), draw_batch(group, 1, 7, LEAST)
-    for name in ("rows_B", "hidden_BN", "place_R", "weight_R"):
-        assert np.array_equal(getattr(first, name), getattr(again, name))
-    for other in (draw_batch(group, 1, 8, LEAST), draw_batch(group, 2, 7, LEAST)):
-        assert not np.array_equal(first.rows_B, other.rows_B)
-
-
 def test_draws_of_a_step_are_pinned(rows):
     """The numbers of one draw: a change here is a change of every model trained from a configuration."""
     (group, _) = group_rows_by_length(rows, (32, 64), [1.0, 2.0, 5.0], 40)

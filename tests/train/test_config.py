@@ -5,7 +5,6 @@ import pytest
 from tests.helpers.paths import CONFIGS
 from unmask.base.errors import ConfigError
 from unmask.train import TrainConfig
-from unmask.train.config import describe_differences
 
 
 @pytest.mark.parametrize(
@@ -44,10 +43,3 @@ def test_impossible_values_are_refused(tables, key, value, message):
     with pytest.raises(ConfigError, match="allowed") as refusal:
         TrainConfig(**tables(**{"run.score_every": 2, key: value}))
     assert message in str(refusal.value)
-
-
-def test_differences_name_what_differs(tables):
-    changes = {"model.mlp": 64}, {"optimizer.betas": [0.8, 0.9]}
-    ours, theirs = (TrainConfig(**tables(**change)).flatten() for change in changes)
-    found = describe_differences(ours, theirs)
-    assert found == ["model.mlp is 64, was 48", "optimizer.betas is [0.9, 0.95], was [0.8, 0.9]"]

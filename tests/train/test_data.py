@@ -9,8 +9,8 @@ from unmask.base.errors import ConfigError, SchemaError
 from unmask.tasks import find_task
 from unmask.train import data as data_module
 from unmask.train.config import TrainConfig
-from unmask.train.data import Rows, data_key, encode_rows, load_data
-from unmask.train.sources import FILES, Folders, Text, generate_texts
+from unmask.train.data import Rows, data_key, load_data
+from unmask.train.sources import FILES, Folders, generate_texts
 from unmask.train.tokenizer import CHATS
 
 
@@ -38,14 +38,6 @@ def test_rows_are_prompt_answer_and_filler(data, config):
         end = answer.index(data.ids.turn)
         assert set(answer[end + 1 :]) == {data.ids.eos}
         assert data.ids.mask not in row
-
-
-def encoded(data, texts, longest=200):
-    return encode_rows(texts, 0, data.tokenizer, CHATS["llada"], data.ids, longest)
-
-
-def test_rows_that_are_too_long_are_left_out(data):
-    assert len(encoded(data, [Text("word " * 300, "7", 24)]).length_E) == 0
 
 
 def test_the_cache_gives_back_what_was_put_in(data, config, cache):

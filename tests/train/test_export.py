@@ -91,24 +91,3 @@ def test_the_manifest_vouches_for_every_file(exported):
 
 
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-
-# Of the published files, less what only concerns their code: `auto_map`, `_name_or_path`, `transformers_version`.
-KEYS = {
-    "llada": {
-        *("activation_type", "alibi", "alibi_bias_max", "architectures", "attention_dropout", "attention_layer_norm"),
-        *("attention_layer_norm_with_affine", "bias_for_layer_norm", "block_group_size", "block_type", "d_model"),
-        *("embedding_dropout", "embedding_size", "eos_token_id", "flash_attention", "include_bias"),
-        *("include_qkv_bias", "init_cutoff_factor", "init_device", "init_fn", "init_std", "input_emb_norm"),
-        *("layer_norm_type", "layer_norm_with_affine", "mask_token_id", "max_sequence_length", "mlp_hidden_size"),
-        *("mlp_ratio", "model_type", "multi_query_attention", "n_heads", "n_kv_heads", "n_layers", "pad_token_id"),
-        *("precision", "residual_dropout", "rms_norm_eps", "rope", "rope_full_precision", "rope_theta"),
-        *("scale_logits", "use_cache", "vocab_size", "weight_tying"),
-    },
-    "dream": {
-        *("architectures", "attention_dropout", "bos_token_id", "eos_token_id", "hidden_act", "hidden_size"),
-        *("initializer_range", "intermediate_size", "mask_token_id", "max_position_embeddings", "max_window_layers"),
-        *("model_type", "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "pad_token_id"),
-        *("rms_norm_eps", "rope_scaling", "rope_theta", "sliding_window", "tie_word_embeddings", "torch_dtype"),
-        *("use_cache", "use_mrope", "use_sliding_window", "vocab_size"),
-    },
-}

@@ -126,25 +126,6 @@ def test_drawn_masks_and_weights_have_the_formulas_expectation(truth):
     assert (batch.weight_R[real] * value_R).sum() == pytest.approx(formula(truth, least), rel=0.02)
 
 
-def test_weighted_sum_of_a_batch_by_hand():
-    """share / (rows n t) at every masked token, times its loss, and nothing else."""
-    model = network()
-    rows = 2
-    index = np.arange(rows)
-    group = Group(4, index, np.array([1, 2]), np.array([3, 2]), (index,), np.ones(1), 0.5, rows)
-    batch = draw_batch(group, 0, 2, 0.001)
-    tokens = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])[torch.from_numpy(batch.rows_B)]
-    places, weights = torch.from_numpy(batch.place_R), torch.from_numpy(batch.weight_R)
-    losses = token_losses(model, tokens, tokens >= 0, torch.from_numpy(batch.hidden_BN), places, MASK, 0)
-    total = (losses * weights).sum().item()
-    expected = 0.0
-    for place in np.flatnonzero(batch.hidden_BN):
-        weight = weights[places == place].item()
-        expected += weight * by_hand(model, MASK, int(_flat(tokens)[place]))
-    assert expected > 0
-    assert total == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize("shift", [0, 1])
 def test_fillers_change_neither_the_sum_nor_a_gradient(shift):
     model = network(layers=2, shift=shift)
@@ -164,7 +145,3 @@ def test_fillers_change_neither_the_sum_nor_a_gradient(shift):
     assert filled == pytest.approx(alone, rel=1e-12)
     assert len(gradients) > 5
     assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-14) for a, b in zip(gradients, others, strict=True))
-
-
-def _flat(tokens: Tensor) -> list[int]:
-    return [int(t) for t in tokens.flatten()]

@@ -1,9 +1,9 @@
-"""Adaptive policies: Algorithm 1 of the paper, the rules that open its gate, and the record of what they did.
+"""Adaptive policies: Algorithm 1 of the paper, its gate rules, and the coverage of a run.
 
-`Adaptive` takes a fixed action and deviates from it, on one axis or several, at the states where a rule says so. The
-rule makes the arm of a comparison: `AlwaysRule` always-diagnostic adaptation, `DetectorRule` selective adaptation, and
-`RandomRule` its control, which deviates as often at random states. `Staged` is the schedule that looks at nothing but
-how much is still masked.
+`Adaptive` takes a fixed action and deviates from it, on one axis or several, where a gate rule opens. The rule makes
+the arm of a comparison: `AlwaysRule` for always-diagnostic adaptation, `DetectorRule` for selective adaptation, and
+`RandomRule` for its control, which deviates as often at random states. `Staged` is the schedule that depends only on
+the share of the answer that is still masked.
 """
 
 from abc import ABC, abstractmethod
@@ -25,18 +25,18 @@ from unmask.engine import apply
 from unmask.methods import CombinedPolicy, has_own_input, with_explicit_order
 from unmask.stats import Calibration
 
-# --- gate rules: at which states an axis deviates
+# --- gate rules
 
 
 class GateRule(ABC):
-    """Decides at which states an axis deviates from the fixed action. A rule is a frozen dataclass."""
+    """Rule that says at which states an axis deviates from the fixed action. A rule is a frozen dataclass."""
 
     random: ClassVar[bool] = False
-    """Whether it draws random numbers."""
+    """Whether the rule draws random numbers."""
 
     @abstractmethod
     def opens(self, signal_B: Tensor, traj: Trajectory) -> Tensor:
-        """Return a mask of rows that take the proposal. Where the diagnostic abstains its value does not matter."""
+        """Return a mask of the rows that take the proposal; ignored on rows where the diagnostic abstains."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class AlwaysRule(GateRule):
 
 @dataclass(frozen=True)
 class DetectorRule(GateRule):
-    """Deviate where the opportunity that validation states lead to expect is tau or more. `eq:opportunity_detector`"""
+    """Deviate where the expected opportunity of the signal's bin is tau or more. `eq:opportunity_detector`"""
 
     starts: tuple[float, ...]
-    """Signals at which the bins after the first start; a bin holds its start and ends before the next."""
+    """Signals at which the second and later bins start. A bin includes its start and excludes the next one's."""
     expected: tuple[float | None, ...]
-    """Mean validation opportunity of each bin; None for a bin without a state, which stays shut."""
+    """Mean opportunity of the validation states in each bin; None for a bin without states, which stays shut."""
     tau: float | None
-    """Least expected opportunity at which to deviate. None never opens; -inf opens every bin that has states."""
+    """Smallest expected opportunity at which to deviate. None never opens; -inf opens every bin that has states."""
 
     def __post_init__(self) -> None:
         rising = all(low < high for low, high in pairwise(self.starts))
@@ -74,28 +74,28 @@ class DetectorRule(GateRule):
     def opens(self, signal_B: Tensor, traj: Trajectory) -> Tensor:
         # Compared with plain numbers: a table of bins would have to be copied to the device in every step.
         open_B = torch.zeros_like(signal_B, dtype=torch.bool)
-        for start, end in self.open_stretches:
+        for start, end in self.open_intervals:
             inside_B = signal_B >= start
             open_B = open_B | (inside_B if end is None else inside_B & (signal_B < end))
         return open_B
 
     @cached_property
-    def open_stretches(self) -> tuple[tuple[float, float | None], ...]:
-        """Stretches of the signal in which the gate is open, neighbouring bins joined; None ends an unbounded one."""
-        edges = [float("-inf"), *self.starts, None]
-        stretches: list[tuple[float, float | None]] = []
-        for (start, end), expected in zip(pairwise(edges), self.expected, strict=True):
-            if start is None or self.tau is None or expected is None or expected < self.tau:
+    def open_intervals(self) -> tuple[tuple[float, float | None], ...]:
+        """Intervals of the signal in which the gate is open, with neighbouring bins joined; None for no upper end."""
+        bins = zip((float("-inf"), *self.starts), (*self.starts, None), self.expected, strict=True)
+        intervals: list[tuple[float, float | None]] = []
+        for start, end, expected in bins:
+            if self.tau is None or expected is None or expected < self.tau:
                 continue
-            if stretches and stretches[-1][1] == start:
-                start = stretches.pop()[0]
-            stretches.append((start, end))
-        return tuple(stretches)
+            if intervals and intervals[-1][1] == start:
+                start, _ = intervals.pop()
+            intervals.append((start, end))
+        return tuple(intervals)
 
 
 @dataclass(frozen=True)
 class RandomRule(GateRule):
-    """Deviate with probability `coverage` at every state that has a proposal. All axes of a policy share the draw."""
+    """Deviate with probability `coverage` at every state that has a proposal. All axes of a policy share one draw."""
 
     random: ClassVar[bool] = True
     coverage: float
@@ -115,20 +115,19 @@ class RandomRule(GateRule):
 class Adaptive(CombinedPolicy):
     """Take the diagnostic's proposal where the gate rule opens, else the fixed action. `eq:selective_policy`
 
-    With several axes every axis whose gate opens is replaced, in the order score, region, cardinality, commitment; this
-    goes beyond the paper. Each diagnostic reads the action as assembled so far, so the diagnosed mixture is used inside
-    the region and cardinality diagnostics, and counts are taken within the proposed region.
+    Several axes may adapt at once, which goes beyond the paper. They are decided in the order score, region,
+    cardinality, commitment, and each diagnostic reads the action as changed by the axes before it: a proposed mixture
+    orders the region and cardinality diagnostics, and counts are taken within a proposed region.
     """
 
     fixed: Policy
-    """The fixed action a_fix, which is taken where no gate opens."""
+    """The fixed action a_fix, taken where no gate opens."""
     axes: Sequence[tuple[Diagnostic, GateRule]]
-    """One diagnostic and its gate rule for each axis that adapts, in the order of the axes."""
+    """A diagnostic and its gate rule for each axis that adapts, in the order of the axes."""
     base: Policy | None = None
     """The reference, whose action the diagnostics read and change on their axis; None for the fixed action."""
     snap_to: tuple[Policy, ...] = ()
-    """Candidates of the axis, of which the nearest to a proposal is taken in its place; empty for proposals as they
-    are. Only with one axis."""
+    """Candidates of the only axis: the nearest one replaces each proposal. Empty to take proposals unchanged."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
@@ -140,12 +139,12 @@ class Adaptive(CombinedPolicy):
         check_plain_policy(*self.parts)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        """One pass through the loop of Algorithm 1, between the forward and the transition."""
+        """Run the body of Algorithm 1's loop, between the forward and the transition."""
         action = self.readable_base.act(traj, NO_LOOK_AHEAD)
         deviates_B = torch.zeros_like(traj.state.step_B, dtype=torch.bool)
         notes: dict[str, Tensor] = {}
         for diagnostic, rule in self.axes:
-            # Signal d_j(z) and proposal D_j(z). A diagnostic without history abstains, as at the first step.
+            # Signal d_j(z) and proposal D_j(z). Without history, as at the first step, a diagnostic abstains.
             (reading,) = read_all([diagnostic], traj, action)
             proposed = self._snap(traj, reading.action) if self.snap_to else reading.action
             open_B = rule.opens(reading.signal_B, traj) & ~reading.abstains_B
@@ -157,25 +156,16 @@ class Adaptive(CombinedPolicy):
 
     @cached_property
     def readable_base(self) -> Policy:
-        """The policy whose action the diagnostics read. Its order is written out where one of them reads the order."""
+        """The policy whose action the diagnostics read, with an explicit order of positions if one of them reads it."""
         ordered = any(diagnostic.ordered for diagnostic in self.diagnostics)
         return with_explicit_order(self.fixed if self.base is None else self.base, ordered)
 
     def _snap(self, traj: Trajectory, proposed: Action) -> Action:
+        """Return the action of the candidate that is nearest to a proposal, row by row."""
         actions = [policy.act(traj, NO_LOOK_AHEAD) for policy in self.snap_to]
         revealed_BL = apply(traj.state, traj.current_prediction, proposed).revealed_BL
         at_B = nearest_candidate(self.diagnostic.axis, traj.state, proposed, revealed_BL, actions)
         return reduce(lambda kept, at: combine_actions(at_B == at[0], at[1], kept), enumerate(actions), actions[0])
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The diagnostic of each axis."""
-        return tuple(diagnostic for diagnostic, _ in self.axes)
-
-    @property
-    def rules(self) -> tuple[GateRule, ...]:
-        """The gate rule of each axis."""
-        return tuple(rule for _, rule in self.axes)
 
     # --- what results record
 
@@ -192,13 +182,23 @@ class Adaptive(CombinedPolicy):
         return _STORED[self.name]
 
     @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """The diagnostic of each axis."""
+        return tuple(diagnostic for diagnostic, _ in self.axes)
+
+    @property
+    def rules(self) -> tuple[GateRule, ...]:
+        """The gate rule of each axis."""
+        return tuple(rule for _, rule in self.axes)
+
+    @property
     def diagnostic(self) -> Diagnostic:
-        """The diagnostic of the only axis, or of the first."""
+        """The diagnostic of the first or only axis."""
         return self.axes[0][0]
 
     @property
     def rule(self) -> GateRule:
-        """The gate rule of the only axis, or of the first."""
+        """The gate rule of the first or only axis."""
         return self.axes[0][1]
 
     @property
@@ -227,7 +227,7 @@ class Adaptive(CombinedPolicy):
 
     @property
     def steps(self) -> str:
-        # Counts and regions are proposed for the steps that are left, whatever the fixed action does with them.
+        # Counts and regions are proposed for the steps that are left, even if the fixed action ignores the steps.
         steps = common_steps(self.parts)
         return "pace" if steps == "ignore" else steps
 
@@ -258,50 +258,55 @@ _STORED: Mapping[str, Mapping[str, str]] = {
     "joint": {"fixed": "fixed", "diagnostics": "diagnostics", "detectors": "rules"},
     "adaptive": {name: name for name in ("fixed", "axes", "base", "snap_to")},
 }
-"""Recorded settings of each registered name, and the attribute that holds each."""  # stored names
+"""Recorded settings of each registered name, and the attribute of `Adaptive` that holds each."""  # stored names
 
 
 def combine_actions(first_B: Tensor, first: Action, second: Action) -> Action:
     """Return the first action on the rows of the mask, and the second on the others."""
 
-    def rows(one: Tensor, other: Tensor) -> Tensor:
-        # A proposal keeps the tensors of the axes that it does not change.
+    def choose(one: Tensor, other: Tensor) -> Tensor:
+        # A proposal shares the tensors of the axes that it does not change: nothing to choose there.
         return one if one is other else torch.where(first_B.view(-1, *[1] * (one.dim() - 1)), one, other)
 
-    def optional(one: Tensor | None, other: Tensor | None, blank: int) -> Tensor | None:
+    def choose_optional(one: Tensor | None, other: Tensor | None, blank: int) -> Tensor | None:
         if one is None and other is None:
             return None
         return torch.where(first_B[:, None], blank if one is None else one, blank if other is None else other)
 
-    shared = first.notes.keys() & second.notes.keys()
+    notes = {**first.notes, **second.notes}
+    for name in first.notes.keys() & second.notes.keys():
+        notes[name] = choose(first.notes[name], second.notes[name])
     return Action(
-        alpha_BJ=rows(first.alpha_BJ, second.alpha_BJ),
-        region_BL=rows(first.region_BL, second.region_BL),
-        kappa_B=rows(first.kappa_B, second.kappa_B),
-        commit_BL=rows(first.commit_BL, second.commit_BL),
-        remask_BL=optional(first.remask_BL, second.remask_BL, False),
-        tokens_BL=optional(first.tokens_BL, second.tokens_BL, -1),
-        notes={**first.notes, **second.notes, **{name: rows(first.notes[name], second.notes[name]) for name in shared}},
+        alpha_BJ=choose(first.alpha_BJ, second.alpha_BJ),
+        region_BL=choose(first.region_BL, second.region_BL),
+        kappa_B=choose(first.kappa_B, second.kappa_B),
+        commit_BL=choose(first.commit_BL, second.commit_BL),
+        remask_BL=choose_optional(first.remask_BL, second.remask_BL, False),
+        tokens_BL=choose_optional(first.tokens_BL, second.tokens_BL, -1),
+        notes=notes,
     )
 
 
 def nearest_candidate(
     axis: str, state: State, proposed: Action, revealed_BL: Tensor, candidates: Sequence[Action]
 ) -> Tensor:
-    """Index of the candidate nearest to a proposal on its axis, row by row; the first of equally near ones.
+    """Return the index of the candidate action nearest to a proposal on its axis, for each row.
 
-    `revealed_BL` are the positions that the proposal reveals.
+    Of equally near candidates it is the first. `revealed_BL` are the positions that the proposal reveals.
     """
     if axis not in AXES:
         raise UnknownName("axis", axis, AXES)
     distance_AB = torch.stack([AXES[axis].distance(state, proposed, other, revealed_BL) for other in candidates])
-    # Not argmin, which promises no order among ties.
+    # Not argmin: it may return any of several equal minima, and another one on a GPU.
     least_B = distance_AB.min(0).values
     return (distance_AB == least_B).to(torch.int8).argmax(0)
 
 
 def read_together(policies: Mapping[str, Adaptive], traj: Trajectory) -> dict[str, Reading]:
-    """Readings of one-axis policies at one state, by name; diagnostics that read the same action run side by side."""
+    """Read the diagnostics of several one-axis policies at one state; on a GPU they run side by side.
+
+    Diagnostics that read the same action are read in one call, so that they share its CUDA graph.
+    """
     groups: dict[Policy, list[str]] = {}
     for name, policy in policies.items():
         groups.setdefault(policy.readable_base, []).append(name)
@@ -317,10 +322,11 @@ def read_together(policies: Mapping[str, Adaptive], traj: Trajectory) -> dict[st
 
 @dataclass(frozen=True)
 class Staged(CombinedPolicy):
-    """One policy for each stage of the masked share, the stage of the most masked answers first."""
+    """Decode with another policy at each stage of the answer; stages go by the share that is still masked."""
 
     name: ClassVar[str] = "stage"
     policies: tuple[Policy, ...]
+    """One policy for each stage, that of the most masked answers first."""
 
     def __post_init__(self) -> None:
         require(len(self.policies) > 0, "policies", self.policies, "one or more", "name one for each stage")
@@ -338,41 +344,41 @@ class Staged(CombinedPolicy):
         return replace(self, policies=tuple(policy.bounded(length) for policy in self.policies))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        stage_B = stage(traj.state, len(self.policies))
+        stage_B = stage_of(traj.state, len(self.policies))
         first, *later = (policy.act(traj, look_ahead) for policy in self.policies)
         return reduce(lambda kept, at: combine_actions(stage_B == at[0], at[1], kept), enumerate(later, 1), first)
 
 
-def stage(state: State, count: int) -> Tensor:
-    """Stage of each row: with four, 0 where more than 3/4 of the answer is masked, 3 where at most 1/4 is.
+def stage_of(state: State, count: int) -> Tensor:
+    """Return the stage of each row. Of four stages, 0 is for answers of which more than 3/4 is masked, and so on.
 
-    Computed as `stats.stages`, which assigns stored states: the same division rounds the same way.
+    `stats.stages` assigns stored states by the same division: another one could round to another stage.
     """
     masked_B = state.masked_BL.sum(-1).double() / state.answer_BL.sum(-1).double()
     return (count * (1 - masked_B)).floor().long().clamp(max=count - 1)
 
 
-# --- the record of a run
+# --- coverage of a run
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How often each row of a run deviated from the fixed action, by one diagnostic."""
+    """Number of steps at which each row of a run deviated from the fixed action because of one diagnostic."""
 
     steps_B: Tensor
     evaluated_B: Tensor
-    """Steps at which there was a signal, so that the gate could have opened; never a row's first."""
+    """Steps with a signal, at which the gate could have opened; never a row's first step."""
     deviated_B: Tensor
 
     @property
     def share(self) -> float:
-        """Deviations by evaluated steps, all rows together; NaN without any."""
+        """Deviations divided by evaluated steps, over all rows; NaN if no step was evaluated."""
         evaluated = int(self.evaluated_B.sum())
         return int(self.deviated_B.sum()) / evaluated if evaluated else float("nan")
 
 
 def coverage(run: Trajectory) -> dict[str, Coverage]:
-    """Count per diagnostic how often a recorded run deviated from the fixed action; empty if no step was adaptive."""
+    """Count the deviations of a recorded run for each diagnostic; empty if no step was adaptive."""
     require(bool(run.steps), "steps of the run", 0, "one or more", "decode with record=True")
     zero_B = torch.zeros_like(run.forwards_B)
     counts: dict[str, Coverage] = {}
@@ -388,12 +394,12 @@ def coverage(run: Trajectory) -> dict[str, Coverage]:
     return counts
 
 
-# Notes are the one channel from a policy into a recorded run; nothing is decided by these.
+# A policy can only leave its signal and decision in a recorded run as notes. No decision reads them.
 _SIGNAL, _EVALUATED, _DEVIATED = "/signal_B", "/evaluated_B", "/deviated_B"  # stored names
 
 
 def deviation_notes(diagnostic: str, reading: Reading, open_B: Tensor) -> dict[str, Tensor]:
-    """Notes of one step under the diagnostic's name, so that several diagnostics of one axis do not mix."""
+    """Return signal and decision of a step as notes under the diagnostic's name."""
     return {
         diagnostic + _SIGNAL: reading.signal_B,
         diagnostic + _EVALUATED: ~reading.abstains_B,
@@ -402,17 +408,17 @@ def deviation_notes(diagnostic: str, reading: Reading, open_B: Tensor) -> dict[s
 
 
 def noted_diagnostics(notes: Mapping[str, Tensor]) -> list[str]:
-    """Names of the diagnostics whose deviations are among the notes of a step."""
+    """Return the names of the diagnostics whose decisions are among a step's notes."""
     return [name.removesuffix(_DEVIATED) for name in notes if name.endswith(_DEVIATED)]
 
 
 def without_deviation_notes(notes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return all notes but those of adaptive policies."""
-    ours = tuple(f"{diagnostic}/" for diagnostic in noted_diagnostics(notes))
-    return {name: note for name, note in notes.items() if not name.startswith(ours)}
+    """Return a step's notes without those that adaptive policies leave."""
+    prefixes = tuple(f"{diagnostic}/" for diagnostic in noted_diagnostics(notes))
+    return {name: note for name, note in notes.items() if not name.startswith(prefixes)}
 
 
-# --- policies as parts
+# --- traits of combined policies
 
 
 def needs_of(readers: Sequence[Policy | Diagnostic]) -> Needs:
@@ -421,16 +427,16 @@ def needs_of(readers: Sequence[Policy | Diagnostic]) -> Needs:
 
 
 def common_steps(policies: Sequence[Policy]) -> str:
-    """Return the trait `steps` of these policies if all agree, else "pace": a schedule that ends nothing."""
+    """Return the trait `steps` of these policies if they agree, else "pace": steps set a schedule but end no run."""
     meanings = {policy.steps for policy in policies}
     return meanings.pop() if len(meanings) == 1 else "pace"
 
 
 def check_plain_policy(*policies: Policy) -> None:
-    """Refuse policies with their own model input, end rule or look-ahead, which a policy around them would ignore."""
+    """Refuse policies with their own model input, end rule or look-ahead, which a combined policy would ignore."""
     for policy in policies:
-        lost = {"view": has_own_input(policy), "done": policy.own_end, "look-ahead": policy.looks_ahead}
-        for part in (part for part, has in lost.items() if has):
+        ignored = {"model_input": has_own_input(policy), "done": policy.own_end, "look-ahead": policy.looks_ahead}
+        for part in (part for part, has in ignored.items() if has):
             raise ConfigError(
                 f"{policy.name} has a {part} of its own; allowed here: policies that only act, such as fixed; "
                 "put revised around the adaptive policy, not inside"

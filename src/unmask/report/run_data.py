@@ -245,9 +245,9 @@ def nearest_threshold(rule: DetectorRule, signal: float) -> float | None:
 
     Inside an open stretch that is its start, else the start of the next one above, else the end of the last one below.
     """
-    inside = [start for start, end in rule.open_stretches if start <= signal and (end is None or signal < end)]
-    above = [start for start, _ in rule.open_stretches if start > signal]
-    below = [end for _, end in reversed(rule.open_stretches) if end is not None and end <= signal]
+    inside = [start for start, end in rule.open_intervals if start <= signal and (end is None or signal < end)]
+    above = [start for start, _ in rule.open_intervals if start > signal]
+    below = [end for _, end in reversed(rule.open_intervals) if end is not None and end <= signal]
     borders = [border for border in (*inside, *above, *below) if math.isfinite(border)]
     return None if inside and not math.isfinite(inside[0]) else next(iter(borders), None)
 
@@ -263,7 +263,7 @@ def _one_gate(step: Step, at: int, diagnostic: str, rule: DetectorRule | None) -
     words = f"{diagnostic}: the gate {'opened' if is_open else 'stayed shut'}, signal {signal:.3g}"
     if threshold is not None:
         words += f" {'is below' if signal < threshold else 'reaches'} the threshold {threshold:.3g}"
-    elif rule is not None and not rule.open_stretches:
+    elif rule is not None and not rule.open_intervals:
         words += "; this gate never opens"
     return GateStatus(words, round(signal, 6) if known else None, threshold, is_open)
 

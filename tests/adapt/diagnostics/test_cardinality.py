@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.adapt.diagnostics import CardinalityDiagnostic
-from unmask.adapt.diagnostics.cardinality import balance, value
+from unmask.adapt.diagnostics.cardinality import context_balance, count_values
 from unmask.axes import k_min, reveal_count
 from unmask.axes import score as rules
 
@@ -83,12 +83,12 @@ def test_attention_is_read_from_query_to_key():
     """Two positions; only the second attends to the first. Revealing the first now helps, the second never."""
     phi_BLL = torch.tensor([[[0.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)  # query 1 reads key 0
     one_BL = torch.ones(1, 2, dtype=torch.float64)
-    gamma_BL = balance(phi_BLL, one_BL, one_BL, torch.tensor([[0, 1]]))
+    gamma_BL = context_balance(phi_BLL, one_BL, one_BL, torch.tensor([[0, 1]]))
     assert gamma_BL.tolist() == [[1.0, -1.0]]
-    assert balance(phi_BLL, one_BL, one_BL, torch.tensor([[1, 0]])).tolist() == [[0.0, 0.0]]
+    assert context_balance(phi_BLL, one_BL, one_BL, torch.tensor([[1, 0]])).tolist() == [[0.0, 0.0]]
 
 
 def test_value_respects_horizon_and_region():
     gamma_BL = torch.tensor([[5.0, -1.0, 2.0, 9.0]], dtype=torch.float64)
-    value_BK = value(gamma_BL, torch.tensor([1]), torch.tensor([3]))
+    value_BK = count_values(gamma_BL, torch.tensor([1]), torch.tensor([3]))
     assert value_BK.tolist() == [[-torch.inf, 0.0, -1.0, 1.0, -torch.inf]]

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from unmask.adapt.diagnostics import CommitmentDiagnostic
-from unmask.adapt.diagnostics.commitment import displacement
+from unmask.adapt.diagnostics.commitment import revision_radius
 from unmask.core import SamplingParams
 from unmask.engine import apply
 
@@ -86,7 +86,7 @@ def test_decision_is_value_against_pressure(kit, seed):
 def test_displacement_has_the_old_posterior_first(kit):
     denoiser, start = kit.exact_problem(seed=1, n=8, steps=5, dependence=4.0)
     traj, _ = kit.states_of(denoiser, start)[1]
-    rho_BL = displacement(traj, 4)
+    rho_BL = revision_radius(traj, 4)
     torch.testing.assert_close(
         rho_BL[traj.state.masked_BL], traj.current_prediction.displacement_BN[traj.state.masked_BL]
     )
@@ -101,7 +101,7 @@ def test_displacement_is_the_largest_of_the_window_and_forgets_what_was_not_mask
     history = kit.states_of(denoiser, start)
     traj, _ = history[6]
     for window in (1, 2, 4):
-        rho_BL = displacement(traj, window)
+        rho_BL = revision_radius(traj, window)
         for row, i in traj.state.masked_BL.nonzero().tolist():
             assert float(rho_BL[row, i]) == pytest.approx(slow_displacement(history[:7], row, i, window))
         assert rho_BL[~traj.state.masked_BL].isnan().all() or window > 1
@@ -110,7 +110,7 @@ def test_displacement_is_the_largest_of_the_window_and_forgets_what_was_not_mask
     state = traj.steps[-1].state
     shown = replace(state, tokens_BL=state.tokens_BL.index_put((torch.tensor(row), torch.tensor(i)), torch.tensor(0)))
     steps = (*traj.steps[:-1], replace(traj.steps[-1], state=shown))
-    assert displacement(replace(traj, steps=steps), 1)[row, i].isnan()
-    assert displacement(replace(traj, steps=steps), 2)[row, i].isnan()
+    assert revision_radius(replace(traj, steps=steps), 1)[row, i].isnan()
+    assert revision_radius(replace(traj, steps=steps), 2)[row, i].isnan()
     want = max(float(s.prediction.displacement_BN[row, i]) for s in traj.steps[-3:-1])
-    assert float(displacement(replace(traj, steps=steps), 4)[row, i]) == pytest.approx(want)
+    assert float(revision_radius(replace(traj, steps=steps), 4)[row, i]) == pytest.approx(want)

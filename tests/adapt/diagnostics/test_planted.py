@@ -242,21 +242,3 @@ def test_prefers_the_better_action_more_often_than_chance(kit, axis):
     better, worse = tally(problems[axis](seed) for seed in seeds)
     print(f"{axis}: {better} better, {worse} worse of {len(seeds)}, p = {p_value(better, worse):.2g}")
     assert p_value(better, worse) < 0.01
-
-
-@pytest.mark.slow
-def test_contiguous_regions_are_the_worse_choice_among_clusters():
-    """Known limit: drift asks for unbroken regions, and in clusters of neighbours those reveal what is coupled."""
-    better, worse = tally(
-        saved(coupled_pairs(seed, False, 2.0), RegionDiagnostic(), 2) for seed in range(FRESH, FRESH + MANY)
-    )
-    print(f"region among clusters: {better} better, {worse} worse")
-    assert p_value(better, worse, "less") < 0.01
-
-
-@pytest.mark.slow
-def test_movement_that_is_over_tells_commitment_nothing(kit):
-    """Known limit: pressure looks back, so a token whose context has all arrived looks as loose as one that waits."""
-    better, worse = tally(freed_gain(kit, overturned(seed, True)) for seed in range(FRESH, FRESH + MANY))
-    print(f"commitment with spent context: {better} better, {worse} worse")
-    assert p_value(better, worse) > 0.01

@@ -1,7 +1,5 @@
 """Recorded readings: told its sizes a diagnostic reads the same, and on a GPU a replay is the plain reading."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.diagnostics.graphs import READING_GRAPHS, build_reading_graph, read_all
-from unmask.core import Noise, State, map_tensors, part, tensors
+from unmask.core import Noise, State, tensors
 from unmask.engine import decode
 from unmask.models.checkpoints import load_checkpoint
 
@@ -21,19 +19,6 @@ def same(one, other):
     assert list(mine) == list(theirs)
     for path, value in mine.items():
         assert torch.equal(value.nan_to_num(123.0), theirs[path].nan_to_num(123.0)), path
-
-
-def test_leaves_and_what_is_put_back(kit):
-    traj, action = kit.states_of(*kit.exact_problem())[2]
-    value = (traj, replace(action, notes={"seen": torch.ones(3)}))
-    found = tensors(value)
-    assert found[0, "steps", 0, "prediction", "clean", "p_BNK"] is traj.steps[0].prediction.clean.p_BNK
-    assert found[1, "notes", "seen"].tolist() == [1, 1, 1]
-    assert all(part(value, path) is tensor for path, tensor in found.items())
-    fresh = iter([torch.full_like(tensor, at % 2) for at, tensor in enumerate(found.values())])
-    changed = tensors(map_tensors(value, lambda _: next(fresh)))
-    assert list(changed) == list(found)
-    assert [bool(tensor.any()) for tensor in changed.values()] == [at % 2 == 1 for at in range(len(found))]
 
 
 @each_case("axes", [*([axis] for axis in DIAGNOSTICS), list(DIAGNOSTICS)])

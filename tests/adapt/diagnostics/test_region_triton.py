@@ -31,7 +31,7 @@ def test_sets_are_those_of_the_plain_program(kernel, length):
         n_B = open_BL.sum(-1)
         budget_B = torch.minimum((torch.rand(3, generator=draw) * (n_B + 1)).long(), n_B)
         values = [value.to(DEVICE) for value in (score_BL, open_BL, nu_B, budget_B)]
-        got_BL = kernel.best_sets(*region._chain(*values[:3]), values[3])
+        got_BL = kernel.best_sets(*region._build_chain(*values[:3]), values[3])
         assert torch.equal(got_BL, plain(*values))
         assert torch.equal(got_BL.sum(-1).cpu(), budget_B)
 

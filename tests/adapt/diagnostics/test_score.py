@@ -8,7 +8,15 @@ from scipy.optimize import minimize
 from tests.helpers.cases import each_case
 from tests.helpers.theorems.score import best_mixture
 from unmask.adapt.diagnostics import ScoreDiagnostic
-from unmask.adapt.diagnostics.score import Pairs, draw_pairs, moments, psi, signal, signed_evidence, simplex_optimum
+from unmask.adapt.diagnostics.score import (
+    Pairs,
+    draw_pairs,
+    evidence_moments,
+    psi,
+    signal,
+    signed_evidence,
+    simplex_optimum,
+)
 from unmask.axes import score as rules
 from unmask.core import SamplingParams
 
@@ -72,14 +80,6 @@ def test_pairs_are_distinct_members_and_all_of_them_where_few(n):
     assert not pair.drawn_BP[1].any()
 
 
-def test_every_pair_has_the_same_chance():
-    both_BL = torch.ones(4000, 8, dtype=torch.bool)
-    pair = draw_pairs(both_BL, torch.arange(4000), 7)
-    counts = torch.bincount((pair.i_BP * 8 + pair.j_BP).flatten(), minlength=64).view(8, 8)
-    share = (counts + counts.T)[torch.ones(8, 8).triu(1).bool()] / 4000
-    assert share.sub(7 / 28).abs().max() < 0.04
-
-
 def test_evidence_by_hand():
     before_BLJ = torch.tensor([[[0.9, 0.1], [0.2, 0.6], [0.5, 0.5]]], dtype=torch.float64)
     delta_BL = torch.tensor([[0.1, 0.4, 0.1]], dtype=torch.float64)
@@ -88,7 +88,7 @@ def test_evidence_by_hand():
     assert usable_BP.tolist() == [[True, True, False]]  # equal drifts say nothing
     # 0 moved less than 1: a rule that ranked 0 above 1 was right.
     torch.testing.assert_close(x_BPJ, torch.tensor([[[0.7, -0.5], [0.3, -0.1], [0.0, 0.0]]], dtype=torch.float64))
-    mu_BJ, sigma_BJJ = moments(x_BPJ, usable_BP, 0.01)
+    mu_BJ, sigma_BJJ = evidence_moments(x_BPJ, usable_BP, 0.01)
     x_PJ = x_BPJ[0, :2].numpy()
     torch.testing.assert_close(mu_BJ[0], torch.from_numpy(x_PJ.mean(0)))
     want = np.cov(x_PJ.T, bias=True) + 0.01 * (x_PJ**2).sum() / 2 / 2 * np.eye(2)
@@ -107,7 +107,7 @@ def test_evidence_uses_the_drift_with_the_new_posterior_first(kit):
 
         def mean(p_BNV, q_BNV, before_BLJ=before_BLJ, pair=pair):
             delta_BL = (p_BNV * (p_BNV / q_BNV).log()).sum(-1).nan_to_num(0.0)
-            return moments(*signed_evidence(before_BLJ, delta_BL, pair), 1e-3)[0]
+            return evidence_moments(*signed_evidence(before_BLJ, delta_BL, pair), 1e-3)[0]
 
         got_BJ = ScoreDiagnostic().read(traj, action).ingredients["mu_BJ"]
         torch.testing.assert_close(got_BJ, mean(new_BNV, old_BNV))

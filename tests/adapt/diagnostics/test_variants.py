@@ -12,8 +12,7 @@ from unmask.adapt.diagnostics import DIAGNOSTICS, ScoreDiagnostic
 from unmask.adapt.diagnostics.region import transport_radius
 from unmask.axes import k_min, reveal_count
 from unmask.axes import score as rules
-from unmask.core import Needs, SamplingParams
-from unmask.methods import Dream, with_explicit_order
+from unmask.core import SamplingParams
 
 VARIANTS = [name for name in DIAGNOSTICS if ":" in name]
 CARDINALITY = [one for one in DIAGNOSTICS.values() if one.axis == "cardinality"]
@@ -178,18 +177,3 @@ def test_the_diagnosed_mixture_is_the_score_diagnostics(history):
             assert torch.equal(one.action.region_BL, other.action.region_BL)
             assert torch.equal(one.action.kappa_B, other.action.kappa_B)
             assert other.action.alpha_BJ is action.alpha_BJ
-
-
-def test_a_diagnosed_mixture_needs_what_the_score_diagnostic_needs():
-    for name in VARIANTS:
-        assert DIAGNOSTICS[name].needs == (Needs() if name == "region:share" else ScoreDiagnostic().needs)
-
-
-def test_around_dreams_own_update(kit):
-    """Its region is the very set that it reveals: written out, counts are of the whole answer."""
-    denoiser, start = kit.exact_problem(seed=3, n=9, steps=5, dependence=3.0)
-    base = with_explicit_order(Dream())
-    for traj, action in kit.states_of(denoiser, start, base)[1:]:
-        for name in VARIANTS:
-            reading = DIAGNOSTICS[name].read(traj, action)
-            assert (reveal_count(reading.action.kappa_B, reading.action.region_BL.sum(-1)) >= 1).all()

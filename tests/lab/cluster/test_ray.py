@@ -184,7 +184,7 @@ def test_the_commands_of_the_documentation(study_file, expected, tmp_path):
         started.append(subprocess.Popen([*words(node), *small], **quiet))
         _, *rest = words(study)
         done = subprocess.run(
-            [sys.executable, "-m", "unmask.cli", *rest], capture_output=True, text=True, env=env, check=False
+            [sys.executable, "-m", "unmask", *rest], capture_output=True, text=True, env=env, check=False
         )
     finally:
         for process in reversed(started):

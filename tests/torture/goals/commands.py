@@ -7,64 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.torture.case import Case, Goal
-from tests.torture.hostile import NUMBERS, TEXTS
+from tests.torture.hostile import NUMBERS, TEXTS, WORDS
 from tests.torture.limits import bounded, lost_device, make_devices
 from tests.torture.made import WORKS, Made
 from tests.torture.process import listed, unmask
 
 ENOUGH = 6.0
 """Seconds after which a command that works gets Ctrl-C; it must end then."""
-WORDS = [
-    "exact",
-    "mini",
-    "mini-dream",
-    "masked-lm",
-    "no-such",
-    "a/b",
-    "./nothing",
-    "carry-rtl",
-    "humaneval",
-    "all",
-    "constructed",
-    "development",
-    "fresh",
-    "region",
-    "score",
-    "llada",
-    "wino",
-    "fixed:kappa=above:0.9",
-    "fixed:",
-    "wino:block_length=-1",
-    "fixed:alpha=x",
-    "n=3",
-    "n=-1",
-    "vocab=1e9",
-    "dtype=bf16",
-    "=",
-    "a=b=c",
-    "--",
-    "-",
-    "study.toml",
-    "study",
-    "mine.jsonl",
-    "gate.json",
-    "train.toml",
-    "setup.cfg",
-    "setup.py",
-    "os:system",
-    "ab",
-    "[MASK]",
-    "contains",
-    "scoring:score",
-    "new",
-    "new/deep/folder",
-    "cpu",
-    "cuda",
-    "cuda:99",
-    "tests",
-    "full",
-    "null",
-]
 NOT_TRIED = ("debug", "help", "version")
 """The first shows tracebacks on purpose, the others end everything."""
 SMALL = {"--prompts": "2", "--rollouts": "1", "--states": "1", "--max-new-tokens": "4", "--resamples": "5", "-n": "2"}

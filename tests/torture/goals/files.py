@@ -53,36 +53,6 @@ def _checkpoint(case: Case, folder: Path, made: Made) -> str | None:
     return _judged(f"a checkpoint's {what}", unmask(*command, folder=folder, first=bounded))
 
 
-def _template(case: Case, folder: Path, made: Made) -> str | None:
-    """Chat templates are programs: those that fail or reach for Python are refused. Nothing stops one that loops."""
-    import json
-
-    shutil.copytree(made.folder / "training" / "trained" / "model", folder / "model")
-    # Its hashes would refuse any other template before it is read.
-    (folder / "model" / "manifest.json").unlink()
-    path = folder / "model" / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings["chat_template"] = TEMPLATES[case.number // len(KINDS) % len(TEMPLATES)]
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    command = ("generate", "--model", "./model", "1+1", "--max-new-tokens", 4, "--steps", 2)
-    ended = unmask(*command, folder=folder, first=bounded)
-    return _judged(f"chat template {settings['chat_template'][:60]!r}", ended)
-
-
-TEMPLATES = (
-    "{{ 'x' * 100000000000 }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{{ messages.__class__.__mro__ }}",
-    "{{ ''.__class__.__base__.__subclasses__() }}",
-    "{% for m in messages %}{{ m.content",
-    "{{ raise_exception('no') }}",
-    "\ud800{{ messages[0].content }}",
-    "{{ messages[99].content.nothing.at.all }}",
-    "{% include 'x' %}",
-    "",
-)
-
-
 def _trajectory(case: Case, folder: Path, made: Made) -> str | None:
     import torch
 
@@ -112,8 +82,8 @@ def _training(case: Case, folder: Path, made: Made) -> str | None:
 def _picks(case: Case, folder: Path, made: Made) -> str | None:
     made.copy("comparison", folder)
     what = _mutate(folder / "compared" / "summary.json", case)
-    command = (*COMPARE, "--picks", "compared/summary.json", "--resamples", 5)
-    return _judged(f"compare --picks, {what}", unmask(*command, folder=folder, first=bounded))
+    command = (*COMPARE, "--policies-from", "compared/summary.json", "--resamples", 5)
+    return _judged(f"compare --policies-from, {what}", unmask(*command, folder=folder, first=bounded))
 
 
 def _predictions(case: Case, folder: Path, made: Made) -> str | None:
@@ -143,9 +113,9 @@ def _strange(case: Case, folder: Path, made: Made) -> str | None:
         ("generate", "--model", f"./{place}"),
         ("calibrate", "--model", "exact", *OWN, "--axis", "region", "--out", place, "--prompts", 2),
         ("tasks", "score", "carry-rtl", "--predictions", place),
-        ("tasks", "export", "--task", "carry-rtl", "--out", place),
+        ("tasks", "show", "carry-rtl", "--out", place),
         ("train", "--config", place, "--out", "out"),
-        (*COMPARE, "--picks", place),
+        (*COMPARE, "--policies-from", place),
         (*COMPARE, "--out", place),
     )
     command = rng.choice(commands)
@@ -165,7 +135,6 @@ KINDS: tuple[Callable[[Case, Path, Made], str | None], ...] = (
     _trajectory,
     _checkpoint,
     _training,
-    _template,
     _study,
     _strange,
     _picks,

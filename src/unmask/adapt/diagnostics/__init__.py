@@ -1,4 +1,4 @@
-"""Diagnostics: a signal and a proposal from the recorded trajectory, without another forward."""
+"""Diagnostics: they read a signal and a proposal off the recorded trajectory, without another forward."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,7 +27,7 @@ _VARIANTS: tuple[Diagnostic, ...] = (
     CardinalityDiagnostic(support="two-rounds"),
     CardinalityDiagnostic(support="two-rounds", mixture="diagnosed"),
 )
-"""Second readings of the paper's text, under names such as `region:diagnosed:share`. docs/diagnostics.md"""
+"""Variants that read ambiguous places of the paper otherwise, under names such as `region:diagnosed:share`."""
 DIAGNOSTICS: Mapping[str, Diagnostic] = MappingProxyType({one.name: one for one in (*PAPER_DIAGNOSTICS, *_VARIANTS)})
 """All diagnostics by name, at their default settings."""
 

@@ -19,7 +19,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Mixture = Literal["reference", "diagnosed"]
 """Mixture of scoring rules that a diagnostic reads: the reference's, or the one that the score diagnostic proposes."""
 IN_NAME = {"recorded": False}
-"""Metadata of a setting that the diagnostic's name already says. Settings files hold the name beside the others."""
+"""Metadata of a setting that is part of the diagnostic's name, so that files do not record it a second time."""
 
 
 @dataclass(frozen=True)
@@ -27,28 +27,28 @@ class Reading:
     """Signal and proposal of a diagnostic for the B rows of a trajectory."""
 
     signal_B: Tensor
-    """d_j(z): how strongly the diagnostic speaks for its proposal; NaN where it abstains."""
+    """Signal d_j(z), the strength of the evidence for the proposal; NaN where the diagnostic abstains."""
     abstains_B: Tensor
-    """Rows whose history says nothing. They keep the action that was read."""
+    """Rows without enough history to read a signal. Their action stays as it was given."""
     action: Action
-    """The action that was read, with one axis replaced by the proposal."""
+    """The given action with the diagnostic's axis replaced by its proposal."""
     ingredients: Mapping[str, Tensor] = field(default_factory=dict)
-    """Quantities that the signal is made of, worth storing beside it. Their first axis is the batch."""
+    """Quantities that the signal is computed from, stored beside it. Their first axis is the batch."""
 
 
 class Diagnostic(ABC):
-    """A signal and a proposal for one axis, from the recorded past and the present prediction.
+    """A reader of the trajectory that gives a signal and a proposed action for one axis.
 
-    A diagnostic is a frozen dataclass of its settings, draws no random numbers and runs no model. The decoder must ask
-    for its `needs` and keep `past_steps` steps.
+    A diagnostic is a frozen dataclass of its settings. It reads the recorded past and the present prediction, draws no
+    random numbers and runs no model. The decoder must ask for its `needs` and keep `past_steps` steps.
     """
 
     name: ClassVar[str]
     """Name in studies, tables and gate files."""
     axis: ClassVar[str]
-    """Axis on which it proposes another action. Several diagnostics may share an axis."""
+    """Axis of its proposals. Several diagnostics may share an axis."""
     ordered: ClassVar[bool] = True
-    """Whether it reads the order in which the action reveals positions, or only which positions."""
+    """Whether it reads the order in which the action reveals positions; if not, it reads only which positions."""
     cuda_graph: ClassVar[bool] = False
     """Whether `read` only launches kernels whose shapes follow from the shapes of its arguments. A GPU may then record
     it as a CUDA graph and replay it."""
@@ -59,52 +59,49 @@ class Diagnostic(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings as gate files and studies record them, beside the name."""
+        """Settings that gate files and studies record beside the name."""
         names = (f.name for f in fields(self) if f.metadata.get("recorded", True))  # type: ignore[arg-type]
         return {name: getattr(self, name) for name in names}
 
     @property
     def needs(self) -> Needs:
-        """Parts of a prediction that it reads, in past steps too."""
+        """Parts of a prediction that the diagnostic reads, in the present and in past steps."""
         return Needs(divergence=True, attention=True)
 
     @property
     def past_steps(self) -> int:
-        """Number of past steps that it reads."""
+        """Number of past steps that the diagnostic reads."""
         return 1
 
     @abstractmethod
     def read(self, traj: Trajectory, action: Action) -> Reading:
-        """Read signal and proposal at the trajectory's state, where the reference would take `action`."""
+        """Return signal and proposal at the trajectory's state, where the reference would take `action`."""
 
 
 def abstain(traj: Trajectory, action: Action) -> Reading:
-    """Abstain on all rows, as every diagnostic does before the first step."""
+    """Return a reading that abstains on all rows, as every diagnostic does before the first step."""
     nan_B = torch.full_like(traj.state.step_B, float("nan"), dtype=torch.float64)
     return Reading(nan_B, nan_B.isnan(), action)
 
 
-def cache_on(traj: Trajectory, key: Hashable, make: Callable[[], T]) -> T:
+def compute_once(traj: Trajectory, key: Hashable, compute: Callable[[], T]) -> T:
     """Compute a quantity once for a trajectory, because several diagnostics ask for the same one.
 
-    The cache lives in the trajectory's `__dict__`, so it ends with it. Tensors of a trajectory are never written to.
+    The cache is kept in the trajectory's `__dict__`, so it is dropped with the trajectory. It cannot become stale,
+    because tensors of a trajectory are never written to.
     """
     cache: dict[Hashable, Any] = traj.__dict__.setdefault("read", {})
     if key not in cache:
-        cache[key] = make()
+        cache[key] = compute()
     value: T = cache[key]
     return value
 
 
-def masked_twice(traj: Trajectory, last: Step) -> Tensor:
+def masked_at_both_steps(traj: Trajectory, last: Step) -> Tensor:
     """Mask of the positions that were masked and predicted both at step t - 1 and at step t (P_t)."""
-
-    def make() -> Tensor:
-        length = traj.state.tokens_BL.shape[1]
-        predicted_BL = traj.current_prediction.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
-        return traj.state.masked_BL & last.state.masked_BL & predicted_BL
-
-    return cache_on(traj, "masked twice", make)
+    length = traj.state.tokens_BL.shape[1]
+    predicted_BL = traj.current_prediction.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
+    return traj.state.masked_BL & last.state.masked_BL & predicted_BL
 
 
 def predicted_positions(traj: Trajectory) -> Tensor:
@@ -113,7 +110,7 @@ def predicted_positions(traj: Trajectory) -> Tensor:
 
 
 def open_positions(state: State, action: Action) -> Tensor:
-    """Positions that `apply` may reveal: those of the region that are masked once the action has remasked."""
+    """Mask of the positions that an action may reveal: masked ones of its region, those that it remasks included."""
     masked_BL = state.masked_BL
     if action.remask_BL is not None:
         masked_BL = masked_BL | (action.remask_BL & state.revisable_BL)
@@ -121,23 +118,23 @@ def open_positions(state: State, action: Action) -> Tensor:
 
 
 def planned_count(state: State, action: Action) -> Tensor:
-    """Number of positions that `apply` would reveal."""
+    """Number of positions that an action would reveal in each row."""
     return reveal_count(action.kappa_B, open_positions(state, action).sum(-1))
 
 
 def priority(prediction: Prediction, action: Action) -> Tensor:
-    """Score of every position under the action's mixture of rules."""
+    """Score of every position under an action's mixture of scoring rules; NaN for a rule that was not computed."""
     return score.mix(action.alpha_BJ, score.landscape(prediction, action.region_BL.shape[1]))
 
 
-def require_part(value: Tensor | None, what: str) -> Tensor:
-    """Return a part of a prediction, or refuse a prediction that was made without it."""
-    if value is None:
+def require_part(part: Tensor | None, name: str) -> Tensor:
+    """Return a part of a prediction; refuse a prediction that was made without this part."""
+    if part is None:
         raise ConfigError(
-            f"{what} is None; allowed: predictions made with the diagnostic's needs, the past ones included; "
+            f"{name} is None; allowed: predictions made with the diagnostic's needs, the past ones included; "
             "decode with a policy whose `needs` ask for them"
         )
-    return value
+    return part
 
 
 def ordered_sum(x_BL: Tensor) -> Tensor:

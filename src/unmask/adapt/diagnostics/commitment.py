@@ -1,4 +1,4 @@
-"""Commitment: whether a token is worth more as lasting context than it is likely to be overturned.
+"""Commitment diagnostic: commit a token if its value as lasting context exceeds the pressure to revise it.
 
 `app:commitment_diagnostic`
 """
@@ -28,16 +28,19 @@ from unmask.core import Action, Trajectory
 
 @dataclass(frozen=True)
 class CommitmentDiagnostic(Diagnostic):
-    """Context value against revision pressure. Signal: the largest pressure minus value of the new tokens."""
+    """Propose to commit the new tokens whose context value reaches their revision pressure.
+
+    Signal: the largest excess of pressure over value among the new tokens.
+    """
 
     name: ClassVar[str] = "commitment"
     axis: ClassVar[str] = COMMITMENT.name
     ordered: ClassVar[bool] = False
     cuda_graph: ClassVar[bool] = True
     epsilon: Positive = 1e-3
-    """Attention below this share of a row is too little to credit a reaction to."""
+    """Added to the received context in the sensitivity, so that too little attention explains no large change."""
     window: Annotated[int, Field(ge=1)] = 4
-    """Number of past transitions over which the posterior's movement is read."""
+    """Number of past transitions over which the largest change of the posterior is taken."""
 
     @property
     def past_steps(self) -> int:
@@ -48,21 +51,21 @@ class CommitmentDiagnostic(Diagnostic):
         if last is None:
             return abstain(traj, action)
         L = state.tokens_BL.shape[1]
-        answered = sensitivity(traj, last, self.epsilon)
+        reaction = sensitivity(traj, last, self.epsilon)
         new_BL = score.best(
             priority(traj.current_prediction, action), open_positions(state, action), planned_count(state, action)
         )
         waiting_BL = state.masked_BL & ~new_BL
-        tau_BL = torch.where(waiting_BL, answered.tau_BL, 0.0)
+        tau_BL = torch.where(waiting_BL, reaction.tau_BL, 0.0)
         phi_BLL = attention(traj.current_prediction, L)
         beta_BL = reliability(traj.current_prediction, L) * context_supplied(phi_BLL, tau_BL)
-        rho_BL = displacement(traj, self.window)
+        rho_BL = revision_radius(traj, self.window)
         p_BLK = traj.current_prediction.clean.p_BNK[:, :L]
         eta_BL = (rho_BL - flip_radius(p_BLK[..., 0], p_BLK[..., 1])).clamp(min=0)
 
         judged_BL = new_BL & ~rho_BL.isnan()
-        # With no position left to give context to, beta is 0. With one whose sensitivity is unknown, beta is unknown.
-        valued_B = (answered.known_BL & waiting_BL).any(-1) | ~waiting_BL.any(-1)
+        # beta is 0 without other masked positions, and unknown if the sensitivity of all of them is unknown.
+        valued_B = (reaction.known_BL & waiting_BL).any(-1) | ~waiting_BL.any(-1)
         abstains_B = ~(judged_BL.any(-1) & valued_B)
         excess_BL = torch.where(judged_BL, eta_BL - beta_BL, -torch.inf)
         decided_BL = judged_BL & ~abstains_B[:, None]
@@ -75,16 +78,16 @@ class CommitmentDiagnostic(Diagnostic):
         )
 
 
-def displacement(traj: Trajectory, window: int) -> Tensor:
-    """Revision radius rho: the largest KL(p_{tau-1} || p_tau) of the last transitions; NaN where there is none.
+def revision_radius(traj: Trajectory, window: int) -> Tensor:
+    """Revision radius rho: the largest KL(p_{tau-1} || p_tau) over the last transitions; NaN without any.
 
-    A transition counts where the position was masked before and after it. The old posterior comes first, because the
-    ball of `thm:commitment_regime` is centred at the posterior that is left. `eq:app_revision_radius`
+    Only transitions count at which the position was masked before and after. The old posterior comes first, because the
+    ball of `thm:commitment_regime` is centred at it. `eq:app_revision_radius`
     """
     L = traj.state.tokens_BL.shape[1]
-    seen = [(traj.current_prediction, traj.state), *((step.prediction, step.state) for step in reversed(traj.steps))]
+    moments = [(traj.current_prediction, traj.state), *((step.prediction, step.state) for step in reversed(traj.steps))]
     rho_BL = torch.full_like(traj.state.tokens_BL, -torch.inf, dtype=torch.float64)
-    for (prediction, after), (_, before) in islice(pairwise(seen), window):
+    for (prediction, after), (_, before) in islice(pairwise(moments), window):
         moved_BL = require_part(prediction.displacement_BN, "displacement")[:, :L].double()
         known_BL = after.masked_BL & before.masked_BL & ~moved_BL.isnan()
         rho_BL = torch.where(known_BL, torch.maximum(rho_BL, moved_BL), rho_BL)
@@ -92,9 +95,9 @@ def displacement(traj: Trajectory, window: int) -> Tensor:
 
 
 def flip_radius(p1_B: Tensor, p2_B: Tensor) -> Tensor:
-    """Least KL(p || q) that makes the two leading tokens equally probable, gamma.
+    """Flip radius gamma: the smallest KL(p || q) that makes the two leading tokens equally probable.
 
-    Written in the relative margin, whose logarithms lose no digits near a tie and are finite at p2 = 0.
+    Computed from the relative margin, whose logarithms lose no digits near a tie and are finite at p2 = 0.
     `eq:commitment_flip_radius`
     """
     p1_B, p2_B = p1_B.double(), p2_B.double()

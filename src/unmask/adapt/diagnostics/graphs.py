@@ -1,4 +1,4 @@
-"""Readings of diagnostics as CUDA graphs: at a small batch hundreds of launches would cost more than the forward."""
+"""Readings of diagnostics as CUDA graphs: at a small batch, launching their kernels costs more than the forward."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from unmask.core import Action, Path, Prediction, Trajectory, map_tensors, part,
 from unmask.models import CudaGraph, GraphCache, build_graph
 
 LARGE_READOUT = 1 << 22
-"""Entries of the attention read-out above which a reading is bound by its arithmetic, not by launches."""
+"""Entries of the attention above which a reading is slow because of its arithmetic, not of its kernel launches."""
 READING_GRAPHS = GraphCache(torch.device("cuda"), limit=32)
-"""Graphs of readings by the diagnostics and the shapes of what they read."""
+"""Recorded readings, by their diagnostics and the shapes of their inputs."""
 
 
 def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> list[Reading]:
-    """Readings of one state by several diagnostics, which on a GPU run side by side."""
+    """Read one state by several diagnostics; on a GPU they run side by side."""
     tokens_BL = traj.state.tokens_BL
     small = tokens_BL.numel() * tokens_BL.shape[1] <= LARGE_READOUT
     replayed = tokens_BL.is_cuda and small and traj.steps and all(diagnostic.cuda_graph for diagnostic in diagnostics)
@@ -39,7 +39,7 @@ def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action
 
 @dataclass(frozen=True)
 class ReadingGraph:
-    """Readings side by side in one graph, and where in a trajectory and action it finds its inputs."""
+    """A graph of several readings, and the paths of its inputs in a trajectory and an action."""
 
     graph: CudaGraph[list[Reading]]
     paths: list[Path]
@@ -57,7 +57,7 @@ class ReadingGraph:
 
 
 def build_reading_graph(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> ReadingGraph:
-    """Record the readings of a state. The graph reads only the tensors that they compute with."""
+    """Record the readings of a state as a graph, whose inputs are only the tensors that the readings compute with."""
     steps = tuple(replace(step, prediction=_without_large_parts(step.prediction)) for step in traj.steps)
     reduced = replace(traj, prediction=_without_large_parts(traj.current_prediction), steps=steps)
     buffers = {path: value.clone() for path, value in tensors((reduced, action)).items()}
@@ -77,7 +77,7 @@ def build_reading_graph(diagnostics: Sequence[Diagnostic], traj: Trajectory, act
 
 
 def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
-    """Read on a stream for each diagnostic, after all work before and before all work behind."""
+    """Read on one stream per diagnostic, after all earlier and before all later work of the main stream."""
     main, readings = torch.cuda.current_stream(), []
     sides = [torch.cuda.Stream() for _ in readers]
     for reader, side in zip(readers, sides, strict=True):
@@ -90,12 +90,12 @@ def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
 
 
 def _without_large_parts(prediction: Prediction) -> Prediction:
-    """Drop parts of a prediction that no diagnostic may read: they would be copied for nothing."""
+    """Return a prediction without the parts that no diagnostic reads, which would be copied for nothing."""
     return replace(prediction, posterior=None, hidden_BNH=None)
 
 
 class _TouchedTensors(TorchFunctionMode):
-    """Remember which tensors are computed with, by their ids."""
+    """Record the ids of all tensors that are computed with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _TouchedTensors(TorchFunctionMode):
 
 
 def _key(diagnostics: tuple[Diagnostic, ...], traj: Trajectory, action: Action) -> tuple[object, ...]:
-    """Key of everything that readings depend on, except numbers on the device."""
+    """Return everything that the recorded kernels depend on, except numbers on the device, as a key."""
     state = traj.state
     return (
         diagnostics,

@@ -1,8 +1,8 @@
-"""Region: where positions may be revealed while priorities drift between neighbours. `app:region_diagnostic`
+"""Region diagnostic: reveal where priorities did not drift between neighbours. `app:region_diagnostic`
 
-Masked positions lie on a chain. The boundary between neighbours that are g apart has weight 1/g. The radius nu is the
-most priority that has crossed a boundary since the last step, per weight. The proposed region holds the most priority
-once nu times its cut is paid.
+Masked positions form a chain, and the boundary between neighbours at distance g has weight 1/g. The transport radius nu
+is the largest priority per weight that crossed a boundary since the last step. The proposed region maximises its
+priority minus nu times the weight of the boundaries that it cuts.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from unmask.adapt.diagnostics.base import (
     Mixture,
     Reading,
     abstain,
-    masked_twice,
+    masked_at_both_steps,
     ordered_sum,
     planned_count,
     predicted_positions,
@@ -35,16 +35,19 @@ from unmask.core import Action, Needs, Step, Trajectory
 
 @dataclass(frozen=True)
 class RegionDiagnostic(Diagnostic):
-    """Priority drift. Signal: the transport radius. The proposal keeps the reference's mixture and count."""
+    """Propose the region of most priority under drift. Signal: the transport radius nu.
+
+    The proposal keeps the reference's mixture and its count.
+    """
 
     axis: ClassVar[str] = REGION.name
     cuda_graph: ClassVar[bool] = True
     budget: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the masked positions that the region holds, rounded up; at least k_min positions."""
+    """Size of the region as a share of the masked positions, rounded up; at least k_min positions."""
     mixture: Mixture = field(default="reference", metadata=IN_NAME)
-    """Mixture whose scores drift and are gathered. The proposal's own order stays the reference's."""
+    """Mixture whose scores are the priorities. Positions are still revealed in the reference's order."""
     holds: Literal["count", "share"] = field(default="count", metadata=IN_NAME)
-    """What the proposal keeps of the reference: the `count` of revealed positions, or their `share` of open ones."""
+    """Keep the reference's `count` of revealed positions, or their `share` of the open ones."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -64,7 +67,7 @@ class RegionDiagnostic(Diagnostic):
         # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
         share_B = (self.budget * n_B.double() - 1e-9).ceil().long()
         budget_B = torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
-        nu_B, region_BL = drifting_region(traj, last, with_mixture(self.mixture, traj, action), budget_B)
+        nu_B, region_BL = best_region_under_drift(traj, last, with_mixture(self.mixture, traj, action), budget_B)
         abstains_B = nu_B.isnan()
         kappa_B = fraction(planned_count(state, action), budget_B if self.holds == "count" else n_B)
         return Reading(
@@ -79,17 +82,17 @@ class RegionDiagnostic(Diagnostic):
         )
 
 
-def drifting_region(traj: Trajectory, last: Step, action: Action, budget_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Radius nu, and the best region of `budget_B` positions at that radius, both under the action's mixture."""
+def best_region_under_drift(traj: Trajectory, last: Step, action: Action, budget_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the radius nu and the best region of `budget_B` positions at this radius, under the action's mixture."""
     now_BL, before_BL = priority(traj.current_prediction, action), priority(last.prediction, action)
-    nu_B = transport_radius(before_BL, now_BL, masked_twice(traj, last))
+    nu_B = transport_radius(before_BL, now_BL, masked_at_both_steps(traj, last))
     return nu_B, best_region(now_BL, predicted_positions(traj), nu_B.nan_to_num(0.0), budget_B)
 
 
 def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:
-    """Largest |sum of drift to the left of a boundary| / weight; NaN with fewer than two positions.
+    """Radius nu: the largest |sum of drift to the left of a boundary| / weight; NaN with fewer than two positions.
 
-    Both landscapes are centred over the positions, so that only redistribution counts. `eq:app_transport_radius`
+    The drift is centred over the positions, so that only its redistribution counts. `eq:app_transport_radius`
     """
     n_B1 = both_BL.sum(-1, keepdim=True)
     drift_BL = torch.where(both_BL, now_BL - before_BL, 0.0)
@@ -117,7 +120,7 @@ def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tenso
     for its last entry. O(m b) time with O(m) values, and one back-pointer for each position and number.
     """
     (B, L), device = score_BL.shape, score_BL.device
-    gain_BL, toll_BX, place_BL = _chain(score_BL, open_BL, nu_B)
+    gain_BL, toll_BX, place_BL = _build_chain(score_BL, open_BL, nu_B)
     if (kernel := _load_kernel(device)) is not None:
         # Each row is a program of its own, with as many rounds as its budget.
         sets_BL: Tensor = kernel.best_sets(gain_BL, toll_BX, place_BL, budget_B)
@@ -154,10 +157,10 @@ def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tenso
     return torch.zeros(B, L + 1, dtype=torch.bool, device=device).scatter(1, chosen_BK, True)[:, :L]
 
 
-def _chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gain, toll and place of open positions from right to left; the place is -1 behind a row's last position.
+def _build_chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return score, boundary cost and place of the open positions, from right to left.
 
-    toll[i] is paid between i - 1 and i; there is none at either end.
+    toll[i] is the cost of the boundary between i - 1 and i, 0 at both ends. Rows with fewer positions end in places -1.
     """
     (B, L), device = open_BL.shape, open_BL.device
     place_BL = torch.where(open_BL, torch.arange(L, device=device), -1).sort(-1, descending=True).values
@@ -170,7 +173,7 @@ def _chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor) -> tuple[Tensor, Ten
 
 @cache
 def _load_kernel(device: torch.device) -> ModuleType | None:
-    """Load the Triton kernel where the device can run it, which one small launch shows. Elsewhere None."""
+    """Load the Triton kernel, or return None where the device cannot run it, which one small launch shows."""
     if device.type != "cuda":
         return None
     try:

@@ -1,7 +1,8 @@
-"""Score: which mixture of rules would have ranked positions best one step ago. `app:score_diagnostic`
+"""Score diagnostic: the mixture of rules that would have ranked positions best one step ago. `app:score_diagnostic`
 
-A position that moved less once new context arrived was the safer one to reveal, so each pair of positions tells for
-each rule whether it had ordered them well. The mixture with the best ratio of mean to spread is proposed.
+Of two positions, the one whose prediction changed less when new context arrived was safer to reveal. So each pair of
+positions is evidence for the rules that had ranked the safer one first. The mixture with the largest ratio of mean
+evidence to its spread is proposed.
 """
 
 from collections.abc import Mapping
@@ -14,14 +15,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unmask.adapt.diagnostics.base import Diagnostic, Positive, Reading, abstain, masked_twice, require_part
+from unmask.adapt.diagnostics.base import Diagnostic, Positive, Reading, abstain, masked_at_both_steps, require_part
 from unmask.axes import SCORE, score
 from unmask.core import Action, Noise, Trajectory
 
 
 @dataclass(frozen=True)
 class ScoreDiagnostic(Diagnostic):
-    """Retrospective ranking evidence. Signal: Psi of the proposed mixture minus Psi of the reference's."""
+    """Propose the mixture with the most ranking evidence. Signal: Psi of the proposed minus that of the given one."""
 
     name: ClassVar[str] = "score"
     axis: ClassVar[str] = SCORE.name
@@ -29,7 +30,7 @@ class ScoreDiagnostic(Diagnostic):
     pairs: Annotated[int, Field(ge=1, le=1 << 20)] = 256
     """Number of pairs of positions that are compared; all of them where there are fewer."""
     ridge: Positive = 1e-3
-    """Added to the covariance, relative to the mean squared evidence of a rule; without it sigma may be singular."""
+    """Ridge on the covariance, relative to the mean squared evidence of a rule; without it sigma may be singular."""
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last = traj.last
@@ -41,10 +42,10 @@ class ScoreDiagnostic(Diagnostic):
         require_part(last.prediction.visible_BN, "visible attention of the last step")
         before_BLJ = score.landscape(last.prediction, action.region_BL.shape[1])
 
-        both_BL = masked_twice(traj, last) & ~delta_BL.isnan()
+        both_BL = masked_at_both_steps(traj, last) & ~delta_BL.isnan()
         pair = draw_pairs(both_BL, traj.state.step_B, self.pairs)
         x_BPJ, usable_BP = signed_evidence(before_BLJ, delta_BL, pair)
-        mu_BJ, sigma_BJJ = moments(x_BPJ, usable_BP, self.ridge)
+        mu_BJ, sigma_BJJ = evidence_moments(x_BPJ, usable_BP, self.ridge)
         alpha_BJ = simplex_optimum(mu_BJ, sigma_BJJ)
 
         abstains_B = alpha_BJ.isnan().any(-1)
@@ -59,13 +60,16 @@ class ScoreDiagnostic(Diagnostic):
 
 
 def with_mixture(mixture: str, traj: Trajectory, action: Action) -> Action:
-    """Return the action with the diagnosed mixture if `mixture` says so; rows without a diagnosis keep their own."""
+    """Return the action with the score diagnostic's mixture if `mixture` is "diagnosed", else as it is.
+
+    Rows on which the score diagnostic abstains keep their own mixture.
+    """
     return action if mixture == "reference" else ScoreDiagnostic().read(traj, action).action
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """P pairs of canvas positions per row. `drawn_BP` is False for the rest of a row that has fewer pairs."""
+    """P pairs (i, j) of canvas positions per row; `drawn_BP` is False behind the last pair of a row."""
 
     i_BP: Tensor
     j_BP: Tensor
@@ -73,7 +77,7 @@ class Pairs:
 
 
 def psi(alpha_BJ: Tensor, mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
-    """Ranking evidence of a mixture relative to its uncertainty: Psi of `thm:score_aggregation`.
+    """Psi of `thm:score_aggregation`: mean ranking evidence of a mixture divided by its standard deviation.
 
     Psi does not change when alpha is scaled.
     """
@@ -84,7 +88,7 @@ def psi(alpha_BJ: Tensor, mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
 
 
 def signal(ingredients: Mapping[str, Tensor], fixed_BJ: Tensor) -> Tensor:
-    """Ranking evidence Psi of the proposed mixture less that of a fixed mixture, from a reading's stored moments."""
+    """Signal of a reading's stored moments: Psi of the proposed mixture minus Psi of a fixed mixture."""
     mu_BJ, sigma_BJJ = ingredients["mu_BJ"], ingredients["sigma_BJJ"]
     return psi(ingredients["alpha_BJ"], mu_BJ, sigma_BJJ) - psi(fixed_BJ, mu_BJ, sigma_BJJ)
 
@@ -110,9 +114,10 @@ def draw_pairs(both_BL: Tensor, step_B: Tensor, pairs: int) -> Pairs:
 
 
 def signed_evidence(before_BLJ: Tensor, delta_BL: Tensor, pair: Pairs) -> tuple[Tensor, Tensor]:
-    """Evidence x = sign(delta_j - delta_i) (s(i) - s(j)) of each pair and rule, and a mask of pairs that moved apart.
+    """Evidence x = sign(delta_j - delta_i) (s(i) - s(j)) of each pair and rule, and a mask of the pairs that count.
 
-    `delta` is the drift KL(p_t || p_{t-1}), new posterior first. `eq:app_signed_evidence`
+    Pairs with equal drift say nothing. `delta` is the drift KL(p_t || p_{t-1}), new posterior first.
+    `eq:app_signed_evidence`
     """
     J = before_BLJ.shape[-1]
     moved_BP = delta_BL.gather(1, pair.j_BP) - delta_BL.gather(1, pair.i_BP)
@@ -123,12 +128,12 @@ def signed_evidence(before_BLJ: Tensor, delta_BL: Tensor, pair: Pairs) -> tuple[
     return torch.where(usable_BP[..., None], x_BPJ, 0.0), usable_BP
 
 
-def moments(x_BPJ: Tensor, usable_BP: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of the usable evidence. Both are zero on rows without any, but for the ridge.
+def evidence_moments(x_BPJ: Tensor, usable_BP: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of the usable evidence; zero, apart from the ridge, on rows without any.
 
-    The ridge is relative to the trace of the second moment, not of the covariance: that one is 0 for a single pair,
-    and Psi would be infinite. So Psi is at most sqrt(J / ridge). Sums over pairs are elementwise products: a matrix
-    product may round by the size of the batch.
+    The ridge is relative to the trace of the second moment, because the covariance of a single pair is 0 and Psi would
+    be infinite. So Psi is at most sqrt(J / ridge). Sums over pairs are elementwise products, because a matrix product
+    may round differently with the size of the batch.
     """
     J = x_BPJ.shape[-1]
     n_B1 = usable_BP.sum(-1, keepdim=True).clamp(min=1)
@@ -145,15 +150,15 @@ def moments(x_BPJ: Tensor, usable_BP: Tensor, ridge: float) -> tuple[Tensor, Ten
 def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
     """Exact maximiser of Psi on the simplex; NaN rows where no rule has positive evidence.
 
-    Every support is solved for at once, without waiting for the device. On a support S the
-    optimum is x = Sigma_S^-1 mu_S, with Psi^2 = mu_S' x; among supports where x is positive the largest Psi meets the
-    KKT conditions of `eq:app_score_qp`. The full support is the closed form `eq:app_score_closed_form`.
+    All sets of rules are solved at once, without waiting for the device. On a set S the optimum is
+    x = Sigma_S^-1 mu_S, with Psi^2 = mu_S' x. Among the sets where x is positive, the largest Psi meets the KKT
+    conditions of `eq:app_score_qp`. The set of all rules is the closed form `eq:app_score_closed_form`.
     """
     J = mu_BJ.shape[-1]
-    on_IJ = _supports(J, mu_BJ.dtype, mu_BJ.device)
+    on_IJ = _rule_subsets(J, mu_BJ.dtype, mu_BJ.device)
     inside_IJJ = on_IJ[:, :, None] * on_IJ[:, None, :]
     system_BIJJ = sigma_BJJ[:, None] * inside_IJJ + torch.diag_embed(1 - on_IJ)
-    x_BIJ = _solve(system_BIJJ, mu_BJ[:, None] * on_IJ)
+    x_BIJ = _solve_systems(system_BIJJ, mu_BJ[:, None] * on_IJ)
     value_BI = (x_BIJ * mu_BJ[:, None]).sum(-1)
     feasible_BI = ((x_BIJ > 0) | (on_IJ == 0)).all(-1)
     best_B1 = torch.where(feasible_BI, value_BI, -torch.inf).argmax(-1, keepdim=True)
@@ -163,13 +168,13 @@ def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
 
 
 @cache
-def _supports(J: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Table of all non-empty sets of rules, copied to a device once because each copy makes the host wait."""
+def _rule_subsets(J: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """All non-empty sets of rules as a table of 0 and 1, copied to a device once: each copy makes the host wait."""
     return torch.tensor([s for s in product((0.0, 1.0), repeat=J) if any(s)], dtype=dtype, device=device)
 
 
-def _solve(system_BIJJ: Tensor, rhs_BIJ: Tensor) -> Tensor:
-    """Solve small systems by Gauss-Jordan elimination; positive definite ones need no pivoting."""
+def _solve_systems(system_BIJJ: Tensor, rhs_BIJ: Tensor) -> Tensor:
+    """Solve small positive definite systems by Gauss-Jordan elimination, which then needs no pivoting."""
     table = torch.cat((system_BIJJ, rhs_BIJ[..., None]), -1)
     for j in range(rhs_BIJ.shape[-1]):
         row = table[..., j, :] / table[..., j, j, None]
