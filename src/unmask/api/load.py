@@ -156,7 +156,12 @@ def load(
     found = [_resolve_device(kind) for kind in check_model_name(name, options)]
     if name in MODELS:
         return MODELS[name].build(found[0], on_progress)
-    family = find_family(resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False)))
+    folder = resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False))
+    family = find_family(folder)
+    if family is not None and family.name not in MODELS:  # a family of the user's own
+        own = _resolve_device(CheckpointOptions.from_table({**options, "path": name}, name))
+        assert isinstance(own, CheckpointOptions)
+        return _open_checkpoint(name, folder, own, on_progress)
     entry = MODELS["masked-lm" if family is None else family.name]
     return entry.build(_resolve_device(entry.options.from_table({**options, "path": name}, name)), on_progress)
 
