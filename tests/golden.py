@@ -307,7 +307,7 @@ def options(folder: Path) -> Pairs:
         yield f"branch/same/{step}", decoded(model.branch(first, row=0, step=step))
     first.trajectory.save(str(folder / "run.npz"))
     yield "machine/npz", (folder / "run.npz").read_bytes()
-    yield "show", plain(json.loads(unmask("show", folder / "run.npz", "--json")))
+    yield "show", plain(json.loads(unmask("view", folder / "run.npz", "--json")))
 
 
 def likelihood(folder: Path) -> Pairs:
@@ -316,10 +316,10 @@ def likelihood(folder: Path) -> Pairs:
         for key, flags in {
             "default": [],
             "klass": ["--policy", "klass"],
-            "monte-carlo": ["--bound", "monte-carlo", "--samples", 8],
-            "oracle": ["--bound", "oracle"],
+            "monte-carlo": ["--estimator", "monte-carlo", "--samples", 8],
+            "oracle": ["--estimator", "oracle"],
         }.items():
-            found = json.loads(unmask("score", "--model", name, "--json", *flags, *texts))
+            found = json.loads(unmask("likelihood", "--model", name, "--json", *flags, *texts))
             yield f"words/{name}/{key}", found.pop("quantity")
             yield f"{name}/{key}", plain(found)
 
@@ -341,7 +341,7 @@ def checkpoints(folder: Path) -> Pairs:
         yield f"{name}/config", config_of(out)
         texts = ["hello there", "two words"]
         flags = ["--device", "cpu", "--dtype", "fp32", "--json"]
-        found = json.loads(unmask("score", "--model", folder / name, *flags, *texts))
+        found = json.loads(unmask("likelihood", "--model", folder / name, *flags, *texts))
         yield f"words/{name}/score", found.pop("quantity")
         yield f"{name}/score", plain(found)
 
@@ -351,7 +351,7 @@ def checkpoints(folder: Path) -> Pairs:
 
 def export(folder: Path, names: list[str], *flags: str) -> dict[str, list[dict[str, Any]]]:
     """Rows of the exported files, by the files' names."""
-    unmask("tasks", "export", "--out", folder / "tasks", *(a for name in names for a in ("--task", name)), *flags)
+    unmask("tasks", "show", *names, "--out", folder / "tasks", *flags)
     paths = sorted((folder / "tasks").glob("*.jsonl"))
     return {path.name: [json.loads(line) for line in path.read_text("utf-8").splitlines()] for path in paths}
 
@@ -512,7 +512,7 @@ def own_task(folder: Path, **fields: str) -> list[Any]:
     rows = [{"prompt": f"Spell {w} backwards.", "target": w[::-1], "id": w, **fields} for w in words]
     write_lines(folder / "mine.jsonl", rows)
     (folder / "score.py").write_text(SCORER, "utf-8")
-    return ["--task", folder / "mine.jsonl", "--score", f"{folder / 'score.py'}:score", "--horizon", 16]
+    return ["--task", folder / "mine.jsonl", "--scorer", f"{folder / 'score.py'}:score", "--max-new-tokens", 16]
 
 
 def study_policy(folder: Path) -> Pairs:
@@ -557,7 +557,7 @@ def methods(folder: Path) -> Pairs:
         yield f"words/list/{card['name']}", words
         yield f"list/{card['name']}", plain(card)
     for name in ("llada", "klass", "wino", "core"):
-        yield f"example/{name}", plain(json.loads(unmask("methods", "example", name, "--json")))
+        yield f"example/{name}", plain(json.loads(unmask("methods", "show", name, "--example", "--json")))
 
 
 def compare(folder: Path) -> Pairs:

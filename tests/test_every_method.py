@@ -56,9 +56,10 @@ def test_every_method_as_it_is_typed(capsys, model, method):
 def test_all_of_them_compared_on_exact(capsys, tmp_path):
     prompts = [{"prompt": p, "target": t} for p, t in [("ab", "ccdddd"), ("ac", "a"), ("cc", "b"), ("dd", "cd")]]
     (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, prompts)), encoding="utf-8")
-    own = ["--task", str(tmp_path / "own.jsonl"), "--score", "exact", "--horizon", "6", "--split", "validation"]
+    own = ["--task", str(tmp_path / "own.jsonl"), "--scorer", "exact", "--max-new-tokens", "6", "--split", "validation"]
     arms = [argument for name in ("llada", "dream", "fast-dllm-dream") for argument in ("--policy", name)]
-    assert main(["compare", "--model", "exact", *own, "--policy", "all", *arms, "--matched", "--json", "--quiet"]) == 0
+    given = ["--model", "exact", *own, "--policy", "all", *arms, "--compute-matched", "--json", "--quiet"]
+    assert main(["compare", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     decoded = {found["config"]["policies"].get(line["policy"], {}).get("name") for line in found["lines"]}
     assert set(METHOD_NAMES) <= decoded
@@ -69,7 +70,7 @@ def test_all_of_them_compared_on_exact(capsys, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["mini", "mini-dream"])
 def test_all_of_them_compared_on_a_network(capsys, model):
-    asked = ["--model", model, "--task", "csv-missing-cells", "--prompts", "1", "--policy", "all", "--matched"]
+    asked = ["--model", model, "--task", "csv-missing-cells", "--prompts", "1", "--policy", "all", "--compute-matched"]
     own = {"mini": "dream", "mini-dream": "llada"}[model]
     assert main(["compare", *asked, "--policy", own, "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -6,10 +6,10 @@
     out = model.generate("a", policy="llada", steps=4)
     print(out.text, out.forwards)
 
-Names are looked up on first use, so that importing the package does not load torch. Importing it decides for the whole
-process how many threads OpenMP will use, at most four, and that they sleep while they wait. Set UNMASK_THREADS to a
-number of your own, or to "keep" for no change. OMP_NUM_THREADS and its relatives win where you set them, and nothing
-is changed once torch is loaded.
+Names are imported on first use, so that `import unmask` does not load torch. The import limits the threads of OpenMP to
+four for the whole process, and makes them sleep while they wait. Set UNMASK_THREADS to another number, or to "keep" to
+change nothing. Variables such as OMP_NUM_THREADS that you set yourself are not changed, and once torch is loaded
+nothing is.
 """
 
 __version__ = "0.7.0"  # Before the imports, because `unmask.base.environment` reads it.
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
         if name in packages:
             return import_module(f"unmask.{name}")
     except ModuleNotFoundError as error:
-        # A part of the package that needs an extra says which.
+        # If the missing package belongs to an extra, the error names the extra.
         raise explain_import(error) from error
     close = get_close_matches(name, [*_HOME, *packages], n=3)
     hint = f"did you mean {', '.join(close)}? " if close else ""

@@ -1,4 +1,4 @@
-"""`python -m unmask`: the command line of this very package, whatever `unmask` on the path may be."""
+"""The command line as `python -m unmask`, even if another `unmask` is on the path."""
 
 from unmask.cli import start
 

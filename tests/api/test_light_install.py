@@ -139,7 +139,7 @@ def test_commands_that_decode_need_the_base_install_alone(blocked, arguments):
         ("from unmask.lab.cluster import Ray; unmask.load('exact', cluster=Ray())", "ray"),
     ],
 )
-def test_a_missing_extra_is_named(blocked, code, extra):
+def test_missing_extra_is_named(blocked, code, extra):
     run = fresh_python(f"BLOCKED = {blocked!r}\n{BLOCK}import unmask\n{code}")
     assert f"pip install 'unmask[{extra}]'" in run.stderr.strip().splitlines()[-1], run.stderr
 
@@ -148,7 +148,7 @@ def test_a_missing_extra_is_named(blocked, code, extra):
     ("arguments", "missing", "extra"),
     [(["study", "status", "."], {"pyarrow"}, "lab"), (["view", "--no-open"], {"starlette"}, "viewer")],
 )
-def test_a_command_without_its_extra_ends_with_one_line(arguments, missing, extra):
+def test_command_without_its_extra_ends_with_one_line(arguments, missing, extra):
     code = f"from unmask.cli.app import main; sys.exit(main({arguments}))"
     run = fresh_python(f"BLOCKED = {missing!r}\n{BLOCK}{code}")
     assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr

@@ -13,12 +13,12 @@ from unmask.base.errors import ConfigError
 from unmask.core import SamplingParams
 
 
-def test_every_option_says_what_it_does():
+def test_every_option_has_a_description():
     for kind in (DecodeOptions, LikelihoodOptions):
         assert all(field.description.endswith(".") for field in kind.model_fields.values())
 
 
-def test_functions_differ_in_what_is_decided_at_the_start():
+def test_options_of_the_start_are_not_options_of_a_branch():
     names = {function: set(options) for function, options in FUNCTION_OPTIONS.items()}
     assert names["generate"] == OPTIONS - {"prompt", "gen_length"}
     assert names["generate"] - names["infill"] == {"max_new_tokens"}
@@ -42,12 +42,6 @@ def test_signatures_and_docstrings_show_every_option(function):
 def test_other_keywords_are_settings_of_the_policy():
     options = DecodeOptions(seed=3, block_length=4, gen_length=8)
     assert (options.seed, options.max_new_tokens, options.settings) == (3, 8, {"block_length": 4})
-
-
-def test_keywords_lead_back():
-    options = DecodeOptions(policy="llada", block_length=4, top_p=0.5, cache="dual", temperature=1)
-    assert DecodeOptions(**options.keywords) == options
-    assert repr(options.temperature) == "1", "it is recorded and hashed as it was given"
 
 
 @each_case(
@@ -79,7 +73,7 @@ def test_keywords_lead_back():
         (LikelihoodOptions, {"n": 1, "estimator": "monte-carlo"}, "n given; allowed: no method under estimator"),
     ],
 )
-def test_refusals(kind, keywords, words):
+def test_impossible_options_are_refused(kind, keywords, words):
     with pytest.raises(ConfigError, match=words):
         kind(**keywords)
 
@@ -96,6 +90,6 @@ def test_refusals(kind, keywords, words):
         (lambda model: model.log_likelihood("ab", estimater="exact"), "'estimater'; did you mean estimator"),
     ],
 )
-def test_an_option_of_another_function_is_refused_in_the_name_of_the_called_one(call, words):
+def test_options_of_other_functions_are_refused(call, words):
     with pytest.raises(ConfigError, match=words):
         call(unmask.load("exact"))

@@ -33,16 +33,16 @@ class TestComposition:
         assert "action" not in model.generate("a").config
 
     @pytest.mark.parametrize("axis", RULES)
-    def test_one_is_enough(self, model, axis):
+    def test_one_rule_composes_a_policy(self, model, axis):
         assert model.generate("a", **{axis: self.RULES[axis]}).policy == Composed(**{axis: self.RULES[axis]})
 
-    def test_a_policy_keeps_a_setting_of_that_name(self, model):
+    def test_policies_keep_settings_named_like_rules(self, model):
         assert model.generate("a", policy="dcd", score="margin").policy == make_policy("dcd", score="margin")
         assert model.generate("a", policy="fixed", region="block:2").policy == fixed_action(region="block:2")
 
 
 class TestPresets:
-    def test_the_family_chooses_and_settings_go_before(self, model):
+    def test_family_chooses_the_preset_and_settings_override_it(self, model):
         done = model.generate("a", policy="klass", preset="gsm8k", epsilon=0.5)
         assert done.policy == make_policy("klass", block_length=64, threshold=0.6, epsilon=0.5)
         assert done.config["preset"] == "llada/gsm8k"
@@ -54,7 +54,7 @@ class TestPresets:
 
 
 class TestPlanner:
-    def test_a_model_or_its_network_plans(self, model):
+    def test_model_or_network_may_plan(self, model):
         policy = P2(planner=True)
         planned = [model.generate("a", policy=policy, planner=one, steps=4) for one in (model, model.denoiser)]
         assert planned[0].texts == planned[1].texts
@@ -63,7 +63,7 @@ class TestPlanner:
         assert planned[0].config["planner"].startswith("exact (")
         assert model.branch(planned[0], step=1, planner=model).texts == planned[0].texts
 
-    def test_where_none_is_asked_or_none_is_there(self, model):
+    def test_missing_and_unasked_planners_are_refused(self, model):
         with pytest.raises(ConfigError, match=r"p2 asks a planner.*from Python model\.generate\(\.\.\., planner="):
             model.generate("a", policy=P2(planner=True))
         with pytest.raises(ConfigError, match="planner is given, but llada asks none"):
@@ -110,27 +110,27 @@ class TestRefusedBeforeTheFirstForward:
 
     @each_case("value", [-0.1, 1.1, float("nan")])
     @each_case(("name", "setting"), [(n, s) for n, rows in PROBABILITIES.items() for s in rows])
-    def test_probabilities(self, name, setting, value):
+    def test_probabilities_outside_0_and_1_are_refused(self, name, setting, value):
         with pytest.raises(ConfigError, match=r"is (-0\.1|1\.1|nan); allowed: .*1"):
             make_policy(name, **{setting: value})
 
-    def test_the_table_has_every_threshold(self):
+    def test_table_has_every_threshold(self):
         named = {name for name in METHODS if {"threshold", "tau1", "skip"} & set(describe_policy(make_policy(name)))}
         assert named <= set(PROBABILITIES)
 
     @each_case("value", [0, -1, 2_000_000])
     @each_case("name", [name for name in METHODS if "block_length" in describe_policy(make_policy(name))])
-    def test_block_lengths(self, name, value):
+    def test_impossible_block_lengths_are_refused(self, name, value):
         with pytest.raises(ConfigError, match=rf"block_length of {name} is {value}; allowed: 1 to 1000000"):
             make_policy(name, block_length=value)
 
     @pytest.mark.parametrize("name", ["llada", "core", "dos", "remdm-llada"])
-    def test_blocks_that_do_not_divide(self, name, mini):
+    def test_blocks_that_do_not_divide_are_refused(self, name, mini):
         with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens; change"):
             mini.generate("a", policy=name, block_length=4, max_new_tokens=6, steps=6)
 
     @each_case("name", [name for name in METHODS if name not in CACHED])
-    def test_a_cache_under_what_does_not_fill_blocks(self, name, mini):
+    def test_cache_is_refused_where_blocks_are_not_filled_in_turn(self, name, mini):
         with pytest.raises(ConfigError, match=r"cache is 'dual', but .*leave the cache out"):
             mini.generate("a", policy=name, cache="dual", max_new_tokens=6)
 
@@ -145,25 +145,25 @@ class TestRefusedBeforeTheFirstForward:
             ({"score": "dependency", "region": "block:4"}, "it reads attention"),
         ],
     )
-    def test_a_cache_under_a_composition(self, rules, why, mini):
+    def test_cache_is_refused_for_compositions_that_do_not_fit(self, rules, why, mini):
         with pytest.raises(ConfigError, match=why):
             mini.generate("a", cache="dual", max_new_tokens=8, **rules)
 
     @pytest.mark.parametrize("name", sorted(CACHED))
-    def test_a_cache_where_it_fits(self, name):
+    def test_cache_decodes_where_it_fits(self, name):
         given = {"region": "block:4"} if name == "composed" else {"block_length": 4}
         done = unmask.load("mini").generate("a", policy=name, cache="dual", max_new_tokens=8, steps=8, **given)
         assert done.config["approximate"] == {"cache": "dual", "refresh": 0}
 
     @pytest.mark.parametrize("given", [{"policy": "dos"}, {"score": "dependency"}, {"score": "uniform"}])
-    def test_attention_of_a_model_without_a_read_out(self, given, mini):
+    def test_attention_without_readout_is_refused(self, given, mini):
         blind = replace(mini, denoiser=replace(mini.denoiser, readout=()))
         with pytest.raises(ConfigError, match=r"reads attention, which mini as loaded does not give; .*readout="):
             blind.generate("a", max_new_tokens=6, **given)
 
 
 @each_case("name", [name for name in METHODS if name != "fast-dllm-dream"])
-def test_who_goes_beyond_the_steps_says_so(name):
+def test_methods_beyond_their_steps_declare_it(name):
     """On rows of two steps and many masks; ReMDM's one pass more is the authors' own end."""
     problem = Problem.default()
     # Where one position at a time is ready, KLASS falls behind its schedule.
@@ -177,7 +177,7 @@ def test_who_goes_beyond_the_steps_says_so(name):
 
 
 @each_case("name", [name for name in METHODS if make_policy(name).steps != "end"])
-def test_whose_run_the_number_of_steps_changes(name):
+def test_methods_that_read_steps_declare_it(name):
     """KLASS falls back on a schedule, so that one step reveals all; for EB-Sampler any number is the same run."""
     # Dream's schedule shows where some positions are sure and others are not.
     if name == "fast-dllm-dream":

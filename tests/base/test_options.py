@@ -109,10 +109,6 @@ class TestOptions:
             Outer(**given)
         assert str(caught.value).startswith(message)
 
-    def test_a_number_beyond_all_floats_is_refused(self):
-        with pytest.raises(ConfigError, match=r"^weight is 1000.*allowed: float"):
-            Outer(weight=10**400)
-
     @pytest.mark.parametrize(
         ("table", "message"),
         [
@@ -193,21 +189,6 @@ def test_a_policy_refuses_settings_of_the_wrong_type():
         make_policy("llada", **{"block_length.x": 1})
 
 
-def test_a_part_that_is_a_policy_may_be_named():
-    policy = make_policy("revised", base="llada", **{"base.block_length": 2, "operator.variant": "cap"})
-    assert policy.operator is not None
-    assert policy.base == LLaDA(block_length=2)
-    assert policy.operator.variant == "cap"
-
-
-def test_the_word_none_reaches_settings_that_know_it():
-    """A command line reads `none` as None; where None makes no sense the word is meant."""
-    assert make_policy("fixed", commit=None) == make_policy("fixed", commit="none")
-    assert make_policy("info-gain", threshold=None).threshold is None
-    with pytest.raises(ConfigError, match="remasking"):
-        make_policy("llada", remasking=None)
-
-
 @dataclass(frozen=True)
 class Shape:
     width: int
@@ -227,21 +208,15 @@ class TestStrictFiles:
         (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfname = 'x'")
         assert read_toml(tmp_path / "a.toml", "shape file") == {"name": "x"}
 
-    @pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "."])
-    def test_paths_that_cannot_be_read(self, path):
-        with pytest.raises(ConfigError, match=r"cannot be read .*check the path") as caught:
-            read_toml(path, "shape file")
-        assert len(str(caught.value)) < 500
-
-    @pytest.mark.parametrize(("content", "words"), [(b"name = ", "is not TOML"), (b"a = '\xff'", "is not TOML")])
-    def test_no_toml(self, tmp_path, content, words):
-        (tmp_path / "a.toml").write_bytes(content)
-        with pytest.raises(ConfigError, match=rf"shape file '.*a\.toml' {words} \(.*\); correct that line"):
-            read_toml(tmp_path / "a.toml", "shape file")
-
-    def test_no_file(self, tmp_path):
-        with pytest.raises(ConfigError, match=r"shape file '.*' cannot be read \(No such file.*\); check the path"):
-            read_toml(tmp_path / "none.toml", "shape file")
+    def test_broken_files_are_refused(self, tmp_path):
+        for content in (b"name = ", b"a = '\xff'"):
+            (tmp_path / "a.toml").write_bytes(content)
+            with pytest.raises(ConfigError, match=r"shape file '.*a\.toml' is not TOML"):
+                read_toml(tmp_path / "a.toml", "shape file")
+        for path in ("a\0b", "x" * 5000, ".", tmp_path / "none.toml"):
+            with pytest.raises(ConfigError, match="cannot be read") as caught:
+                read_toml(path, "shape file")
+            assert len(str(caught.value)) < 500
 
     def test_keys(self):
         check_keys("shape", {"width": 1}, ("width",), ("height",))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.report.pages import asset, page, run_page
+from unmask.report.pages import RUN_MODULES, page, run_page
 
 ODD = "</script><img src=x onerror='window.hurt=1'>\u202e\u2028"
 
@@ -159,13 +159,13 @@ def test_text_on_every_strength_can_be_read(run):
 def grid(tab, tmp_path):
     """A page of one's own around the grid of a run that goes on: nobody knows its last canvas."""
     script = (
-        "const grid = unmaskGrid(document.querySelector('div'), JSON.parse(document.getElementById('run').textContent),"
-        " {onPick: (step, position) => { window.picked = [step, position]; }}); window.grid = grid;"
+        "window.grid = drawRun(document.querySelector('div'), readData('run'),"
+        " {onPick: (step, position) => { window.picked = [step, position]; }});"
     )
     begun = {**record(), "filler": [False] * 9, "fillers": ["<|end|>"]}
     place = tmp_path / "own.html"
-    scripts, styles = [asset("grid.js"), script], [asset("grid.css")]
-    place.write_text(page("own", "<div></div>", styles=styles, scripts=scripts, data={"run": begun}), "utf-8")
+    text = page("own", "<div></div>", styles=["grid.css"], modules=RUN_MODULES, start=script, data={"run": begun})
+    place.write_text(text, "utf-8")
     tab.goto(place.as_uri())
     return tab
 
@@ -200,6 +200,6 @@ def test_a_long_run_draws_only_what_is_in_sight(tab, tmp_path):
     tab.evaluate("document.querySelector('.run-view').scrollTo(0, 100 * 20)")
     tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     # The second column is filled by then, with the colour of the sure.
-    red, _, blue, _ = ink(tab, 140, 23)
+    red, _, blue, _ = ink(tab, 140, 37)
     assert blue > red
     assert tab.evaluate("document.querySelectorAll('*').length") < 1000

@@ -82,7 +82,7 @@ def test_odd_text_stays_text(page):
 def test_the_reversal_stands_out_with_its_axis(page):
     said = page.locator("#state p", has_text="than the reference").text_content()
     assert (
-        said == "Better than the reference: margin (score, +0.500). Worse than the reference: uniform (score, -0.250)."
+        said == "Better than the reference: margin (score, +0.500). Worse than the reference: uniform (score, −0.250)."
     )
     assert page.locator("#state h3").all_text_contents() == ["The canvas at this state", "score", "region"]
     assert page.locator("article.is-better h4").first.text_content().startswith("margin")

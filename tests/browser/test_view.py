@@ -39,15 +39,16 @@ def own_prompt(page, prompt, **fields):
 
 
 def pick_masked_cell(page, step):
-    """Click the first masked cell of a row of the grid, where it is drawn."""
-    page.evaluate("(step) => page.grid.show(step)", step)
-    masked = "(given, at) => !given && tokenAt(page.told.record, step, at) === null"
-    place = page.evaluate(f"(step) => page.told.record.fixed.findIndex({masked})", step)
+    """Choose the first masked position of a row of the grid with the keyboard, and return it."""
     page.locator("#grid .run-view").focus()
-    for _ in range(place - page.evaluate("page.told.record.fixed.indexOf(false)") + 1):
+    page.keyboard.press("Home")
+    for _ in range(step):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    while not (words := page.inner_text("#grid .run-cell")).endswith("masked"):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    return place
+    return int(re.search(r"Position (\d+)", words)[1])
 
 
 def test_a_prompt_of_a_task_a_branch_and_another_score(opened):
@@ -71,10 +72,9 @@ def test_a_prompt_of_a_task_a_branch_and_another_score(opened):
 
 def test_a_stored_branch_is_decoded_again(opened):
     opened.locator("button.pick").first.click()
-    opened.locator("details.state summary").first.click()
-    row = opened.locator("details.state[open] tr", has=opened.get_by_role("button", name="branch here")).first
-    stored = float(row.locator("td").nth(2).inner_text())
-    row.get_by_role("button", name="branch here").click()
+    card = opened.locator("#state article", has=opened.get_by_role("button", name="Branch here")).first
+    stored = float(re.search(r"score\n([\d.]+)", card.inner_text())[1])
+    card.get_by_role("button", name="Branch here").click()
     opened.wait_for_selector(".verdict.better, .verdict.worse, .verdict.same")
     assert score(opened.locator(".future .score").nth(1).inner_text()) == pytest.approx(stored, abs=1e-3)
     assert not opened.locator(".warn:visible").count()

@@ -41,10 +41,10 @@ def command(capsys, tmp_path, monkeypatch):
 
 @pytest.fixture
 def process():
-    """The same in a process of its own; `code` replaces `-m unmask.cli`."""
+    """The same in a process of its own; `code` replaces `-m unmask`."""
 
     def start(*arguments, code=None, **options):
-        head = ["-m", "unmask.cli"] if code is None else ["-c", code]
+        head = ["-m", "unmask"] if code is None else ["-c", code]
         return subprocess.Popen(
             [sys.executable, *head, *arguments],
             text=True,

@@ -226,7 +226,7 @@ class TestOddTerminals:
             ["tasks", "show", "carry-rtl"],
             ["tasks", "show", "unique-list-commit", "--json"],
             ["generate", "-m", "exact", "ab"],
-            ["generate", "-m", "exact", "ab", "--watch", "--delay", "0"],
+            ["generate", "-m", "exact", "ab", "--watch"],
             ["generate", "-m", "exact", "ab", "--quiet"],
             ["infill", "-m", "exact", "a__b", "--json"],
             ["demo", "--out", "ä", "--problems", "1", "--seeds", "2", "--study", "study.toml"],

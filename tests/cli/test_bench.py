@@ -7,7 +7,7 @@ import torch
 
 
 def test_one_part_of_the_shipped_model(command, tmp_path):
-    ended = command("bench", "decode", "--batch", "1", "--quick", "--device", "cpu", "--json", "found.json")
+    ended = command("bench", "decode", "--batch-size", "1", "--quick", "--device", "cpu", "--json", "found.json")
     assert ended.code == 0, ended.err
     assert "tokens/s" in ended.out
     assert ended.err == "decode, B 1\n"
@@ -20,13 +20,13 @@ def test_one_part_of_the_shipped_model(command, tmp_path):
     ("arguments", "said"),
     [
         (["nothing"], "unknown part of the bench 'nothing'"),
-        (["step", "--batch", "0"], "--batch is 0; allowed: 1 to 4096 rows"),
-        (["step", "--batch", "1,x"], "--batch is '1,x'"),
+        (["step", "--batch-size", "0"], "--batch-size is 0; allowed: 1 to 4096 rows"),
+        (["step", "--batch-size", "1,x"], "--batch-size is '1,x'"),
         (["step", "--against", "authors=."], "'.' has no file generate.py"),
         (["step", "--against", "somebody=."], "unknown name before the = of --against 'somebody'"),
         (["step", "--shape", "llada"], "unknown shape 'llada'"),
         (["step", "--shape", "llada-8b", "--model", "mini"], "--model and --shape are both given"),
-        (["step", "--shape", "llada-8b", "--device", "cpu", "--batch", "4096"], "llada-8b needs"),
+        (["step", "--shape", "llada-8b", "--device", "cpu", "--batch-size", "4096"], "llada-8b needs"),
         (["step", "--model", "exact"], "the model exact has no layers to be timed"),
         (["step", "--json", "."], "--json '.' is a folder"),
         (["step", "--json", "none/b.json"], "--json 'none/b.json' is in no folder"),

@@ -27,8 +27,8 @@ def mine(tmp_path, monkeypatch):
 
 
 def quick(model, task, *more):
-    own = ("--score", "contains", "--horizon", 6) if str(task).endswith(".jsonl") else ()
-    small = ("--prompts", 3, "--states", 2, "--rollouts", 2, "--rows", 4, "--device", "cpu")
+    own = ("--scorer", "contains", "--max-new-tokens", 6) if str(task).endswith(".jsonl") else ()
+    small = ("--prompts", 3, "--states", 2, "--rollouts", 2, "--batch-size", 4, "--device", "cpu")
     return "calibrate", "--model", model, "--task", task, *own, "--axis", "region", "--out", "gate.json", *small, *more
 
 
@@ -87,7 +87,7 @@ def test_calibrate_then_generate(run, tiny, mine, tmp_path):
 
 
 def test_a_guarantee_is_shown_by_generate(run, tiny, mine, tmp_path):
-    code, out, _ = run(*quick(tiny, mine, "--guarantee", 0.05, "--fixed", "one-step", "--prompts", 5))
+    code, out, _ = run(*quick(tiny, mine, "--guarantee", 0.05, "--fixed-by", "one-step", "--prompts", 5))
     assert code == 0
     gate = Gate.load(tmp_path / "gate.json")
     held = gate.guarantee
@@ -114,7 +114,7 @@ def test_again_it_goes_on_from_what_is_there(run, tiny, mine, tmp_path):
     assert code == 2
     assert "seed differ" in err
     assert "remove that one" in err
-    code, _, _ = run(*quick(tiny, mine, "--seed", 3, "--work", "elsewhere"))
+    code, _, _ = run(*quick(tiny, mine, "--seed", 3, "--work-dir", "elsewhere"))
     assert code == 0
     assert (tmp_path / "elsewhere" / "manifest.json").exists()
 
@@ -157,7 +157,7 @@ def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
         "def score(text, example):\n    return len(text) % 5 / 5\n"
     )
     (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
-    code, _, err = run(*quick(tiny, f"{name}:rows", "-q", "--score", f"{name}.py:score", "--horizon", 6))
+    code, _, err = run(*quick(tiny, f"{name}:rows", "-q", "--scorer", f"{name}.py:score", "--max-new-tokens", 6))
     assert (code, err) == (0, "")
     assert Gate.load("gate.json").task == "rows"
 
@@ -168,7 +168,7 @@ def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
         (("--axis", "regoin"), "did you mean region"),
         (("--task", "carry-rtl"), "allowed: none with a task of the suite"),
         (("--task", "other.jsonl"), "cannot be read"),
-        (("--score", "exakt"), "did you mean exact"),
+        (("--scorer", "exakt"), "did you mean exact"),
         (("--out", "."), "allowed: a file"),
         (("--out", "no/where/gate.json"), "the folder of --out"),
         (("--prompts", 1), "prompts is 1; allowed: 2 or more"),
@@ -198,12 +198,12 @@ def test_refusals_are_one_line_and_leave_nothing(run, tiny, mine, tmp_path, more
 def test_a_scoring_function_is_tried_before_anything_is_decoded(run, mine, tmp_path, monkeypatch, body, message):
     monkeypatch.setattr("unmask.api.load.load", lambda *name, **options: pytest.fail("a model was read"))
     (tmp_path / "scores.py").write_text(f"def score(text, example):\n    {body}\n", encoding="utf-8")
-    code, _, err = run(*quick("mini", mine, "--score", "scores.py:score"))
+    code, _, err = run(*quick("mini", mine, "--scorer", "scores.py:score"))
     assert code == 2
     assert message in err
     assert "allowed: a" in err
     assert "number from 0 to 1" in err
-    given = ("compare", "--model", "mini", "--task", mine, "--score", "scores.py:score", "--horizon", 6)
+    given = ("compare", "--model", "mini", "--task", mine, "--scorer", "scores.py:score", "--max-new-tokens", 6)
     assert message in run(*given)[2]
     assert not list(tmp_path.glob("gate*"))
 
@@ -216,7 +216,7 @@ def test_a_scoring_function_may_be_unsure_of_one_prompt(mine, tmp_path):
 
 def test_an_answer_of_no_length_names_the_option(run, mine):
     code, _, err = run(
-        "calibrate", "--model", "mini", "--task", mine, "--score", "exact", "--axis", "region", "--out", "g"
+        "calibrate", "--model", "mini", "--task", mine, "--scorer", "exact", "--axis", "region", "--out", "g"
     )
     assert code == 2
     assert "max_new_tokens of mine is None; allowed: 1 to 1000000; say how many tokens an answer may take" in err

@@ -1,4 +1,4 @@
-"""`unmask calibrate --on ray`: the gate and the measurements of one process."""
+"""`unmask calibrate --ray local`: the gate and the measurements of one process."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ def score(text, example):
     """Without sense, but with variety: a network with random weights is never right."""
     return zlib.crc32(f"{text} {example['id']}".encode()) % 5 / 4
 '''
-CLUSTER = ["--on", "ray", "--workers", "2"]
+CLUSTER = ["--ray", "local", "--workers", "2"]
 
 
 @pytest.fixture
@@ -35,9 +35,19 @@ def folder(tmp_path, monkeypatch):
 def test_the_same_gate_and_the_same_tables(folder, scaled):
     """Around a policy and with a scoring function of one's own, which no worker has seen."""
     tiny = scaled.llada(folder / "tiny", layers=1, d_model=32, mlp=64, heads=2, kv_heads=2)
-    asked = ["calibrate", "--model", str(tiny), "--task", "mine.jsonl", "--score", "scoring.py:score", "--horizon", "6"]
+    asked = [
+        "calibrate",
+        "--model",
+        str(tiny),
+        "--task",
+        "mine.jsonl",
+        "--scorer",
+        "scoring.py:score",
+        "--max-new-tokens",
+        "6",
+    ]
     asked += ["--axis", "region", "--policy", "mine.py:Counted:count=2", "--device", "cpu", "--quiet"]
-    asked += ["--prompts", "3", "--states", "2", "--rollouts", "2", "--rows", "2"]
+    asked += ["--prompts", "3", "--states", "2", "--rollouts", "2", "--batch-size", "2"]
     assert main([*asked, "--out", "one.json"]) == 0
     with local_ray(cores=3):
         assert main([*asked, *CLUSTER, "--out", "two.json"]) == 0
@@ -51,6 +61,6 @@ def test_options_of_a_cluster_need_one(folder, capsys):
     asked = ["calibrate", "--model", "mini", "--task", "carry-rtl", "--axis", "region", "--out", "gate.json"]
     assert main([*asked, "--gpus-per-worker", "1"]) == 2
     err = capsys.readouterr().err
-    assert "--gpus-per-worker is 1.0; allowed: nothing without --on ray" in err
+    assert "--gpus-per-worker is 1.0; allowed: nothing without --ray" in err
     assert err.count("\n") == 1
     assert not list(folder.glob("gate*"))

@@ -127,13 +127,13 @@ def mine(tmp_path, monkeypatch):
 def test_a_policy_of_ones_own_is_always_shown(run, tiny, mine):
     """Beside the reference alone, beside the candidates of an axis, and beside those that were picked."""
     (mine.parent / "picks.json").write_text(json.dumps({"picks": {CSV: "region=block:8", "macro": OWN}}))
-    for more in ([], ["--axis", "commitment"], ["--picks", "picks.json"]):
+    for more in ([], ["--axis", "commitment"], ["--policies-from", "picks.json"]):
         code, out, err = run(*quick(tiny, "--policy", OWN, *more))
         assert code == 0, err
         assert any(line.startswith(OWN) for line in out.splitlines())
-    code, _, err = run(*quick(tiny, "--picks", "picks.json"))
+    code, _, err = run(*quick(tiny, "--policies-from", "picks.json"))
     assert code == 2
-    assert f"--picks names '{OWN}', no candidate of an axis; allowed: with --policy" in err
+    assert f"--policies-from names '{OWN}', no candidate of an axis; allowed: with --policy" in err
     code, out, _ = run(*quick(tiny, "--policy", OWN, "--json", "--quiet"))
     assert code == 0
     recorded = json.loads(out)["config"]["policies"][OWN]
@@ -179,7 +179,7 @@ def test_ctrl_c_says_what_is_kept(run, tiny, mine, monkeypatch, out, words):
     mine.write_text(STOPPING, encoding="utf-8")
     code, _, err = run(*quick(tiny, "--policy", "mine.py:Raises", *out))
     assert code == 130
-    assert "stopped: 2 of 4 answers" in err
+    assert "interrupted: 2 of 4 answers" in err
     assert words in err
     assert "the same command goes on" in err
 
@@ -192,12 +192,12 @@ def test_ctrl_c_before_anything_is_finished_claims_nothing(run, tiny, mine, monk
         patched.setattr(compare_run, "decode_prompts", lambda *args, **named: raise_(KeyboardInterrupt()))
         code, _, err = run(*arguments)
     assert code == 130
-    assert "stopped: no batch was finished, nothing is kept yet; the same command begins again" in err
+    assert "interrupted: no batch was finished, nothing is kept yet; the same command begins again" in err
     assert run(*arguments)[0] == 130
     with monkeypatch.context() as patched:
         patched.setattr(compare_run.BatchStore, "read", lambda self, key: raise_(KeyboardInterrupt()))
         err = run(*arguments)[2]
-    assert "stopped: no batch was finished; 1 finished batch kept in 'out'; the same command goes on" in err
+    assert "interrupted: no batch was finished; 1 finished batch kept in 'out'; the same command goes on" in err
 
 
 def raise_(error):
@@ -218,7 +218,7 @@ def test_a_control_is_a_task_and_a_task_may_be_named_twice(run, tiny):
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_and_ends_the_same(process, tiny, tmp_path):
     """SIGKILL at twelve random moments; what is there is never lost, and the files are those of a run in one piece."""
-    more = ("--axis", "score", "--batch", "1", "--quiet", "--out")
+    more = ("--axis", "score", "--batch-size", "1", "--quiet", "--out")
     arguments = ["compare", *map(str, quick(tiny, "--prompts", 6, *more))]
     whole = process(*arguments, str(tmp_path / "whole"))
     assert whole.wait() == 0
@@ -273,7 +273,7 @@ def test_evaluation_prompts_come_with_a_word(run, tiny, tmp_path):
     assert "evaluation prompts are for showing a result once" in err
     assert "evaluation prompts" not in out
     picks = tmp_path / "a" / "summary.json"
-    code, _, _ = run(*quick(tiny, "--axis", "score", "--picks", picks, "--out", tmp_path / "b"))
+    code, _, _ = run(*quick(tiny, "--axis", "score", "--policies-from", picks, "--out", tmp_path / "b"))
     assert code == 0
     assert "other prompts" in (tmp_path / "b" / "summary.md").read_text(encoding="utf-8")
 
@@ -282,13 +282,13 @@ def test_picks_alone_are_what_is_decoded(run, tiny, tmp_path):
     picks = tmp_path / "summary.json"
     named = {CSV: "region=block:8", "carry-rtl": "reference", "macro": "cardinality=count:2"}
     picks.write_text(json.dumps({"picks": named}), encoding="utf-8")
-    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--picks", picks))
+    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--policies-from", picks))
     assert code == 0
     assert list(json.loads(out)["config"]["policies"]) == ["reference", "region=block:8", "cardinality=count:2"]
     picks.write_text(json.dumps({"picks": {CSV: "region=blok:8"}}), encoding="utf-8")
-    code, _, err = run(*quick(tiny, "--json", "--quiet", "--picks", picks))
+    code, _, err = run(*quick(tiny, "--json", "--quiet", "--policies-from", picks))
     assert code == 2
-    assert "unknown candidate of --picks 'region=blok:8'; did you mean region=block:8," in err
+    assert "unknown candidate of --policies-from 'region=blok:8'; did you mean region=block:8," in err
 
 
 def test_missing_data_is_reported(run, tiny, tmp_path):
@@ -366,7 +366,7 @@ def test_without_plotly_there_is_no_page(run, tiny, tmp_path, monkeypatch):
         (["--policy", "wino", "--policy", "wino"], ["twice"]),
         (["--policy", "fixed:region=blok:8"], ["unknown region 'blok'"]),
         (["--prompts", "0"], ["prompts"]),
-        (["--picks", "nowhere.json"], ["nowhere.json", "cannot be read"]),
+        (["--policies-from", "nowhere.json"], ["nowhere.json", "cannot be read"]),
         (["--model", "minni"], ["unknown model 'minni'"]),
     ],
 )
@@ -410,7 +410,7 @@ def test_policy_all_is_every_method_that_suits_the_model(run, tiny, tmp_path):
 
 
 def test_policy_all_says_what_it_leaves_out(run, tiny_dream, monkeypatch):
-    monkeypatch.setattr("unmask.lab.compare.run_comparison", lambda *args, **named: raise_(ConfigError("enough")))
+    monkeypatch.setattr("unmask.cli.compare.run_comparison", lambda *args, **named: raise_(ConfigError("enough")))
     code, _, err = run(*quick(tiny_dream, "--policy", "all"))
     assert (code, "enough" in err) == (2, True)
     assert "llada, fast-dllm, remdm-llada (its authors' loop for models like llada)" in err
@@ -418,7 +418,7 @@ def test_policy_all_says_what_it_leaves_out(run, tiny_dream, monkeypatch):
 
 
 def test_json_has_the_time_and_the_file_has_not(run, tiny, tmp_path):
-    code, out, _ = run(*quick(tiny, *ALONE, "--json", "--quiet", "--out", tmp_path, "--batch", 1))
+    code, out, _ = run(*quick(tiny, *ALONE, "--json", "--quiet", "--out", tmp_path, "--batch-size", 1))
     document = json.loads(out)
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     timing = json.loads((tmp_path / "timing.json").read_text(encoding="utf-8"))
@@ -428,18 +428,9 @@ def test_json_has_the_time_and_the_file_has_not(run, tiny, tmp_path):
     assert summary["format"] == "unmask-compare-summary-2"
     assert [batch["time"]["cold"] for batch in timing["batches"]] == [True, False]
     assert timing["lines"][0]["batches"] == 1
-    again = run(*quick(tiny, *ALONE, "--out", tmp_path, "--batch", 1))[1]
+    again = run(*quick(tiny, *ALONE, "--out", tmp_path, "--batch-size", 1))[1]
     assert "seconds of 2 batches are of an earlier run\n" in again
     assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == summary
-
-
-def test_a_task_may_be_left_out_of_the_mean(run, tiny):
-    code, _, err = run(*quick(tiny, "--macro-without", "gsm8k"))
-    assert code == 2
-    assert "unknown task of --macro-without 'gsm8k'" in err
-    code, out, _ = run(*quick(tiny, *ALONE, "--macro-without", CSV))
-    assert code == 0
-    assert f"{CSV}: shown and not averaged (--macro-without)" in out
 
 
 def test_a_folder_of_an_older_version_is_refused_with_what_to_do(run, tiny, tmp_path):
@@ -454,7 +445,7 @@ def test_a_folder_of_an_older_version_is_refused_with_what_to_do(run, tiny, tmp_
 
 
 def test_searches_with_their_controls(run, tiny, tmp_path):
-    code, _, _ = run(*quick(tiny, "--policy", "lookum", "--matched", "--out", tmp_path, "--quiet"))
+    code, _, _ = run(*quick(tiny, "--policy", "lookum", "--compute-matched", "--out", tmp_path, "--quiet"))
     assert code == 0
     document = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     arms = ["reference", "lookum", "base of lookum", "best of n like lookum"]
@@ -463,22 +454,22 @@ def test_searches_with_their_controls(run, tiny, tmp_path):
 
 
 def test_controls_without_a_search_are_refused(run, tiny):
-    code, _, err = run(*quick(tiny, *ALONE, "--matched"))
+    code, _, err = run(*quick(tiny, *ALONE, "--compute-matched"))
     assert code == 2
-    assert "--matched is given without a search" in err
+    assert "--compute-matched is given without a search" in err
 
 
 def test_a_task_of_ones_own_needs_no_split(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = [json.dumps({"prompt": letter, "target": letter}) for letter in "abcd"]
     (tmp_path / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    own = ("--model", "exact", "--task", "mine.jsonl", "--score", "exact", "--horizon", 4)
+    own = ("--model", "exact", "--task", "mine.jsonl", "--scorer", "exact", "--max-new-tokens", 4)
     code, out, err = run(*own, *ALONE, "--json", "--quiet")
     assert code == 0, err
     assert json.loads(out)["split"] == "validation"
 
 
-@pytest.mark.parametrize("more", [[], ["--score", "exact"], ["--score", "exact", "--horizon", "4"]])
+@pytest.mark.parametrize("more", [[], ["--scorer", "exact"], ["--scorer", "exact", "--max-new-tokens", "4"]])
 def test_a_file_that_is_not_there_is_named_first(run, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
     code, _, err = run("--model", "exact", "--task", "nosuch.jsonl", *more)

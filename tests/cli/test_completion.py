@@ -8,13 +8,13 @@ import pytest
 
 from tests.helpers.fresh_python import environment
 from unmask.api.load import MODELS
-from unmask.cli import completion
+from unmask.cli import options
 from unmask.methods import METHODS
 
 
 def test_the_names_are_those_of_the_tables():
-    assert set(completion.MODELS) == set(MODELS)
-    assert set(completion.METHODS) == set(METHODS)
+    assert set(options.MODEL_NAMES) == set(MODELS)
+    assert set(options.METHOD_NAMES) == set(METHODS)
 
 
 def completed(*words):

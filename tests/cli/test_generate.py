@@ -249,10 +249,7 @@ class TestGenerate:
     def test_infill_marks_what_it_filled(self, command, monkeypatch):
         call = ("infill", "-m", "exact", "a__c_")
         text = command(*call, "-q").out.strip()
-        # A pipe gets the text as it is, unless somebody asks.
         assert "[" not in text
-        assert command(*call, "-q", "--mark").out == f"a[[{text[1:3]}]]c[[{text[4]}]]\n"
-        assert f"a[[{text[1:3]}]]c[[{text[4]}]]" in command(*call, "--mark").out
         monkeypatch.setenv("FORCE_COLOR", "1")
         shown = command(*call).out
         assert f"a\x1b[1;4m{text[1:3]}\x1b[0mc\x1b[1;4m{text[4]}\x1b[0m" in shown
@@ -329,7 +326,7 @@ EFFECTS = {
     "--eos-penalty": ("3", *ENDS),
 }
 # These do not change what is decoded; other tests here show what they do.
-OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--record-top", "--prompt-file", "--help"}
+OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--save", "--record-top", "--prompt-file", "--help"}
 # These need a checkpoint: tests/api/test_load.py.
 OF_CHECKPOINTS = {"--model", "--device", "--dtype", "--cache", "--cache-refresh"}
 # These need a calibrated gate: tests/adapt/test_gate.py.
@@ -361,6 +358,3 @@ class TestEveryOption:
         assert command(*common).out == command(*common, "--record-top", "3").out
         steps = Trajectory.load(tmp_path / "run.npz").steps
         assert {step.prediction.clean.top_BNK.shape[-1] for step in steps} == {3}
-
-    def test_delay_slows_a_terminal_only(self, command):
-        assert command("generate", "-m", "exact", "--watch", "--delay", "3600", "--quiet").code == 0

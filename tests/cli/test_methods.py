@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from tests.helpers import methods_page
-from unmask.cli.options import policy_of
-from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, make_policy
+from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, make_policy, parse_policy
 from unmask.methods.registry import LABELS
 
 PAPER = {
@@ -77,7 +76,7 @@ def test_selective_has_a_page_though_it_is_no_method_of_the_table(command):
     shown = command("methods", "show", "Selective")
     assert shown.code == 0
     assert "unmask calibrate" in shown.out
-    assert "docs/adapt.md" in shown.out
+    assert "docs/protocol.md" in shown.out
     assert command("methods", "show", "selective", "--json").json["name"] == "selective"
     assert "selective" not in METHODS
 
@@ -87,7 +86,7 @@ def test_show(command):
     assert "Kim et al. 2025" in shown
     assert "preset       llada/gsm8k: --policy klass:block_length=64,threshold=0.6,epsilon=0.015" in shown
     assert "differs" in shown
-    assert "example      unmask methods example klass" in shown
+    assert "example      unmask methods show klass --example" in shown
     assert "steps        set a schedule, but do not end the run" in shown
     assert "made for     temperature 1 and at least as many steps" in command("methods", "show", "remdm").out
     one = command("methods", "show", "klass", "--json").json
@@ -100,7 +99,7 @@ def test_presets_are_shown_as_policies_are_typed(command):
     for name, method in METHODS.items():
         lines = [line for line in command("methods", "show", name).out.splitlines() if line.startswith("  preset  ")]
         typed = [line.partition("--policy ")[2] for line in lines]
-        assert [policy_of(text) for text in typed] == [
+        assert [parse_policy(text) for text in typed] == [
             make_policy(name, **preset) for preset in method.presets.values()
         ]
 
@@ -116,9 +115,9 @@ def test_the_command_of_the_worked_example_works(command):
 
 
 def test_an_example_step_by_step(command):
-    shown = command("methods", "example", "WINO").out
+    shown = command("methods", "show", "WINO", "--example").out
     assert "step 2  reveals 3=1, 4=1; re-masks 1, 2" in shown
-    told = command("methods", "example", "wino", "--json").json["cases"][0]
+    told = command("methods", "show", "wino", "--example", "--json").json["cases"][0]
     assert told["steps"][1] == {"revealed": {"3": 1, "4": 1}, "remasked": [1, 2]}
     assert told["as_expected"] is True
 
@@ -126,7 +125,7 @@ def test_an_example_step_by_step(command):
 def test_an_example_that_comes_out_otherwise(command, monkeypatch):
     wrong = tuple(replace(case, expected={"revealed": [[0]]}) for case in examples.load_cases("klass"))
     monkeypatch.setattr(examples, "load_cases", lambda name: wrong)
-    ended = command("methods", "example", "klass")
+    ended = command("methods", "show", "klass", "--example")
     assert ended.code == 1
     assert "NOT as expected: revealed [[0]]" in ended.out
 

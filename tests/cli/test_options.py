@@ -1,26 +1,26 @@
 """Options as flags, and command-line texts as values."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
 import typer
+from pydantic import Field
 from typer.testing import CliRunner
 
 from tests.helpers.cases import each_case
 from unmask.api.options import DecodeOptions
 from unmask.base.errors import ConfigError
-from unmask.base.options import parse_settings, parse_value, split_commas
-from unmask.cli.options import options_as_flags, policy_of
-from unmask.methods import ANY_FAMILY, KLASS, METHODS, compose
+from unmask.base.options import Options, parse_settings, parse_value, split_commas
+from unmask.cli.options import ClusterOptions, options_as_flags
+from unmask.lab.cluster import Ray
+from unmask.methods import ANY_FAMILY, KLASS, METHODS, compose, parse_policy
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
+class Group(Options):
     """Options that only a command line has."""
 
-    needed: Annotated[int, typer.Option(help="No default.")]
-    word: Annotated[str, typer.Option(help="A word.")] = "w"
+    needed: int = Field(description="No default.")
+    word: str = Field("w", description="A word.")
 
 
 class TestOptionsAsFlags:
@@ -124,18 +124,28 @@ def test_settings_of_a_policy():
 def test_a_composition_as_a_policy_is_typed():
     """No rule has a comma; weights in a table do, and brackets keep them together."""
     text = "composed:score=0.7*confidence+0.3*margin,region=sliding:8:16,cardinality=eb:0.1,commitment=none"
-    assert policy_of(text) == compose("0.7*confidence+0.3*margin", "sliding:8:16", "eb:0.1", "none")
-    table = policy_of("composed:score={confidence = 0.5, margin = 0.5},cardinality=0.5")
+    assert parse_policy(text) == compose("0.7*confidence+0.3*margin", "sliding:8:16", "eb:0.1", "none")
+    table = parse_policy("composed:score={confidence = 0.5, margin = 0.5},cardinality=0.5")
     assert table == compose({"confidence": 0.5, "margin": 0.5}, cardinality=0.5)
 
 
 def test_a_preset_as_a_setting():
     dream = KLASS(**METHODS["klass"].presets["dream/math"])
-    assert policy_of("klass:preset=math", family="dream") == dream
-    assert policy_of("klass:preset=dream/math", family="llada") == dream
-    assert policy_of("klass:preset=math,window=3", family="dream").window == 3
-    assert policy_of("klass:preset=math", family=ANY_FAMILY).name == "klass"
+    assert parse_policy("klass:preset=math", family="dream") == dream
+    assert parse_policy("klass:preset=dream/math", family="llada") == dream
+    assert parse_policy("klass:preset=math,window=3", family="dream").window == 3
+    assert parse_policy("klass:preset=math", family=ANY_FAMILY).name == "klass"
     with pytest.raises(ConfigError, match="preset of klass is 'math'; allowed: llada/math, dream/math; say which"):
-        policy_of("klass:preset=math")
+        parse_policy("klass:preset=math")
     with pytest.raises(ConfigError, match="preset of remdm-llada is 'truthfulqa' with a model of the family dream"):
-        policy_of("remdm-llada:preset=truthfulqa", family="dream")
+        parse_policy("remdm-llada:preset=truthfulqa", family="dream")
+
+
+def test_where_work_runs():
+    assert ClusterOptions().cluster is None
+    assert ClusterOptions(ray="local").cluster == Ray()
+    assert ClusterOptions(ray="host:6379", gpus_per_worker=0.5, workers=3).cluster == Ray("host:6379", 0.5, 3)
+    with pytest.raises(ConfigError, match="--workers is 2; allowed: nothing without --ray"):
+        _ = ClusterOptions(workers=2).cluster
+    with pytest.raises(ConfigError, match="address is 'slurm'; allowed: auto, or HOST:PORT"):
+        _ = ClusterOptions(ray="slurm").cluster

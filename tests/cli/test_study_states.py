@@ -1,4 +1,4 @@
-"""`unmask study states`: the page of single states."""
+"""`unmask study report --state`: the page of single states."""
 
 import pytest
 
@@ -12,8 +12,8 @@ def study(tmp_path):
 
 
 def test_the_page_and_the_extremes(command, study, tmp_path):
-    done = command("study", "states", "study")
     told = state_evidence(study)
+    done = command("study", "report", "study", "--state", told.gains["key"][0])
     assert done.code == 0, done.err
     gain, loss, where = done.out.splitlines()
     assert gain.startswith(f"largest gain: +0.700 at {told.gains['key'][0]}, region block:8")
@@ -28,9 +28,9 @@ def test_the_page_and_the_extremes(command, study, tmp_path):
 
 def test_a_state_by_name_and_one_that_is_not_there(command, study, tmp_path):
     key = "small/sort/validation-0-1/3"
-    assert command("study", "states", "study", "--state", key, "--out", "there").code == 0
+    assert command("study", "report", "study", "--state", key, "--out", "there").code == 0
     assert key in (tmp_path / "there" / "states.html").read_text(encoding="utf-8")
-    refused = command("study", "states", "study", "--state", "small/sort/nobody/3", "--out", "other")
+    refused = command("study", "report", "study", "--state", "small/sort/nobody/3", "--out", "other")
     assert refused.code == 2
     assert "the study has no state 'small/sort/nobody/3'; allowed: MODEL/TASK/PROMPT/NUMBER" in refused.err
     assert not (tmp_path / "other").exists()
@@ -38,14 +38,15 @@ def test_a_state_by_name_and_one_that_is_not_there(command, study, tmp_path):
 
 def test_what_is_missing_or_damaged_is_named(command, tmp_path):
     made.store(tmp_path / "part", made.known(prompts=2), unfinished=[("small", "later", "evaluation")])
-    done = command("study", "states", "part")
+    key = ("--state", "small/sort/validation-0-1/3")
+    done = command("study", "report", "part", *key)
     assert done.code == 0
     assert "not complete: small on later is not finished" in done.err
     assert "the tokenizer of small is not on this machine: tokens are shown as numbers" in done.err
     shard = next((tmp_path / "part" / "shards").iterdir())
     (shard / "branches.parquet").write_bytes(b"")
-    refused = command("study", "states", "part", "--out", "none")
+    refused = command("study", "report", "part", "--out", "none", *key)
     assert refused.code == 2
     assert shard.name in refused.err
     assert not (tmp_path / "none").exists()
-    assert "no study in 'nowhere'" in command("study", "states", "nowhere").err
+    assert "no study in 'nowhere'" in command("study", "report", "nowhere", *key).err

@@ -11,7 +11,7 @@ from unmask.base.files import find_leftovers
 from unmask.methods import heads
 from unmask.train.run_folder import LOCK
 
-FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch", "2", "--size", "4", "--device", "cpu")
+FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch-size", "2", "--size", "4", "--device", "cpu")
 
 
 def test_a_head_is_trained_and_used(command, tmp_path):
@@ -75,9 +75,9 @@ def test_training_a_model_still_asks_for_its_configuration(command):
 def test_a_run_that_was_stopped_starts_from_the_beginning(command, tmp_path, sent):
     """And leaves nothing that could be taken for a head."""
     asked = ["train", "head", "--kind", "ddpd", "--model", "mini", "--out", str(tmp_path / "made"), *FEW[:4]]
-    asked += ["--steps", "100000", "--batch", "2", "--size", "4", "--device", "cpu"]
+    asked += ["--steps", "100000", "--batch-size", "2", "--size", "4", "--device", "cpu"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "unmask.cli", *asked],
+        [sys.executable, "-m", "unmask", *asked],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -29,10 +30,10 @@ def short(monkeypatch, shared):
 
 def test_table_files_and_exit_code(run, tiny, short, tmp_path):
     arguments = ("verify", "--model", tiny, "--device", "cpu", "--prompts", 2, "--out", tmp_path / "out")
-    code, out, err = run(*arguments, "--figures", "llada")
+    code, out, err = run(*arguments, "--published", "llada")
     assert code == 0, err
     assert "gsm8k: 2 of 1319 problems, 8 tokens in 2 steps each: at most 4 forwards of one row" in err
-    assert "gsm8k: 2/2 answers" in err
+    assert "2/2 answers" in err
     assert "about 0 s left" in err
     lines = out.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["gsm8k", "humaneval"]
@@ -48,31 +49,35 @@ def test_table_files_and_exit_code(run, tiny, short, tmp_path):
     with (tmp_path / "out" / "answers.csv").open(encoding="utf-8", newline="") as file:
         assert [row["task"] for row in csv.DictReader(file)] == ["gsm8k"] * 2 + ["humaneval"] * 2
     before = (tmp_path / "out" / "verify.json").read_bytes()
-    code, _, err = run(*arguments, "--figures", "llada")
+    code, _, err = run(*arguments, "--published", "llada")
     assert (code, "2/2 answers (2 from before)" in err) == (0, True)
     assert (tmp_path / "out" / "verify.json").read_bytes() == before
 
 
 def test_strict(run, tiny, short):
     arguments = ("verify", "--model", tiny, "--device", "cpu", "--prompts", 2, "--task", "gsm8k", "--quiet", "--json")
-    code, out, err = run(*arguments, "--figures", "llada", "--strict")
+    code, out, err = run(*arguments, "--published", "llada", "--strict")
     assert (code, err, json.loads(out)["tasks"][0]["verdict"]) == (1, "", "below")
-    assert run(*arguments, "--figures", "llada")[0] == 0
+    assert run(*arguments, "--published", "llada")[0] == 0
     code, out, _ = run(*arguments, "--strict")
     assert (code, json.loads(out)["tasks"][0]["verdict"]) == (0, "no figure")
     assert json.loads(out)["trial"] is True
 
 
 def test_ctrl_c_says_what_is_kept(run, tiny, short, tmp_path, monkeypatch):
-    def pressed(self, now):
-        raise KeyboardInterrupt
+    @contextmanager
+    def pressed(text, quiet, at_once):
+        def on_progress(now):
+            raise KeyboardInterrupt
 
-    arguments = ("verify", "--model", tiny, "--device", "cpu", "--prompts", 2, "--task", "gsm8k", "--batch", 1)
+        yield on_progress
+
+    arguments = ("verify", "--model", tiny, "--device", "cpu", "--prompts", 2, "--task", "gsm8k", "--batch-size", 1)
     with monkeypatch.context() as during:
-        during.setattr("unmask.cli.progress.AnswerLines.show", pressed)
+        during.setattr("unmask.cli.verify.show_answers", pressed)
         code, out, err = run(*arguments, "--out", tmp_path)
         assert (code, out) == (130, "")
-        assert f"stopped: finished batches are in '{tmp_path}'; the same command goes on" in err
+        assert f"interrupted: finished batches are in {tmp_path}; the same command goes on" in err
         assert "nothing is kept; with --out FOLDER the same command goes on" in run(*arguments)[2]
     assert not (tmp_path / "verify.json").exists()
     code, _, err = run(*arguments, "--out", tmp_path)
@@ -90,11 +95,11 @@ def test_a_trial_says_that_it_is_one(run, tiny, short):
     ("arguments", "words"),
     [
         (("--model", "mini", "--task", "mbpp"), "unknown task 'mbpp'"),
-        (("--model", "mini", "--figures", "gpt"), "unknown name of figures 'gpt'"),
+        (("--model", "mini", "--published", "gpt"), "unknown name of figures 'gpt'"),
         (("--model", "llada-1.5", "--task", "gsm8k-pure"), "settings of GSAI-ML/LLaDA-1.5 'gsm8k-pure'"),
         (("--model", "exact"), "is of no family with published figures"),
         (("--model", "mini", "--prompts", "0"), "prompts is 0"),
-        (("--model", "mini", "--figures", "dream"), "those of a model of the family 'llada'"),
+        (("--model", "mini", "--published", "dream"), "those of a model of the family 'llada'"),
     ],
 )
 def test_refusals(run, short, arguments, words):

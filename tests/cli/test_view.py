@@ -6,12 +6,15 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
 from tests.helpers.fresh_python import environment
 from tests.helpers.view_server import exact
+from unmask.api.load import load
 from unmask.core.trajectory_file import pack, unpack
+from unmask.report.run_data import run_data
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def run_file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_it_prints_its_address_and_ends_with_ctrl_c(run_file):
-    command = [sys.executable, "-m", "unmask.cli", "view", str(run_file), "--no-open"]
+    command = [sys.executable, "-m", "unmask", "view", str(run_file), "--no-open"]
     with subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -38,11 +41,36 @@ def test_it_prints_its_address_and_ends_with_ctrl_c(run_file):
         again.bind(("127.0.0.1", port))
 
 
-def test_a_run_is_exported(run, run_file, tmp_path):
-    page = tmp_path / "run.html"
-    code, out, _ = run("view", run_file, "--export", page)
-    assert (code, out.strip()) == (0, str(page))
-    assert "2 futures" in page.read_text(encoding="utf-8")
+@pytest.fixture
+def saved(tmp_path):
+    out = load("exact", n=8).generate(["ab", "cd"], policy="remdm")
+    out.trajectory.save(tmp_path / "run.npz")
+    return out
+
+
+def test_a_row_of_a_run_becomes_a_page(command, saved, tmp_path):
+    done = command("view", "run.npz", "--export", "run.html")
+    assert (done.code, done.out) == (0, "run.html\n")
+    assert "2 runs" in (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert command("view", "run.npz", "--export", "run.html", "--row", "1").code == 0
+    assert "exact decoded by remdm" in (tmp_path / "run.html").read_text(encoding="utf-8")
+
+
+def test_a_row_of_a_run_becomes_json(command, saved):
+    shown = command("view", "run.npz", "--row", "1", "--json").json
+    assert shown == run_data(saved.trajectory, 1, load("exact", n=8).codec, top=3)
+    assert shown["prompt"] == "cd"
+
+
+def test_without_a_tokenizer_tokens_are_numbers(command, saved, tmp_path):
+    replace(saved.trajectory, config=None).save(tmp_path / "bare.npz")
+    bare = command("view", "bare.npz", "--json")
+    assert "the run names no model: tokens are shown as numbers; name a tokenizer with --model" in bare.err
+    assert bare.json["tokens"][:2] == ["<0>", "<1>"]
+    away = {**saved.config, "model": {"name": "some/where", "path": 3}}
+    replace(saved.trajectory, config=away).save(tmp_path / "away.npz")
+    assert "the tokenizer of some/where is not on this machine" in command("view", "away.npz", "--json").err
+    assert command("view", "bare.npz", "--json", "--model", "exact").json["tokens"][:2] == ["a", "b"]
 
 
 @pytest.mark.slow
@@ -63,6 +91,10 @@ def test_a_study_is_exported(run, tmp_path, view_study):
         (("--export", "nowhere/page.html"), "cannot be written"),
         (("--export", "page.html"), "nothing to write"),
         (("{run}", "--model", "mini"), "another model"),
+        (("{run}", "--model", "exactt", "--json"), "unknown model with a tokenizer on this machine 'exactt'"),
+        (("{run}", "--export", "{run}"), "cannot be written"),
+        (("{run}", "--top", "-1"), "--top is -1; allowed: 0 or more"),
+        (("{run}", "--row", "7", "--json"), "row"),
     ],
 )
 def test_bad_input_is_one_line(run, run_file, tmp_path, monkeypatch, arguments, why):

@@ -120,7 +120,7 @@ def finished(out: Path) -> int:
 
 def command(file: Path, out: Path | str, *options: str) -> list[str]:
     """`unmask study run` in a process of its own."""
-    return [sys.executable, "-m", "unmask.cli", "study", "run", str(file), "--out", str(out), "--quiet", *options]
+    return [sys.executable, "-m", "unmask", "study", "run", str(file), "--out", str(out), "--quiet", *options]
 
 
 def hashes_in(text: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ def trial(nodes: ThreeNodes, file: Path, seed: int, expected: dict[str, str], bu
     place, env = (
         (str(out), environment()) if bucket is None else (bucket.address, environment(**bucket.server.environment))
     )
-    options = ["--on", "ray", "--address", nodes.address]
+    options = ["--ray", nodes.address]
     with (
         (file.parent / f"said-{seed}").open("w+") as said,
         subprocess.Popen(command(file, place, *options), stdout=said, stderr=said, text=True, env=env) as driver,

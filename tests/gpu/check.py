@@ -85,8 +85,7 @@ def prepare(old: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "bin").mkdir(exist_ok=True)
     command = out / "bin" / "unmask"
-    module = "unmask" if (ROOT / "src" / "unmask" / "__main__.py").exists() else "unmask.cli"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m unmask "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     wheels = sorted((PACKED / "wheels").glob("*.whl"))
     if wheels and not (out / "site").is_dir():
@@ -216,7 +215,9 @@ def check_times(old: Path, out: Path, shape: str, limit: int) -> int:
         for side, tree in (("old", old), ("new", ROOT)):
             file = out / f"{side}{turn}.json"
             file.unlink(missing_ok=True)
-            command = [*bench_command(tree), "all", "--shape", shape, "--batch", "1,8", "--quick", "--json", file]
+            # Version 0.7 calls this flag --batch.
+            flag = "--batch-size" if (tree / "src/unmask/cli/listings.py").exists() else "--batch"
+            command = [*bench_command(tree), "all", "--shape", shape, flag, "1,8", "--quick", "--json", file]
             begun = time.time()
             status = run(command, tree, out, f"{side}{turn}.log", limit, cwd=out)
             print(f"{side} {turn}: exit {status} after {time.time() - begun:.0f} s", flush=True)

@@ -14,9 +14,8 @@ from unmask.core import DenoiserWrapper
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.lab.study.protocol import run_study
-from unmask.viewer.explorer import Explorer
-from unmask.viewer.models import LoadedModels
-from unmask.viewer.serving import Server
+from unmask.viewer.explorer import Explorer, LoadedModels
+from unmask.viewer.server import Server
 from unmask.viewer.studies import StudyFolder
 
 STUDY = {

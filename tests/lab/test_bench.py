@@ -223,7 +223,7 @@ class TestStudy:
 class TestRun:
     @pytest.mark.parametrize("batches", [(), (0,), (8, 5000)])
     def test_batches_that_make_no_sense_are_refused(self, batches):
-        with pytest.raises(ConfigError, match="--batch"):
+        with pytest.raises(ConfigError, match="--batch-size"):
             BenchPlan(batches=batches)
 
     def test_parts_are_known_by_name(self):

@@ -12,7 +12,7 @@ from unmask.core import ModelInput, Needs, Noise, State, row_key
 from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache
-from unmask.models.block_cache import GRAPHED_BYTES, CachedPass
+from unmask.models.block_cache import CachedPass
 from unmask.models.execution import PassGraphs, choose_execution, use_engine
 from unmask.models.network import run_layers
 
@@ -84,7 +84,7 @@ def test_replayed_passes_are_the_plain_ones(kind, cache, policy, network, events
 
 
 @both
-def test_the_next_decode_replays_what_the_first_one_recorded(cache, network, events):
+def test_next_decode_replays_the_graphs_of_the_first(cache, network, events):
     fast = recorded(network("llada"))
     captures = []
     for seed in range(4):
@@ -96,24 +96,7 @@ def test_the_next_decode_replays_what_the_first_one_recorded(cache, network, eve
 
 
 @both
-def test_rows_in_different_blocks_have_few_shapes(cache, network, events):
-    """Per row its own clock; the partial pass is over all rows, complete ones over a round number of them."""
-    fast = recorded(network("llada"))
-    got, _ = passes(fast, cache, SURE, start(fast, [5, 14, 2, 9, 7, 3, 8, 1], 16))
-    apart = [a.processed_B for a in got if a.processed_B is not None and len(set(a.processed_B.tolist())) > 1]
-    assert apart, "rows recompute different parts"
-    (buffers,) = fast.forward.seat_memories
-    keys = [key for _, key in buffers.graphs.kept]
-    sizes = {len(a.wanted_BN) for a in got}
-    assert sizes & {5, 7}, "rows leave at different times"
-    assert {key[-1] for key in keys if key[0] == "spans"} <= {1, 2, 3, 4, 6, 8}
-    assert {key[2] for key in keys if key[0] == "fill"} <= {1, 2, 3, 4, 6, 8} | sizes
-    assert {key[2] for key in keys if key[0] == "reuse"} <= {1, 2, 3, 4, 6, 8}
-    assert {key[3] % 32 for key in keys if key[0] == "reuse"} == {0}
-
-
-@both
-def test_two_decodes_at_once_have_their_own_memory(cache, network, events):
+def test_two_decodes_at_once_do_not_share_memory(cache, network, events):
     fast = recorded(network("llada"))
     states = [start(fast, [5, 9], 8, seed) for seed in range(2)]
     views = [replace(ModelInput.of(state, Needs()), row_B=torch.arange(2)) for state in states]
@@ -128,7 +111,7 @@ def test_two_decodes_at_once_have_their_own_memory(cache, network, events):
 
 
 @both
-def test_a_pass_that_fails_leaves_nothing_behind(cache, network, monkeypatch):
+def test_failed_pass_is_followed_by_a_complete_one(cache, network, monkeypatch):
     net = network("llada")
     inputs = replace(ModelInput.of(start(net, [5], 8), Needs()), row_B=torch.arange(1))
     wrapper = BlockCache(net, cache, 4)
@@ -144,18 +127,8 @@ def test_a_pass_that_fails_leaves_nothing_behind(cache, network, monkeypatch):
     assert wrapper(inputs, Needs()).processed_B.tolist() == [13], "a complete pass"
 
 
-def test_large_memories_are_not_kept(network, events, monkeypatch):
-    """Their launches cost little beside their work, and others need the room."""
-    fast = recorded(network("llada"))
-    monkeypatch.setattr("unmask.models.block_cache.GRAPHED_BYTES", 1000)
-    passes(fast, "dual", LLaDA(4), start(fast, [5, 9], 8))
-    assert fast.forward.seat_memories == []
-    assert events == []
-    assert GRAPHED_BYTES > 1 << 30
-
-
 @both
-def test_a_driver_without_graphs_runs_cached_passes_one_by_one(cache, network, events, monkeypatch):
+def test_driver_without_graphs_runs_cached_passes_plainly(cache, network, events, monkeypatch):
     def unsupported():
         raise RuntimeError("CUDA error: operation not supported")
 
@@ -180,7 +153,7 @@ def test_a_driver_without_graphs_runs_cached_passes_one_by_one(cache, network, e
 @both
 @kinds
 @pytest.mark.parametrize("policy", [LLaDA(4), SURE], ids=["together", "apart"])
-def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, network, transformer):
+def test_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, network, transformer):
     """In float32 on small weights; replayed passes are the plain ones to the bit."""
     slow = network(kind)
     net = replace(slow, model=transformer(kind).to("cuda:0"))
@@ -197,7 +170,7 @@ def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, n
 
 @gpu
 @both
-def test_the_steady_state_of_a_cache_records_nothing(cache, network, transformer):
+def test_later_decodes_record_nothing(cache, network, transformer):
     net = replace(network("llada"), model=transformer("llada", torch.bfloat16).to("cuda:0"))
     fast = use_engine(net, choose_execution("auto", net.device).engine)
     seen = []

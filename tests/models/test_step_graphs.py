@@ -13,7 +13,7 @@ from unmask.base.errors import InvalidAction, warn_once
 from unmask.core import Noise, SamplingParams, State, Vocabulary, row_key
 from unmask.engine import decode
 from unmask.methods import LLaDA, fixed_action, make_policy
-from unmask.models import Network, Transformer, TransformerSpec, cuda_graphs
+from unmask.models import Network, Transformer, TransformerSpec
 from unmask.models.execution import use_engine
 
 CUDA = torch.device("cuda:0")
@@ -58,7 +58,7 @@ ON_GPU = [name for at, name in enumerate(POLICIES) if at % 3 == 0 or "selective"
 
 @gpu
 @pytest.mark.parametrize("name", ON_GPU)
-def test_recorded_steps_are_those_of_the_plain_loop(name):
+def test_graphed_steps_are_those_of_the_plain_loop(name):
     network = a_network()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -73,7 +73,7 @@ def test_recorded_steps_are_those_of_the_plain_loop(name):
 @pytest.mark.parametrize(
     "proposal", [SamplingParams(), SamplingParams(temperature=0.8, sampler="gumbel"), SamplingParams(0.7, 0.9, 20)]
 )
-def test_the_record_is_that_of_the_plain_loop(shift, proposal):
+def test_graphed_run_records_the_plain_steps(shift, proposal):
     network = a_network(shift)
     policy = make_policy("dream") if shift else LLaDA()
     for plain, recorded in twice(network, policy, sampling=proposal, eos_fill=True):
@@ -86,40 +86,7 @@ def test_the_record_is_that_of_the_plain_loop(shift, proposal):
 
 
 @gpu
-def test_the_steady_state_records_and_allocates_nothing():
-    network = a_network()
-    policy = make_policy("llada", block_length=8)
-    run = a_run(network, steps=(8, 8, 8, 8))
-    for _ in range(4):
-        decode(network, policy, **run, record=False)
-    (steps,) = network.step_graphs.kept.values()
-    captured = dict(steps.graphs.kept)
-    assert captured
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_stats()
-    for _ in range(3):
-        decode(network, policy, **run, record=False)
-    after = torch.cuda.memory_stats()
-    assert steps.graphs.kept == captured
-    for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
-        assert after.get(counter) == before.get(counter), counter
-
-
-@gpu
-def test_a_capture_that_fails_leaves_the_plain_loop(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise torch.cuda.OutOfMemoryError("no room for a capture")
-
-    network = a_network()
-    monkeypatch.setattr(cuda_graphs, "build_graph", refuse)
-    with pytest.warns(UserWarning, match=r"not as a recorded graph: steps of llada over .* no room for a capture"):
-        runs = list(twice(network, LLaDA()))
-    for plain, recorded in runs:
-        assert torch.equal(plain.state.tokens_BL, recorded.state.tokens_BL)
-
-
-@gpu
-def test_a_policy_that_asks_the_device_after_all_goes_on_in_the_plain_loop():
+def test_policy_that_reads_the_device_falls_back_to_the_plain_loop():
     class Asks(LLaDA):
         def act(self, traj, look_ahead):
             assert int(traj.state.step_B.max()) >= 0
@@ -134,7 +101,7 @@ def test_a_policy_that_asks_the_device_after_all_goes_on_in_the_plain_loop():
 
 
 @gpu
-def test_a_fault_is_named_by_row_and_step():
+def test_fault_names_row_and_step():
     class Late(fixed_action):
         def act(self, traj, look_ahead):
             action = super().act(traj, look_ahead)
@@ -148,7 +115,7 @@ def test_a_fault_is_named_by_row_and_step():
 
 
 @gpu
-def test_steps_of_one_shape_are_the_same_bits_in_bfloat16():
+def test_graphed_steps_have_the_bits_of_plain_ones_in_bfloat16():
     """All rows end together, so that the network runs the same shapes either way."""
     network = a_network(dtype=torch.bfloat16)
     for policy in (make_policy("llada", block_length=8), four()):
@@ -163,7 +130,7 @@ def test_steps_of_one_shape_are_the_same_bits_in_bfloat16():
 
 
 @gpu
-def test_a_loaded_model_records_its_steps():
+def test_loaded_model_decodes_with_graphed_steps():
     pytest.importorskip("tokenizers")
     model = load("mini", device="cuda")
     prompts = ["Hello", "One two three"]

@@ -20,7 +20,7 @@ def test_text_cannot_leave_an_island():
 
 
 def test_page_names_no_address():
-    written = page("a < b", "<main></main>", scripts=["1"], data={"a": 1})
+    written = page("a < b", "<main></main>", modules=["dom.js"], start="1", data={"a": 1})
     assert "<title>a &lt; b</title>" in written
     assert not re.search(r"https?://", written)
     assert asset("base.css") in written

@@ -12,9 +12,8 @@ import pytest
 from tests.helpers import made_studies as made
 from tests.helpers.markup import texts, tree
 from unmask.base.errors import ConfigError
+from unmask.cli.terminal import Console, print_report
 from unmask.lab.analysis import analyse
-from unmask.report.console import Console
-from unmask.report.screen import show
 from unmask.report.study import FILE_LIST, markdown, page, study_report, to_document, write_report
 
 
@@ -163,7 +162,7 @@ class TestWords:
         assert "one diagnostic for each axis; the tables above choose among all diagnostics" in section.note
 
     def test_a_terminal_ends_with_the_answers(self, known_report, capsys):
-        show(known_report, "here", Console(width=100))
+        print_report(known_report, "here", Console(width=100))
         said = capsys.readouterr().out
         assert "0.7000 [0.7000, 0.7000]" in said
         assert "† fewer than 10 prompts" in said

@@ -170,7 +170,7 @@ def test_few_gates_open_even_where_the_fitted_half_praises_them(margin, changed)
 
 
 def test_a_planted_gain_opens_at_least_half_of_the_gates():
-    """docs/detection.md names these: a gain of 0.15 where a quarter of the answers change, 100 prompts."""
+    """docs/protocol.md names these: a gain of 0.15 where a quarter of the answers change, 100 prompts."""
     assert opened(200, [0.0, 0.15, 0.1], 0.25) >= 100
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError
 from unmask.stats import CalibrationSettings, NotEnough, auroc
-from unmask.stats.learned import PENALTIES, _penalty, fit_learned
+from unmask.stats.learned import PENALTIES, _choose_penalty, fit_learned
 from unmask.stats.protocol import HeldOutSet, LeakageError, ValidationSet, fit_calibration
 
 SETTINGS = CalibrationSettings(seed=3)
@@ -186,4 +186,4 @@ def test_states_of_one_prompt_leave_nothing_to_choose_a_penalty_by(world):
     """Where only one prompt outside a fold has signals, its states say nothing of other prompts."""
     table = world(ValidationSet, 0, prompts=10)
     column_SM = np.random.default_rng(0).normal(size=(8, 3))
-    assert _penalty(column_SM, table.q_SAR[:8, 0, 0], np.zeros(8, dtype=np.int64)) == max(PENALTIES)
+    assert _choose_penalty(column_SM, table.q_SAR[:8, 0, 0], np.zeros(8, dtype=np.int64)) == max(PENALTIES)

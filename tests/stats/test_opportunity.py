@@ -18,7 +18,7 @@ from unmask.stats.protocol import choose_fixed
 from unmask.stats.resampling import draw_counts
 
 NAN = np.nan
-DOC = DOCS / "opportunity.md"
+DOC = DOCS / "protocol.md"
 thirds = st.integers(0, 3).map(lambda k: k / 3)
 noisy = arrays(np.float64, (5, 3, 4), elements=st.one_of(thirds, st.just(NAN)))
 
@@ -323,3 +323,15 @@ def test_the_example_in_the_documentation_runs(capsys):
     assert len(blocks) == 1
     shown = re.findall(r"```text\n(.*?)```", DOC.read_text(encoding="utf-8"), re.S)[0]
     assert capsys.readouterr().out == shown
+
+
+def test_the_tests_that_the_documentation_names_are_there():
+    """Every equation names the test that a wrong sign would fail."""
+    named = set(re.findall(r"`(test_\w+)`", DOC.read_text(encoding="utf-8")))
+    written = {
+        name
+        for path in DOCS.parent.glob("tests/**/test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert named <= written

@@ -1,6 +1,6 @@
 """Simulated studies with a known truth: what cross-fitting corrects, and how often intervals hold the truth.
 
-`PYTHONPATH=src python tests/stats/test_validity.py` prints the table of docs/opportunity.md.
+`PYTHONPATH=src python tests/stats/test_validity.py` prints the table of docs/protocol.md.
 """
 
 from dataclasses import dataclass

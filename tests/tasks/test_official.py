@@ -10,8 +10,8 @@ from types import ModuleType
 import jsonschema
 import pytest
 
-from unmask.tasks import SPLITS, TASKS, ChangedData, MissingData, find_task, official, score, score_all
-from unmask.tasks.code_answers import CODE_LIMIT, find_completion
+from unmask.tasks import SPLITS, TASKS, ChangedData, MissingData, find_task, official, score
+from unmask.tasks.code_answers import find_completion
 from unmask.tasks.extract import squeeze
 from unmask.tasks.official import (
     DATA_VARIABLE,
@@ -21,7 +21,6 @@ from unmask.tasks.official import (
     intended_schema,
     read_rows,
 )
-from unmask.tasks.task import TEXT_LIMIT
 
 FILES = {"gsm8k": GSM8K_TEST, "humaneval": HUMANEVAL_FILE, "json-mode-eval": JSON_MODE_EVAL_FILE}
 OFFICIAL = [name for name, task in TASKS.items() if not task.generator]
@@ -157,27 +156,6 @@ def test_every_canonical_solution_is_extracted(data):
         whole = find_completion(f"Here:\n```python\n{head}{solution}```", head, entry).normalised
         assert want in squeeze(whole)
         compile(head + whole, "whole", "exec")
-
-
-def test_humaneval_verdicts(data):
-    e = find_task("humaneval").examples("development", data)[0]
-    right = score(e.target, e)
-    if right.utility is None:
-        pytest.skip(f"no sandbox here: {right.reason}")
-    assert right.utility == 1.0
-    assert score("    return None\n", e).utility == 0.0
-    assert score("", e).utility == 0.0
-    assert score("", e).reason == "no code"
-
-
-def test_one_wording_for_what_is_too_long(data):
-    e = find_task("humaneval").examples("development", data)[0]
-    for text in ("x" * (TEXT_LIMIT + 1), "x = 1\n" * CODE_LIMIT):
-        (among_others,) = score_all([(text, e)])
-        alone = score(text, e)
-        assert alone == among_others
-        assert (alone.utility, alone.extraction.how) == (0.0, "too long")
-        assert re.match(r"\d+ characters( of code)?; at most \d+ are read", alone.reason)
 
 
 def test_what_a_program_raises_can_be_stored(data):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, explain, find_task, score, score_all
-from unmask.tasks.scorers import json_equal, part_credit
+from unmask.tasks.scorers import json_equal
 from unmask.tasks.task import TEXT_LIMIT
 
 CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
@@ -49,12 +49,6 @@ def test_the_papers_equation_divides_by_the_parts_that_were_asked_for(task, targ
     assert (verdict.utility, verdict.paper_utility) == (pytest.approx(ours), pytest.approx(paper))
 
 
-def test_part_credit_is_a_share():
-    assert part_credit([True, False, True, True]) == 0.75
-    assert part_credit([True] * 8, surplus=1) == 8 / 9
-    assert part_credit([]) == 1.0
-
-
 # Every task
 
 
@@ -68,21 +62,6 @@ def test_gold_scores_one(name, split):
         assert verdict.extraction.extracted == e.target
         assert all(part.right for part in verdict.parts)
         assert len(verdict.parts) == len(e.parts)
-
-
-@each_case("name", CONSTRUCTED)
-def test_gold_scores_one_in_other_dress(name):
-    for e in some(name):
-        for text in (
-            e.target,
-            f"  {e.target}\n\n",
-            f"First 1, then 2.\n{e.target}",
-            f"<answer>\n{e.target}\n</answer>\n\nI hope this helps!",
-            f"<answer>{e.target}",
-            f"\\boxed{{{e.target}}}" if "{" not in e.target else e.target,
-            f"```\n{e.target}\n```",
-        ):
-            assert score(text, e).utility == 1.0, (e.id, text)
 
 
 @each_case("name", CONSTRUCTED)
@@ -124,16 +103,6 @@ def test_outputs_beyond_the_limit_score_zero():
         assert score(f"<answer>{e.target}</answer>".rjust(TEXT_LIMIT), e).utility == 1.0
 
 
-# Cells
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("25", 1), (" 25 ", 1), ("<answer>\n25 </answer>", 1), ("25.0", 0), ("2 5", 0), ("=25", 0)]
-)
-def test_cell(text, expected):
-    assert utility("csv-missing-cells", "25", ["25"], text) == expected
-
-
 # Indexed spans
 
 
@@ -170,9 +139,6 @@ def test_part_credit_counts_parts(name, data):
 def test_tags(text, expected):
     text = f"<answer>{text}</answer>"
     assert utility("html-close-tags", "</em></p></article>", ["</em>", "</p>", "</article>"], text) == expected
-
-
-# Numbers
 
 
 # JSON

@@ -1,7 +1,6 @@
 """What a task is: the paper's table, splits that are the same everywhere, training apart from them, and scoring."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,16 +54,6 @@ def test_table_is_the_papers():
     table = {t.title: (t.max_new_tokens, t.source, t.output, t.scorer.name) for t in TASKS.values()}
     assert table == PAPER
     assert list(table) == list(PAPER)
-
-
-def test_table_in_tex_agrees(shared):
-    tex = (shared / "paper.tex").read_text(encoding="utf-8")
-    tex = tex[tex.index(r"\label{tab:task_details}") :]
-    tex = tex[: tex.index(r"\end{table}")]
-    rows = [[cell.strip() for cell in row.split("&")] for row in tex.split(r"\\") if row.count("&") == 4]
-    rows = [[re.sub(r"^\\midrule\s*", "", row[0]), *row[1:]] for row in rows if "Horizon" not in row[1]]
-    table = [(t.title, str(t.max_new_tokens), t.source, t.output, t.scorer.name) for t in TASKS.values()]
-    assert table == [tuple(row) for row in rows]
 
 
 def test_unknown_names():

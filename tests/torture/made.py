@@ -60,7 +60,7 @@ PROMPTS = ["".join(letters) for letters in product("abcd", repeat=3)][:16]
 LINES = "".join(
     json.dumps({"prompt": prompt, "target": prompt[0], "id": f"p{n}"}) + "\n" for n, prompt in enumerate(PROMPTS)
 )
-OWN = ("--task", "mine.jsonl", "--score", "contains", "--horizon", 4)
+OWN = ("--task", "mine.jsonl", "--scorer", "contains", "--max-new-tokens", 4)
 TWO = ("compare", "--model", "mini", "--task", "carry-rtl", "--split", "fresh", "--prompts", 2)
 SIZE = ("--prompts", 4, "--states", 2, "--rollouts", 1)
 

@@ -26,7 +26,7 @@ PRELOADED = (
     "pyarrow.parquet",
     "rich.live",
     "unmask.api.load",
-    "unmask.cli",
+    "unmask.cli.app",
     "unmask.lab.calibrate",
     "unmask.lab.compare.summary",
     "unmask.lab.analysis",
@@ -114,7 +114,7 @@ def unmask(
 
 def fresh(*arguments: object, folder: Path, seconds: float = SECONDS, **env: str) -> Ended:
     """A command line in a new interpreter: where the environment matters, or the code is another."""
-    command = [sys.executable, "-m", "unmask.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "unmask", *map(str, arguments)]
     with _Output() as output:
         child = subprocess.Popen(command, cwd=folder, env=environment(**env), stdout=output.out, stderr=output.err)
         try:

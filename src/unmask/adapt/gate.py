@@ -1,4 +1,4 @@
-"""Gate files: a calibrated selective policy to decode with, and what it was calibrated on. docs/adapt.md"""
+"""Gate files: a calibrated selective policy to decode with, and what it was calibrated on. docs/protocol.md"""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The four transition axes and remasking, as pure tensor functions of state, prediction and history."""
+"""The four axes of an action (score, region, cardinality, commitment) and remasking, as pure functions on tensors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from unmask.axes.score import ORDERS, Mixture, weights
 from unmask.core import Action, State
 
 Distance = Callable[[State, Action, Action, Tensor], Tensor]
-"""How far two actions are apart on an axis, row by row; the last argument is what the first of them reveals."""
+"""Distance between two actions on an axis, for each row. The last argument: positions that the first one reveals."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One independent choice of a decoding action, such as where to reveal or how many; Eq. (1) of the paper."""
+    """One coordinate of a decoding action, such as where to reveal or how many; Eq. (1) of the paper."""
 
     name: str
     setting: str
-    """The field of an action that the axis changes, as policies spell it."""
+    """Name of the axis in the settings of policies."""
     candidates: tuple[str, ...]
-    """The rules of the paper's candidate set; the first is that of LLaDA's own decoder."""
+    """Rules of the paper's candidate set. The first is that of LLaDA's own decoder."""
     distance: Distance
     cuts: bool = False
-    """Whether the axis changes which positions are revealed; an update that names its set must then name an order."""
+    """Whether the axis changes which positions are revealed. A method that names a set must then also give an order."""
     mixes: bool = False
-    """Whether the signal compares mixtures of scores, so that a diagnostic has to read the fixed action's."""
+    """Whether diagnostics of the axis compare score mixtures, and so read that of the fixed action."""
     revises: bool = False
-    """Whether the remasking operator belongs to the axis: it re-opens what is left revisable, and it draws."""
+    """Whether remasking, which draws random numbers, belongs to the axis."""
     extends: frozenset[str] = frozenset()
-    """References whose own decoder lacks this axis: there it is reported apart, as an extension."""
+    """Reference decoders without this axis. Studies report the axis as an extension for them."""
 
 
 SCORE = Axis("score", "alpha", score.CANDIDATES, score.distance, mixes=True)
@@ -47,20 +47,20 @@ COMMITMENT = Axis(
     commitment.CANDIDATES,
     commitment.distance,
     revises=True,
-    # Dream's published update has no commitment of its own (appendix, end-to-end decoding).
+    # Dream's published update has no commitment (appendix, end-to-end decoding).
     extends=frozenset({"dream"}),
 )
 
 AXES: Mapping[str, Axis] = MappingProxyType({axis.name: axis for axis in (SCORE, REGION, CARDINALITY, COMMITMENT)})
-"""By name, in the order in which an action is made."""
+"""Name -> axis, in the order in which the parts of an action are chosen."""
 
 POLICY = "policy"
-"""What a study may vary beside the coordinates: whole methods. It is no coordinate of Eq. (1), so it is not in `AXES`,
-no diagnostic reads it, and no gate can hold it."""
+"""Name of a further axis of studies: whole methods. It is no coordinate of Eq. (1), so it is not in `AXES`, has no
+diagnostic, and cannot be in a gate."""
 STUDY_AXES: tuple[str, ...] = (*AXES, POLICY)
-"""What the axes of a study may be, in the order of tables and figures."""
+"""Axes that a study can vary, in the order of tables and figures."""
 
 
 def revises(axis: str) -> bool:
-    """Whether the remasking operator belongs to what a study varies."""
+    """Whether remasking belongs to an axis of a study."""
     return axis in AXES and AXES[axis].revises

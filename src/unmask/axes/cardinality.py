@@ -1,4 +1,4 @@
-"""Cardinality: how many of the eligible positions to reveal now."""
+"""The cardinality axis: how many of the eligible positions to reveal in a step."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -15,52 +15,53 @@ CANDIDATES = ("schedule", "count:1", "count:2", "count:4", "count:8", "share:0.2
 
 
 def reveal_count(kappa_B: Tensor, n_B: Tensor) -> Tensor:
-    """k = ceil(kappa * n), right for every kappa = k / n: the float product may overshoot k by a rounding error."""
+    """Return k = ceil(kappa * n). For kappa = k / n the result is k, although the product may be a bit larger."""
     exact_B = kappa_B.double() * n_B.double()
-    # Relative to n: far above the rounding of a product, which is 1e-16 of it, and far below one position.
+    # Far above the rounding error of the product, which is 1e-16 n, and far below one position.
     slack_B = 1e-6 * n_B.double()
     k_B = (exact_B - slack_B).ceil().long()
     return torch.minimum(k_B.clamp(min=0), n_B)
 
 
 def fraction(k_B: Tensor | int, n_B: Tensor) -> Tensor:
-    """Return the reveal fraction kappa for k of n positions, 1 if k > n; 0 of 0 is 0."""
+    """Return the reveal fraction kappa of k out of n positions: 1 if k > n, and 0 if n = 0."""
     k_B = n_B.clamp(max=k_B) if isinstance(k_B, int) else torch.minimum(k_B, n_B)
     return k_B.double() / n_B.clamp(min=1).double()
 
 
 def reveal_set(chosen_BL: Tensor, eligible_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the region and fraction that reveal just the chosen set; rows that choose nothing get (eligible, 0)."""
+    """Return region and kappa that reveal exactly the chosen set; (eligible, 0) for rows that choose nothing."""
     any_B = chosen_BL.any(-1)
     return torch.where(any_B[:, None], chosen_BL, eligible_BL), any_B.double()
 
 
 def k_min(state: State) -> Tensor:
-    """Return ceil(m_t / h_t), the least number of positions per step that still finishes within the horizon."""
+    """Return ceil(m_t / h_t), the smallest number of positions per step that finishes within the horizon."""
     return -(-state.masked_BL.sum(-1) // state.remaining_B)
 
 
 def llada_quota(masks_B: Tensor, steps_B: Tensor, step_B: Tensor) -> Tensor:
-    """LLaDA's even split: floor(M / S), and one more in the first M mod S steps."""
+    """Return LLaDA's even split of M masks over S steps: floor(M / S), and one more in the first M mod S steps."""
     return masks_B // steps_B + (step_B < masks_B % steps_B).long()
 
 
 def dream_count(masks_B: Tensor, steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
-    """Dream's linear time grid: int(M (1 - s/t)), everything at the last step. float32, as the authors compute it."""
-    kept_B = dream_keep(steps_B, step_B, eps)
-    count_B = (masks_B.float() * (1 - kept_B)).long()
+    """Return the count of Dream's linear time grid: int(M (1 - s/t)), and all masks at the last step."""
+    # In float32, as the authors compute it: float64 would truncate to other counts.
+    count_B = (masks_B.float() * (1 - dream_keep(steps_B, step_B, eps))).long()
     return torch.where(step_B >= steps_B - 1, masks_B, count_B)
 
 
 def dream_keep(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
-    """s/t of Dream's grid: the probability that a mask survives the step."""
-    # A run that overstays its steps stays on the last interval: beyond the grid there is no time left.
+    """Return s/t of Dream's time grid: the probability that a mask survives the step."""
+    # A run with more steps than planned stays on the last interval, because the grid ends there.
     i_B = torch.minimum(step_B, steps_B - 1)
     return _time_grid_entry(i_B + 1, steps_B, eps) / _time_grid_entry(i_B, steps_B, eps)
 
 
 def _time_grid_entry(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
-    """Entry i of torch.linspace(1, eps, steps + 1), bit for bit: filled from both ends, one rounding per entry."""
+    """Return entry i of torch.linspace(1, eps, steps + 1), bit for bit."""
+    # `linspace` computes the first half from the start and the second half from the end, with one rounding per entry.
     end = torch.full((), eps, dtype=torch.float32, device=steps_B.device)
     stride_B = ((end - 1) / steps_B.float()).double()
     from_left_B = 1 + stride_B * i_B
@@ -69,15 +70,15 @@ def _time_grid_entry(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
 
 
 def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
-    """Count the positions of the region that reach a threshold; at least 1, or unsure positions would never finish."""
+    """Count the positions of the region that reach a threshold; at least 1, so that every run finishes."""
     return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)
 
 
 def count_by_factor(score_BL: Tensor, factor: float, region_BL: Tensor, *, authors_tail: bool = False) -> Tensor:
-    """Count positions from the highest score down to the first that fails Fast-dLLM's factor rule.
+    """Count positions from the highest score down, until one fails Fast-dLLM's factor rule.
 
-    The r-th of them, from the second on, needs a score of at least 1 - factor / (r + 1). The authors' function
-    accepts one more where the scan ends on the last candidate, passed or failed: `authors_tail`.
+    From the second position on, the r-th needs a score of at least 1 - factor / (r + 1). With `authors_tail` the last
+    candidate always passes if the one before it does, as in the authors' function.
     """
     n_B = region_BL.sum(-1)
     sorted_BL = torch.where(region_BL, score_BL.double(), float("-inf")).sort(-1, descending=True).values
@@ -90,23 +91,24 @@ def count_by_factor(score_BL: Tensor, factor: float, region_BL: Tensor, *, autho
 
 
 def entropy_budget(order_BL: Tensor, entropy_BL: Tensor, region_BL: Tensor, budget: float) -> Tensor:
-    """EB-Sampler: the longest prefix, best score first, whose entropies sum to at most their maximum plus the budget.
+    """Count the longest prefix, best score first, whose sum of entropies is at most their maximum plus a budget.
 
-    The difference bounds what drawing the prefix independently loses (in nats); one position is always within it.
+    This is the rule of EB-Sampler. The difference bounds the error in nats of drawing the prefix independently. The
+    first position is always counted.
     """
     key_BL = torch.where(region_BL, order_BL.double(), float("-inf"))
     place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
-    # In float64, because the budget is compared with a difference of two running sums.
+    # In float64, because the budget is compared with a difference of running sums.
     entropy_BL = torch.where(region_BL, entropy_BL.double(), 0.0).gather(1, place_BL)
     bound_BL = entropy_BL.cumsum(-1) - entropy_BL.cummax(-1).values
     rank_L = torch.arange(bound_BL.shape[1], device=bound_BL.device)
-    # A sum of non-negative numbers that is rounded may still fall by an ulp; the prefix is what counts.
+    # By rounding the bound may fall again behind the first position that exceeds it; only the prefix counts.
     within_BL = (bound_BL <= budget) | (rank_L == 0)
     return torch.minimum(within_BL.long().cumprod(-1).sum(-1), region_BL.sum(-1))
 
 
 BELOW = ":below"
-"""End of a count that may fall below k_min."""
+"""Suffix of a rule that may reveal fewer than k_min positions."""
 
 _SHARE = Number("share", "X", "X in [0, 1]", 0.5)
 TABLE: dict[str, Rule] = {
@@ -139,23 +141,24 @@ _SHARES = ("share", "all")
 
 @dataclass(frozen=True)
 class Cardinality:
-    """A named count rule.
+    """A cardinality rule by its text.
 
-    By the steps: "schedule" (k_min), "quota" (LLaDA's even split), "count:4", "share:0.25". By what the model says, as
-    long as it takes: "above:0.9" (confidence), "factor:1" (Fast-dLLM), "eb:0.1" (EB-Sampler's budget in nats), "all".
+    Rules that follow the number of steps: "schedule" (k_min), "quota" (LLaDA's even split), "count:4", "share:0.25".
+    Rules that follow the prediction: "above:0.9" (confidence), "factor:1" (Fast-dLLM), "eb:0.1" (EB-Sampler's budget in
+    nats), "all".
 
-    Where steps bound a decoder, no rule reveals fewer than k_min = ceil(m_t / h_t): "count:1" is max(1, k_min), or the
-    last step would have to reveal what the others left. "count:1:below" is the bare count.
+    If the steps end a run, no rule reveals fewer than k_min = ceil(m_t / h_t) positions: "count:1" is max(1, k_min).
+    Otherwise the last step would have to reveal all that is left. "count:1:below" is the bare count.
     """
 
     rule: str
     number: float = 0.0
     below: bool = False
-    """Whether it may fall below k_min before the last step."""
+    """Whether fewer than k_min positions may be revealed before the last step."""
 
     @classmethod
     def parse(cls, text: str | float, setting: str = "kappa") -> "Cardinality":
-        """Read a rule, or a number alone, which is kappa itself. `setting` is the word of messages."""
+        """Parse a rule, or a number, which is kappa itself. `setting` is the name of the setting in messages."""
         share = _parse_share(text)
         if share is not None:
             require(0 <= share <= 1, setting, share, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
@@ -169,18 +172,18 @@ class Cardinality:
 
     @property
     def by_steps(self) -> bool:
-        """Whether the number of steps sets the count; all other rules reveal until no mask is left."""
+        """Whether the rule follows the number of steps. With all other rules a run ends when no mask is left."""
         return self.rule in _BY_STEPS
 
     @property
     def needs_order(self) -> bool:
-        """Whether the count depends on the order in which positions are revealed."""
+        """Whether the count depends on the order of the positions."""
         return self.rule == "eb"
 
     def __call__(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
-        """Return the share of the region to reveal; `order_BL` is the order in which an entropy budget is spent."""
+        """Return the share of the region to reveal. `order_BL` has scores, for rules that need an order."""
         length, n_B = region_BL.shape[1], region_BL.sum(-1)
         count = TABLE[self.rule].function(
             state,
@@ -195,13 +198,13 @@ class Cardinality:
     def within_steps(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
-        """Return the share where the steps are a limit: at least k_min positions, and all of them at the last step."""
+        """Return the share if the steps end the run: at least k_min positions, and all of them in the last step."""
         kappa_B = self(state, prediction, region_BL, order_BL)
         finishing_B = torch.maximum(kappa_B, fraction(k_min(state), region_BL.sum(-1)))
         return torch.where(state.remaining_B == 1, finishing_B, kappa_B) if self.below else finishing_B
 
     def describe(self) -> dict[str, Any]:
-        """The rule, its number, and whether it goes by the steps, as JSON values for listings."""
+        """Return the rule as JSON values, for listings."""
         value = {number.name: self.number for number in TABLE[self.rule].numbers}
         below = {"below": True} if self.below else {}
         return {"rule": self.rule, **value, "within_steps": self.by_steps, **below}
@@ -213,7 +216,7 @@ class Cardinality:
 
 
 def without_floor(name: str) -> str:
-    """The name of the same rule without the floor of k_min. A rule that has no number keeps its name."""
+    """Return the text of a rule with ":below" added, so that k_min is no limit. Rules without a number stay."""
     rule = "share" if _parse_share(name) is not None else name.partition(":")[0]
     plain = rule not in TABLE or not TABLE[rule].numbers or name.endswith(BELOW)
     return name if plain else f"{Cardinality.parse(name)}{BELOW}"
@@ -227,7 +230,7 @@ def _parse_share(text: str | float) -> float | None:
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
-    """Difference of the numbers of revealed positions."""
+    """Return the difference between the numbers of positions that two actions reveal."""
 
     def count_B(action: Action) -> Tensor:
         return reveal_count(action.kappa_B, (action.region_BL & state.masked_BL).sum(-1))

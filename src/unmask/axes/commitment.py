@@ -1,4 +1,4 @@
-"""Commitment: which newly revealed positions become final."""
+"""The commitment axis: which newly revealed positions become final."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,39 +14,28 @@ from unmask.core import Action, Prediction, State
 CANDIDATES = ("all", "none", "confidence:0.9", "margin:0.5")
 
 
-def commit_all(state: State, prediction: Prediction | None = None) -> Tensor:
-    """Every revealed position is final."""
-    return torch.ones_like(state.fixed_BL)
-
-
-def commit_none(state: State, prediction: Prediction | None = None) -> Tensor:
-    """Every revealed position may be masked again."""
-    return torch.zeros_like(state.fixed_BL)
-
-
-def by_confidence(state: State, prediction: Prediction, threshold: float) -> Tensor:
-    """Positions whose sampled token is at least that probable are final."""
-    return prediction.confidence_BN[:, : state.fixed_BL.shape[1]] >= threshold
-
-
-def by_margin(state: State, prediction: Prediction, threshold: float) -> Tensor:
-    """Positions where the two largest probabilities are at least that far apart are final."""
-    return prediction.clean.margin_BN[:, : state.fixed_BL.shape[1]] >= threshold
-
-
 _THRESHOLD = Number("threshold", "X", "X in [0, 1]", 0.9)
 TABLE: dict[str, Rule] = {
-    "all": Rule(commit_all),
-    "none": Rule(commit_none),
-    "confidence": Rule(by_confidence, (_THRESHOLD,)),
-    "margin": Rule(by_margin, (_THRESHOLD,)),
+    "all": Rule(lambda state, prediction: torch.ones_like(state.fixed_BL)),
+    "none": Rule(lambda state, prediction: torch.zeros_like(state.fixed_BL)),
+    # A prediction may have more slots than the canvas has positions.
+    "confidence": Rule(
+        lambda state, prediction, threshold: prediction.confidence_BN[:, : state.fixed_BL.shape[1]] >= threshold,
+        (_THRESHOLD,),
+    ),
+    "margin": Rule(
+        lambda state, prediction, threshold: prediction.clean.margin_BN[:, : state.fixed_BL.shape[1]] >= threshold,
+        (_THRESHOLD,),
+    ),
 }
+"""Name of a rule -> which positions it commits; "confidence" and "margin" compare the sampled token's probability and
+the difference of the two largest probabilities with a threshold."""
 REMDM = tuple(f"remdm-{variant}" for variant in VARIANTS)
 
 
 @dataclass(frozen=True)
 class Commitment:
-    """A named rule: "all", "none", "confidence:0.9", "margin:0.5"."""
+    """A commitment rule by its text: "all", "none", "confidence:0.9", "margin:0.5"."""
 
     rule: str
     thresholds: tuple[float, ...] = ()
@@ -64,9 +53,9 @@ class Commitment:
 
 
 def parse_commitment(text: str) -> tuple[Commitment, ReMDM | None]:
-    """Read a rule, an operator that re-masks ("remdm-conf", "remdm-cap:0.02"), or both: "confidence:0.9+remdm-conf".
+    """Parse a rule, a remasking operator ("remdm-conf", "remdm-cap:0.02"), or both ("confidence:0.9+remdm-conf").
 
-    An operator alone leaves everything revisable.
+    With an operator alone nothing is committed.
     """
     parts = text.split("+")
     operators = [part for part in parts if part.startswith("remdm")]
@@ -90,7 +79,7 @@ def parse_commitment(text: str) -> tuple[Commitment, ReMDM | None]:
 
 
 def describe_commitment(rule: Commitment, operator: ReMDM | None) -> dict[str, Any]:
-    """The rule of what becomes final, and the operator that may mask the rest again."""
+    """Return rule and remasking operator as JSON values, for listings."""
     thresholds = dict(zip(("threshold",), rule.thresholds, strict=False))
     if operator is None:
         return {"rule": rule.rule, **thresholds, "operator": None}
@@ -98,5 +87,5 @@ def describe_commitment(rule: Commitment, operator: ReMDM | None) -> dict[str, A
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
-    """Number of revealed positions that only one of the actions commits."""
+    """Count the revealed positions that only one of the two actions commits."""
     return ((one.commit_BL ^ other.commit_BL) & revealed_BL).sum(-1).double()

@@ -1,10 +1,9 @@
-"""Region: where positions may be revealed.
+"""The region axis: where positions may be revealed.
 
-Every rule sorts the answer into numbered groups (blocks, phases, bands) and opens them in order: `open_groups`
-takes whole groups, lowest first, until they hold `need` masked positions. That one mechanism is also the growth
-rule: a region smaller than k_min grows by its own next block, phase or band.
+Every rule divides the answer into numbered groups (blocks, phases, bands), and `open_groups` opens whole groups in
+order, until they hold `need` masked positions. So a region that is smaller than k_min grows by the next group.
 
-Groups are cut on `State.rank_BL`, the index among answer positions, so that infilling works like generation.
+Groups are computed from `State.rank_BL`, the index among answer positions, so that infilling works like generation.
 """
 
 from dataclasses import dataclass, replace
@@ -23,58 +22,58 @@ _NEVER = torch.iinfo(torch.long).max
 
 
 def open_groups(masked_BL: Tensor, group_BL: Tensor, need_B: Tensor | int = 1) -> Tensor:
-    """Masked positions of the lowest groups that together hold at least `need` (or all there are)."""
-    # The group of the need-th masked position, counted from the lowest group on, is the last one to open. Sorting keeps
-    # this on the device; a loop over groups would ask it how many are needed.
+    """Return the masked positions of the lowest groups that together hold at least `need` masks, or all masks."""
+    # The last group to open is that of the need-th mask in the order of groups. A sort finds it on the device; a loop
+    # over groups would make the host wait.
     order_BL = torch.where(masked_BL, group_BL, _NEVER).sort(-1).values
     last_B = masked_BL.sum(-1) - 1
     least_B = torch.full_like(last_B, need_B) if isinstance(need_B, int) else need_B.expand_as(last_B)
     at_B = torch.minimum(least_B.clamp(min=1) - 1, last_B).clamp(min=0)
-    # A row without masks has the limit `_NEVER`, and nothing that could open.
+    # A row without masks gets the limit `_NEVER`, which opens nothing because it has no masks.
     limit_B1 = order_BL.gather(1, at_B[:, None])
     return masked_BL & (group_BL <= limit_B1)
 
 
 def first_mask(state: State) -> Tensor:
-    """Return the index of each row's leftmost mask among the answer positions; beyond all indices if none is left."""
+    """Return the rank of each row's leftmost mask; beyond all ranks if no mask is left."""
     return torch.where(state.masked_BL, state.rank_BL, _NEVER).amin(-1)
 
 
 def full(state: State, need_B: Tensor | int = 1) -> Tensor:
-    """Every masked position."""
+    """Open all masked positions."""
     return state.masked_BL
 
 
 def first_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
-    """The leftmost block of `size` answer positions that still has a mask."""
+    """Open the leftmost block of `size` answer positions that has a mask."""
     return open_groups(state.masked_BL, state.rank_BL // size, need_B)
 
 
 def last_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
-    """The rightmost block of `size` answer positions that still has a mask."""
+    """Open the rightmost block of `size` answer positions that has a mask."""
     return open_groups(state.masked_BL, -(state.rank_BL // size), need_B)
 
 
 def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
-    """`size` answer positions from the first mask on; the window slides as the first mask moves."""
+    """Open `size` answer positions from the first mask on."""
     return open_groups(state.masked_BL, (state.rank_BL - first_mask(state)[:, None]) // size, need_B)
 
 
 def dilated_region(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
-    """Every `stride`-th answer position, phase after phase; phases halve the gaps (0, 2, 1, 3 for stride 4)."""
+    """Open every `stride`-th answer position, phase after phase; each phase halves gaps (0, 2, 1, 3 for stride 4)."""
     phase_L = on_device(tuple(_spread_phases(stride)), state.tokens_BL.device)
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
 
 
 def dilation_level_per_offset(size: int, base: int, start: int = 1) -> list[int]:
-    """Return the level of each offset of a DUS block: its place in the order of revealing.
+    """Return the level of each offset in a block of DUS, which is its place in the order of revealing.
 
-    The multiples of size / base^start are the first level, those of the stride / base the next, and so on. A last
-    level smaller than the one before joins it, so that a block never ends on a short step.
+    The first level has the multiples of size / base^start, the next those of the stride divided by base, and so on. A
+    last level that is smaller than the one before is joined with it, so that a block never ends with a short step.
     """
     levels: list[list[int]] = []
     stride, seen = size // base**start, set[int]()
-    # Base 1 never shrinks: the whole block is one level, the rest below.
+    # With base 1 the stride would never shrink; the whole block is then one level.
     while stride >= 1 and base > 1:
         level = [offset for offset in range(0, size, stride) if offset not in seen]
         seen.update(level)
@@ -88,11 +87,11 @@ def dilation_level_per_offset(size: int, base: int, start: int = 1) -> list[int]
 
 
 def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
-    """DSB: masks among the first `size` answer positions, and among one more for every revealed position.
+    """Open the masks in a window that starts with `size` positions and gets one longer with every revealed one (DSB).
 
     With `longest` the window ends at most so many positions after the first mask.
     """
-    # Revealed anywhere, not only inside: so the end never moves back.
+    # Positions that were revealed outside of the window count too, so that its end never moves back.
     end_B = size + state.revealed_BL.sum(-1)
     if longest is not None:
         end_B = torch.minimum(end_B, first_mask(state) + longest)
@@ -101,7 +100,7 @@ def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor 
 
 
 def first_masks(state: State, count: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
-    """DCD: the first `count` masks, as far as they lie within `longest` positions of the first."""
+    """Open the first `count` masks that lie within `longest` positions of the first mask (DCD)."""
     group_BL = (state.masked_BL.long().cumsum(-1) - 1) // count
     if longest is not None:
         near_BL = state.rank_BL < (first_mask(state) + longest)[:, None]
@@ -110,7 +109,7 @@ def first_masks(state: State, count: int, longest: int | None = None, need_B: Te
 
 
 def dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
-    """DUS: blocks of `size`, each in groups of positions with halving strides."""
+    """Open blocks of `size` positions, and in each block groups of positions with halving strides (DUS)."""
     levels = dilation_level_per_offset(size, 2)
     level_L = on_device(tuple(levels), state.tokens_BL.device)
     group_BL = state.rank_BL // size * (max(levels) + 1) + level_L[state.rank_BL % size]
@@ -118,26 +117,26 @@ def dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
 
 
 def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor:
-    """Masked positions within `radius` of a visible token, then within twice that, and so on."""
+    """Open the masks within `radius` of a visible token, then those within twice the radius, and so on."""
     visible_BL = state.valid_BL & ~state.masked_BL
     position_L = torch.arange(visible_BL.shape[1], device=visible_BL.device)
     far = 2 * visible_BL.shape[1]
     before_BL = torch.where(visible_BL, position_L, -far).cummax(-1).values
     after_BL = torch.where(visible_BL, position_L, far).flip(-1).cummin(-1).values.flip(-1)
     distance_BL = torch.minimum(position_L - before_BL, after_BL - position_L)
-    # Without a visible token everything is equally far; the cap keeps that from depending on the padding.
+    # Without a visible token all masks are equally far. The cap makes sure that padding does not change that.
     return open_groups(state.masked_BL, (distance_BL - 1).clamp(0, far // 2) // radius, need_B)
 
 
 @cache
 def on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
-    """A small table as a tensor, copied once: each copy makes the host wait, and no CUDA graph can hold one."""
+    """Return a table as a tensor. Cached: a copy to a GPU makes the host wait, and breaks CUDA graphs."""
     with torch.inference_mode(False):
         return torch.tensor(table, device=device)
 
 
 def _spread_phases(stride: int) -> list[int]:
-    """Place of each phase in the opening order: each next phase lies as far as possible from the opened ones."""
+    """Return the place of each phase in the order of opening; every phase is as far as possible from earlier ones."""
     opened = [0]
     while len(opened) < stride:
         gap = {
@@ -164,10 +163,9 @@ TABLE: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Region:
-    """A named region rule: "full", or "block:8", "last-block:16", "window:16", "dilated:2", "near:4", "groups:32".
+    """A region rule by its text: "full", "block:8", "last-block:16", "window:16", "dilated:2", "near:4", "groups:32".
 
-    "sliding:32" and "masks:16" may have a second number, the longest stretch from the first mask on:
-    "sliding:32:64", "masks:16:128".
+    "sliding:32" and "masks:16" may have a second number, the largest distance from the first mask: "sliding:32:64".
     """
 
     rule: str
@@ -185,11 +183,11 @@ class Region:
 
     @property
     def size(self) -> int | None:
-        """The first number; None of the full region."""
+        """The first number of the rule; None for the full region."""
         return self.sizes[0] if self.sizes else None
 
     def describe(self) -> dict[str, Any]:
-        """The rule and its sizes."""
+        """Return the rule as JSON values, for listings."""
         names = (number.name for number in TABLE[self.rule].numbers)
         return {"rule": self.rule, **dict(zip(names, self.sizes, strict=False))}
 
@@ -198,6 +196,6 @@ class Region:
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
-    """Share of the masked positions of both regions that lie in one of them only."""
+    """Return the share of masked positions in either region that are in only one of them."""
     one_BL, other_BL = one.region_BL & state.masked_BL, other.region_BL & state.masked_BL
     return (one_BL ^ other_BL).sum(-1).double() / (one_BL | other_BL).sum(-1).clamp(min=1)

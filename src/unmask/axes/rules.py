@@ -1,4 +1,4 @@
-"""Rules written as text, like "block:32": one table per axis parses them, prints them and describes them."""
+"""Parsing of rules in text form, such as "block:32", with one table of rules per axis."""
 
 import math
 import re
@@ -11,12 +11,12 @@ from unmask.base.errors import UnknownName, require
 
 @dataclass(frozen=True)
 class Number:
-    """A number that follows the name of a rule in its text, such as the 32 of "block:32"."""
+    """A number in the text of a rule, such as the 32 of "block:32"."""
 
     name: str
-    """Its key in descriptions."""
+    """Key of the number in descriptions of a rule."""
     spelling: str
-    """What messages write in its place."""
+    """Placeholder for the number in messages."""
     allowed: str
     example: float
     low: float = 0.0
@@ -24,7 +24,7 @@ class Number:
     whole: bool = False
 
     def read(self, text: str) -> float | None:
-        """The number that the text spells; None where it is no number or out of range."""
+        """Parse the number; None if the text is not a number or out of range."""
         try:
             value = float(text) if re.fullmatch(r"[\w.+-]+", text, re.ASCII) and "_" not in text else math.nan
         except ValueError:
@@ -36,20 +36,20 @@ class Number:
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of an axis's table: the function of a rule and the numbers that its text has."""
+    """An entry of an axis's table of rules: the function to call, and the numbers in its text."""
 
     function: Callable[..., Any]
     numbers: tuple[Number, ...] = ()
     required: int | None = None
-    """How many of the numbers must be there; None for all of them."""
+    """How many of the numbers are required; None for all of them."""
 
 
 def parse_rule(
     text: str, table: Mapping[str, Rule], axis: str, setting: str, given: str | None = None
 ) -> tuple[str, list[float]]:
-    """Split "name:number:number" and check it against the table.
+    """Split "name:number:number" and check it against the table; return name and numbers.
 
-    `axis` and `setting` are the words of messages, which quote `given` where the text is only a part of that.
+    `axis` and `setting` are names for messages, which quote `given` if the text is only a part of it.
     """
     name, colon, rest = text.partition(":")
     if name not in table:

@@ -1,4 +1,4 @@
-"""Score: which masked positions come first. Five rules in [0, 1] and their mixtures."""
+"""The score axis: which masked positions are revealed first. Five scoring rules in [0, 1] and their mixtures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,26 +18,26 @@ Mixture = str | Mapping[str, float] | Sequence[float]
 name of the rule, or all J weights in the order of `RULES`."""
 
 ORDERS = ("entropy", "random")
-"""Orders that are not a mixture of the rules: least entropy first (EB-Sampler's), and at random."""
+"""Orders that are no mixture of the scoring rules: lowest entropy first (EB-Sampler), and random."""
 
 
 def confidence(prediction: Prediction) -> Tensor:
-    """Probability of the sampled token before temperature and filters; at temperature 0 it is the largest one."""
+    """Return the probability of the sampled token, before temperature and filters."""
     return prediction.confidence_BN
 
 
 def margin(prediction: Prediction) -> Tensor:
-    """Difference of the two largest probabilities, before temperature and filters."""
+    """Return the difference of the two largest probabilities, before temperature and filters."""
     return prediction.clean.margin_BN
 
 
 def certainty(prediction: Prediction) -> Tensor:
-    """One minus the entropy as a share of its maximum, ln V."""
+    """Return one minus the entropy as a share of its maximum, ln V."""
     return (1 - prediction.clean.entropy_BN / math.log(prediction.vocab)).clamp(0, 1)
 
 
 def stability(prediction: Prediction) -> Tensor:
-    """exp(-KL(p_t || p_{t-1})), new posterior first; confidence where there is no previous posterior."""
+    """Return exp(-KL(p_t || p_{t-1})), new posterior first; the confidence if there is no previous posterior."""
     if prediction.drift_BN is None:
         return torch.full_like(prediction.confidence_BN, float("nan"))
     known_BN = ~prediction.drift_BN.isnan()
@@ -45,7 +45,7 @@ def stability(prediction: Prediction) -> Tensor:
 
 
 def dependency(prediction: Prediction) -> Tensor:
-    """Share of the position's attention that rests on visible tokens."""
+    """Return the share of a position's attention that is on visible tokens."""
     if prediction.visible_BN is None:
         return torch.full_like(prediction.confidence_BN, float("nan"))
     return prediction.visible_BN.clamp(0, 1)
@@ -55,10 +55,9 @@ _FUNCTIONS = dict(zip(RULES, (confidence, margin, certainty, stability, dependen
 
 
 def landscape(prediction: Prediction, length: int) -> Tensor:
-    """Scores of all rules on the canvas, s_BLJ: 0 at unwanted slots, NaN for a rule whose ingredient was not asked for.
+    """Return the scores of all rules on the canvas: 0 at unwanted slots, NaN for rules whose input was not computed.
 
-    The result is kept with the prediction, because several diagnostics and `apply` ask for the same one. Tensors of a
-    prediction are never written to, so it cannot become stale.
+    Cached in the prediction, because diagnostics and `apply` need the same scores.
     """
     kept: dict[int, Tensor] = prediction.__dict__.setdefault("landscapes", {})
     if length not in kept:
@@ -67,34 +66,34 @@ def landscape(prediction: Prediction, length: int) -> Tensor:
 
 
 def _score_on_canvas(rule: str, prediction: Prediction, length: int) -> Tensor:
-    # In float64: scores that differ in float32 must not become ties by the rounding of a mixture's sum.
+    # In float64: scores that differ in float32 must not become equal when a mixture is rounded.
     score_BL = _FUNCTIONS[rule](prediction)[:, :length].double()
-    # A rule without its ingredient is NaN everywhere, unwanted slots included, so that `apply` finds it.
+    # A rule whose input was not computed is NaN even at unwanted slots, so that `apply` can tell.
     return torch.where(prediction.wanted_BN[:, :length] | score_BL.isnan(), score_BL, 0.0)
 
 
 def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
-    """s = sum_j alpha_j s^(j). A rule of weight 0 contributes nothing, even where it is NaN."""
+    """Return the mixture s = sum_j alpha_j s^(j) of the rules. A rule with weight 0 is ignored, even if it is NaN."""
     weight_B1J = alpha_BJ[:, None, :]
-    # Not a product alone: 0 * NaN is NaN, and a rule that was not computed is NaN.
+    # A plain product would be NaN for a rule that was not computed, because 0 * NaN is NaN.
     terms_BLJ = torch.where(weight_B1J == 0, torch.zeros_like(score_BLJ), weight_B1J * score_BLJ)
     return terms_BLJ.sum(-1)
 
 
 def order(alpha_BJ: Tensor, prediction: Prediction, length: int, rule: str | None = None) -> Tensor:
-    """Score of each canvas position under the mixture.
+    """Return the score of each canvas position under a mixture.
 
-    `rule` names the only rule that has any weight, where the caller knows it: the other rules are then not computed.
-    The bits are the same, because a sum with zeros changes nothing.
+    `rule` names the only rule with any weight, if the caller knows it. The others are then not computed, and the bits
+    are the same, because adding zeros changes nothing.
     """
     return mix(alpha_BJ, landscape(prediction, length)) if rule is None else _score_on_canvas(rule, prediction, length)
 
 
 def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
-    """The k eligible positions of highest score; ties go to the lower position."""
-    # Sorting puts NaN first; at -1 it comes behind every score, and before positions that may not be revealed.
+    """Return the k eligible positions with the highest scores; of equal scores the lower position first."""
+    # NaN would be sorted first. At -1 it comes after every score, and before positions that are not eligible.
     key_BL = torch.where(eligible_BL, score_BL.nan_to_num(-1.0), float("-inf"))
-    # Stable, because `topk` and other sorts break ties differently from device to device.
+    # A stable sort, because `topk` and other sorts order equal scores differently on different devices.
     order_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
     rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
     place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
@@ -102,7 +101,7 @@ def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
 
 
 def weights(mixture: Mixture) -> list[float]:
-    """The J weights of a mixture, checked to lie on the simplex."""
+    """Return the J weights of a mixture; refuse weights that are negative or do not sum to 1."""
     if isinstance(mixture, str):
         if mixture == "uniform":
             return [1 / len(RULES)] * len(RULES)
@@ -120,7 +119,7 @@ def weights(mixture: Mixture) -> list[float]:
 
 
 def _parse_sum(text: str) -> dict[str, float]:
-    """The weights of a sum of rules; without any number all weigh the same."""
+    """Parse a sum of rules, such as "0.7*confidence+0.3*margin"; without numbers all weights are equal."""
     hint = "e.g. 'confidence+margin' or '0.7*confidence+0.3*margin'"
     terms = [term.strip().rpartition("*") for term in text.split("+")]
     names = [name.strip() for _, _, name in terms]
@@ -137,13 +136,13 @@ def _parse_sum(text: str) -> dict[str, float]:
 
 
 def only_weighted_rule(mixture: Mixture) -> str | None:
-    """Return the rule that has all the weight, for `Action.rule`; None if several rules have weight."""
+    """Return the rule that has all the weight (for `Action.rule`), or None."""
     alpha = weights(mixture)
     return RULES[alpha.index(1.0)] if sorted(alpha) == [0.0] * (len(RULES) - 1) + [1.0] else None
 
 
 def describe_mixture(mixture: Mixture) -> dict[str, Any]:
-    """The rule of a composition, with the weights of a mixture."""
+    """Return a mixture as JSON values, for listings."""
     if isinstance(mixture, str) and mixture in (*RULES, *ORDERS):
         return {"rule": mixture}
     named = mixture if isinstance(mixture, str) else "mixture"
@@ -151,23 +150,23 @@ def describe_mixture(mixture: Mixture) -> dict[str, Any]:
 
 
 def rows(mixture: Mixture, state: State) -> Tensor:
-    """The mixture as alpha_BJ, one copy per row that the caller owns."""
+    """Return a mixture as `alpha_BJ`, the same for all rows of a state."""
     return _weights_on_device(tuple(weights(mixture)), state.tokens_BL.device).repeat(state.batch, 1)
 
 
 @cache
 def _weights_on_device(alpha: tuple[float, ...], device: torch.device) -> Tensor:
-    """The weights as a tensor, copied once: each copy makes the host wait, and no CUDA graph can hold one."""
+    """Return weights as a tensor. Cached: a copy to a GPU makes the host wait, and breaks CUDA graphs."""
     with torch.inference_mode(False):
         return torch.tensor(alpha, dtype=torch.float64, device=device)
 
 
 def needs(mixture: Mixture) -> Needs:
-    """Ingredients that a policy with this mixture must ask of the denoiser."""
+    """Return the needs of a policy that uses this mixture."""
     by_name = dict(zip(RULES, weights(mixture), strict=True))
     return Needs(divergence=by_name["stability"] > 0, attention=by_name["dependency"] > 0)
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
-    """Per-row L1 distance between mixture weights."""
+    """Return the L1 distance between the mixture weights of two actions, for each row."""
     return (one.alpha_BJ.double() - other.alpha_BJ.double()).abs().sum(-1)

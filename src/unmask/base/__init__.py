@@ -1,5 +1,5 @@
-"""What every package stands on: errors, files, options, user code, environment. Knows nothing of models or text.
+"""Errors, files, options, user code and environment: the base of all other packages.
 
-Import from its modules (`unmask.base.errors`, `unmask.base.files`, ...): `import unmask` needs a few of them, and must
-load neither torch nor pydantic.
+Import from its modules (`unmask.base.errors`, `unmask.base.files`, ...), not from here: `import unmask` needs some of
+them, and must not load torch or pydantic.
 """

@@ -1,4 +1,4 @@
-"""Values that show themselves in a notebook, in a browser and as a table. What draws them is loaded when asked."""
+"""Mixin for values that can be shown in a notebook, in a browser and as a table."""
 
 import webbrowser
 from importlib import import_module
@@ -7,15 +7,15 @@ from typing import Any
 
 from unmask.base.errors import ConfigError
 
-# Pages lie far above runs and findings, so this is imported by name and only when somebody looks.
+# Imported by name and on first use: `report` is a higher layer, and may not be installed.
 DRAWING = "unmask.report.notebook"
 
 
 class Displayable:
-    """Mixin of runs, their results and findings: HTML in a notebook, a page in the browser, a pandas table."""
+    """Mixin that shows a value: as HTML in a notebook, as a page in the browser, as a pandas table."""
 
     def _repr_html_(self) -> str | None:
-        """Return HTML for a notebook; None, which notebooks show as plain text, where the drawing part is missing."""
+        """Return HTML for a notebook; None if `report` is not installed, so that the notebook shows plain text."""
         try:
             drawing = import_module(DRAWING)
         except ImportError:
@@ -23,19 +23,19 @@ class Displayable:
         return str(drawing.draw_cell(self))
 
     def show(self, *, open: bool = True) -> Path:
-        """Write a page that needs no network, open it in the browser, and return its path; `open=False` only writes."""
+        """Write a page that needs no network, open it in the browser unless `open=False`, and return its path."""
         path: Path = import_drawing().write_page(self)
         if open:
             webbrowser.open(path.as_uri())
         return path
 
     def to_pandas(self) -> Any:
-        """Return the same as a `pandas.DataFrame`."""
+        """Return the value as a `pandas.DataFrame`."""
         return import_drawing().make_frame(self)
 
 
 def import_drawing() -> Any:
-    """Import the module with `draw_cell`, `write_page` and `make_frame`, or say what to install."""
+    """Import the module that draws cells, pages and frames; say what to install if it is missing."""
     try:
         return import_module(DRAWING)
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""What numbers may depend on besides their configuration: threads, limits of this machine, versions, and the code.
+"""Threads, limits of the machine, versions, and a fingerprint of the code that computes results.
 
-OpenMP's threads spin while they wait for each other. On cores that are shared with anything else the one they wait for
-is not running, and a small model takes many times as long. Passive threads sleep instead, but torch reads that setting
-only when it is loaded: `import unmask` therefore calls `configure_threads` first.
+Threads of OpenMP spin while they wait for each other. On cores that other programs use too, a small model then takes
+many times as long. Passive threads sleep instead, but torch reads that setting only when it is loaded, so
+`import unmask` calls `configure_threads` first.
 """
 
 import hashlib
@@ -20,33 +20,33 @@ from unmask import __version__
 from unmask.base.errors import require
 
 THREADS_VARIABLE = "UNMASK_THREADS"
-"""How many threads torch gets: a number, `auto` (at most `MAX_THREADS`), or `keep` for all as it is."""
+"""Variable for the number of threads: a number, `auto` (at most `MAX_THREADS`), or `keep` to change nothing."""
 MAX_THREADS = 4
-"""Threads where nobody sets a number; more do not help the models that fit on a CPU."""
+"""Largest number of threads under `auto`. More do not help models that fit on a CPU."""
 THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
 THREAD_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY", "GOMP_SPINCOUNT")
-"""A user's own settings: where one of a group is set, nothing of that group is changed."""
+"""Variables that a user may have set. If one of a group is set, no variable of that group is changed."""
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 
 DOES_NOT_COMPUTE = {
-    *("__init__.py", "__main__.py", "py.typed", "look", "report", "view", "cli", "train"),
-    # Of the laboratory, whose parts are hashed one by one, what analyses, shows, times or schedules.
+    *("__init__.py", "__main__.py", "py.typed", "report", "viewer", "cli", "train"),
+    # The parts of the laboratory are hashed one by one; these analyse, show, time or schedule.
     *("lab", "lab/__init__.py", "lab/analysis", "lab/bench.py", "lab/bench_outside.py", "lab/cluster"),
     *("lab/compare", "lab/compare/__init__.py", "lab/compare/store.py", "lab/compare/summary.py"),
     *("lab/demo.py", "lab/demo.toml", "lab/published.py", "lab/verify.py"),
 }
-"""Packages and modules that no stored number comes from. `code_fingerprint` hashes all others, with their data."""
+"""Packages and modules that change no stored number. `code_fingerprint` hashes all others, with their data."""
 
 
 # Threads, and the limits of this process
 
 
 def configure_threads(environment: MutableMapping[str, str] | None = None) -> None:
-    """Set OpenMP's variables for the whole process, as `UNMASK_THREADS` says: a number, `auto` or `keep`.
+    """Set OpenMP's variables for the whole process according to `UNMASK_THREADS`.
 
-    Nothing is set where torch has read the variables already, or where the user has set their own.
+    Variables that the user has set are not changed. Once torch is loaded nothing is set, because torch has read them.
     """
     environment = os.environ if environment is None else environment
     chosen = environment.get(THREADS_VARIABLE) or "auto"
@@ -62,14 +62,14 @@ def configure_threads(environment: MutableMapping[str, str] | None = None) -> No
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may run on, and no more than its container's share of time."""
-    # macOS has no affinity and lets a process run anywhere.
+    """Return the number of cores that this process may use: its affinity, or its container's share of time if less."""
+    # macOS has no affinity.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([allowed, *cpu_limits()]))
 
 
 def cpu_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
-    """Yield the cores' worth of time that each control group of this process grants, rounded up."""
+    """Yield the number of cores whose time each control group of this process grants, rounded up."""
     version_1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     for quota, period in _read_group_limits("cpu", ("cpu.max",), version_1, root, own):
         if quota > 0 and period > 0:
@@ -77,20 +77,20 @@ def cpu_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[
 
 
 def available_memory() -> int | None:
-    """Bytes of main memory that this process may still take, or None where the system does not say."""
+    """Return the bytes of main memory that this process may still allocate; None if the system does not tell."""
     free = list(memory_limits())
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             free.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
     except (OSError, StopIteration):
-        # macOS says only how much there is.
+        # macOS tells only the total.
         with suppress(OSError, ValueError, AttributeError):
             free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(free, default=None)
 
 
 def memory_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterator[int]:
-    """Yield the bytes that each control group of this process leaves; nothing for a group without a limit."""
+    """Yield the bytes that each control group of this process leaves free; groups without a limit are skipped."""
     version_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
     for limit, usage in _read_group_limits("memory", ("memory.max", "memory.current"), version_1, root, own):
         yield limit - usage
@@ -99,9 +99,9 @@ def memory_limits(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> Iterat
 def _read_group_limits(
     controller: str, version_2: tuple[str, ...], version_1: tuple[str, ...], root: Path, own: Path
 ) -> Iterator[tuple[int, int]]:
-    """Yield the two numbers of each control group of this process, innermost first; nothing for a group without both.
+    """Yield two numbers of each control group of this process, innermost first; groups without both are skipped.
 
-    Version 2 has one tree of groups; version 1 has one for each controller, and other files.
+    Version 2 has one tree of groups. Version 1 has a tree for each controller, and other names of files.
     """
     with suppress(OSError, UnicodeDecodeError):
         for line in own.read_text(encoding="utf-8").splitlines():
@@ -112,7 +112,7 @@ def _read_group_limits(
             group = home / path.lstrip("/")
             files = version_1 if controllers else version_2
             for folder in (folder for folder in (group, *group.parents) if folder.is_relative_to(home)):
-                # A group without a limit lacks the files, or holds the word "max".
+                # A group without a limit lacks these files, or has the word "max" in them.
                 with suppress(OSError, ValueError):
                     first, second = " ".join((folder / name).read_text(encoding="utf-8") for name in files).split()
                     yield int(first), int(second)
@@ -122,11 +122,8 @@ def _read_group_limits(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this package, torch, numpy and Python, and torch's thread count.
-
-    The last bits of a result may depend on each of them.
-    """
-    # Both take longer to import than `import unmask` may take.
+    """Return what the last bits of a result may depend on: versions of packages and the number of threads."""
+    # Imported here, because `import unmask` must be fast.
     import platform
     from importlib.metadata import version
 
@@ -142,7 +139,7 @@ def versions() -> dict[str, str]:
 
 
 def machine_name(device: Any) -> str:
-    """Describe a torch device, the threads and the machine. A hash stands for its name, which may be private."""
+    """Describe a torch device, the threads and the machine, whose name may be private and is hashed."""
     import platform
 
     import torch
@@ -155,12 +152,12 @@ def machine_name(device: Any) -> str:
 
 
 def code_fingerprint() -> str:
-    """Hash the code and data that results depend on; line ends and compiled files change nothing."""
+    """Return a hash of the code and data that results depend on."""
     return hashlib.sha256(json.dumps(code_parts(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def code_parts() -> dict[str, str]:
-    """Return a hash for each package and module that results depend on, so that a message can name one that differs."""
+    """Return a hash of each package and module that results depend on, so that messages can name a changed one."""
     return dict(_hash_parts())
 
 
@@ -174,7 +171,7 @@ def _hash_parts() -> tuple[tuple[str, str], ...]:
 
 
 def hash_source(path: Path) -> str:
-    """Hash a file, or all files in a folder, but for hidden and compiled ones."""
+    """Hash a file, or all files in a folder except hidden and compiled ones. Line ends of text do not count."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:
@@ -182,7 +179,7 @@ def hash_source(path: Path) -> str:
         if "__pycache__" in name or file.name.startswith("."):
             continue
         content = file.read_bytes()
-        # Weights are not text: a pair of bytes that looks like a line end is a part of a number.
+        # Weights are not text: bytes that look like a line end are part of a number.
         if file.suffix != ".safetensors":
             content = content.replace(b"\r\n", b"\n")
         digest.update(f"{name}\n{len(content)}\n".encode())

@@ -1,4 +1,4 @@
-"""The exceptions of the package, and the one wording of refusals: what was given, what is allowed, what to do next."""
+"""Exceptions, warnings, and the wording of error messages: what was given, what is allowed, what to do next."""
 
 import inspect
 import warnings
@@ -8,15 +8,15 @@ from functools import cache
 
 
 class UnmaskError(Exception):
-    """Base of all exceptions that this package raises on purpose."""
+    """Base class of all exceptions that this package raises on purpose."""
 
 
 class ConfigError(UnmaskError):
-    """A setting, an option or a file's entry is impossible."""
+    """A setting, an option or an entry of a file has a value that is not allowed."""
 
 
 class UnknownName(ConfigError):
-    """A name is not in the table it was looked up in; the message offers those that are close."""
+    """A name is unknown; the message suggests known names that are similar."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         names = sorted(known)
@@ -34,11 +34,11 @@ class OtherStudy(ConfigError):
 
 
 class ContractError(UnmaskError):
-    """A method breaks a promise that the decoder or the laboratory relies on."""
+    """A method does something that its traits do not declare, and that other code relies on."""
 
 
 class InvalidAction(UnmaskError):
-    """A policy asked for a transition that the state does not allow."""
+    """A policy returned an action that the state does not allow."""
 
 
 class Unfinished(UnmaskError):
@@ -54,15 +54,15 @@ class UnnamedPolicy(UnmaskError):
 
 
 class SchemaError(UnmaskError):
-    """A stored file is not what its reader expects."""
+    """A stored file does not have the expected content."""
 
 
 class GateFileError(SchemaError):
-    """A file is not a gate, is a gate of another version, or was edited."""
+    """A file is not a gate, is of another version, or was edited."""
 
 
 class StorageError(UnmaskError):
-    """Results could not be written, or the storage that holds them does not answer."""
+    """Results could not be written, or their storage does not answer."""
 
 
 class CheckpointError(UnmaskError):
@@ -74,19 +74,15 @@ class HubError(CheckpointError):
 
 
 class NotEnoughMemory(UnmaskError):
-    """Something does not fit into the memory of its device."""
+    """A model or its work does not fit into the memory of its device."""
 
 
 class NotComplete(UnmaskError):
-    """Work that other work needs was set aside, because it failed again and again."""
+    """Work was set aside after repeated failures, and other work needs its result."""
 
 
 class WorkerDied(UnmaskError):
-    """A worker process ended during its work: it was killed, ran out of memory or crashed."""
-
-
-class MissingPackage(ConfigError):
-    """A package of an extra is not installed."""
+    """A worker process was killed, ran out of memory or crashed during its work."""
 
 
 EXTRAS = {
@@ -95,25 +91,25 @@ EXTRAS = {
     "ray": "ray",
     "transformers": "hf",
 }
-"""The extra of pyproject.toml that brings a package, by the name it is imported under."""
+"""Import name of a package -> extra of pyproject.toml that installs it."""
 
 
-def explain_import(error: ImportError) -> ImportError | MissingPackage:
-    """Return the error to raise for a failed import: one that names the extra, where the package belongs to one."""
+def explain_import(error: ImportError) -> ImportError | ConfigError:
+    """Return the error to raise for a failed import: one that names the extra to install, if the package is in one."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return error
-    return MissingPackage(f"{package} is not installed, which this part needs; pip install 'unmask[{EXTRAS[package]}]'")
+    return ConfigError(f"{package} is not installed, which this part needs; pip install 'unmask[{EXTRAS[package]}]'")
 
 
 def require(ok: bool, name: str, value: object, allowed: str, hint: str) -> None:
-    """Raise `ConfigError` unless `ok`, in the wording of all refusals: "X is Y; allowed: ...; hint"."""
+    """Raise `ConfigError` unless `ok`, with the message "NAME is VALUE; allowed: ALLOWED; HINT"."""
     if not ok:
         raise ConfigError(f"{name} is {format_value(value)}; allowed: {allowed}; {hint}")
 
 
 def format_value(value: object, max_length: int = 300) -> str:
-    """Return a value's `repr`, cut for a message. Works where `repr` itself raises, as for a huge int."""
+    """Return the `repr` of a value for a message, cut if it is long. Works even if `repr` raises, as for a huge int."""
     try:
         text = repr(value)
     except Exception:
@@ -122,9 +118,9 @@ def format_value(value: object, max_length: int = 300) -> str:
 
 
 def warn_caller(text: str) -> None:
-    """Warn at the user's line that called this package, however deep inside it something was noticed."""
+    """Give a warning that points to the user's line that called this package."""
     frame, level = inspect.currentframe(), 0
-    # torch stands between where a module's `forward` is called, and is not where the user's line is.
+    # Frames of torch are skipped too: it calls `forward` of our modules.
     while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("unmask", "torch"):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level + 1)
@@ -132,5 +128,5 @@ def warn_caller(text: str) -> None:
 
 @cache
 def warn_once(text: str) -> None:
-    """Warn like `warn_caller`, but give the same text once per process."""
+    """Warn like `warn_caller`, but only once per process for the same text."""
     warn_caller(text)

@@ -1,7 +1,4 @@
-"""Files and folders that are written whole or not at all, locks, plain files, and text that every file can hold.
-
-No other module of the decoder renames what it wrote, or locks.
-"""
+"""Reading plain files, writing files and folders whole or not at all, locks, and text that UTF-8 can encode."""
 
 import errno
 import os
@@ -22,21 +19,21 @@ from unmask.base.errors import StorageError
 
 
 def storable(text: str) -> str:
-    """Replace halves of characters (lone surrogates) by U+FFFD, because UTF-8 has no bytes for them.
+    """Replace lone surrogates by U+FFFD, because UTF-8 cannot encode them.
 
-    Call it once, where text from outside enters: answers, reasons, names, prompts, errors of a user's code.
+    Call it once, where text enters from outside: answers, reasons, names, prompts, errors of a user's code.
     """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def format_path(path: str | os.PathLike[str]) -> str:
-    """Return a path in quotes, without the middle of a very long one."""
+    """Return a path in quotes; the middle of a very long path is left out."""
     text = str(path)
     return repr(text if len(text) <= 300 else f"{text[:140]}...{text[-140:]}")
 
 
 def os_error_text(error: OSError | ValueError) -> str:
-    """Return the system's reason; a path with a NUL in it fails as a `ValueError`, before the system is asked."""
+    """Return the reason of a failed file operation. A path with a NUL character fails with a `ValueError`."""
     return str(error.strerror) if isinstance(error, OSError) else str(error)
 
 
@@ -44,7 +41,7 @@ def os_error_text(error: OSError | ValueError) -> str:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a plain file to read bytes; every failure is an `OSError`. A pipe or a device is refused: it may not end."""
+    """Open a plain file to read bytes; every failure is an `OSError`. Pipes and devices are refused."""
     try:
         mode = os.stat(path).st_mode
     except ValueError as error:
@@ -55,7 +52,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """Read all of a plain file."""
+    """Return the bytes of a plain file."""
     with open_file(path) as file:
         return file.read()
 
@@ -65,19 +62,19 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 @contextmanager
 def atomic_write(target: Path) -> Iterator[Path]:
-    """Yield a path beside the target to write to; it becomes the target on success and is removed on failure.
+    """Yield a temporary path beside the target; it replaces the target on success, and is removed on failure.
 
-    No other writer shares the path. The file gets the permissions of any new file, whoever wrote it: some packages
-    write through temporary files that only their owner may read. A device, a pipe or a folder is never replaced.
+    Every writer gets a path of its own. A device, a pipe or a folder is never replaced.
     """
     _check_replaceable(target, stat.S_ISREG, "a file")
     partial = _unique_sibling(target, "partial")
-    # The mode is read from a new file: the process's umask can only be read by changing it, for all threads.
+    # The permissions of a new file, read from one: the umask can only be read by changing it for all threads.
     with partial.open("xb") as file:
         mode = os.fstat(file.fileno()).st_mode & 0o777
     partial.unlink()
     try:
         yield partial
+        # Some packages write through temporary files that only their owner may read.
         if partial.stat().st_mode & 0o777 != mode:
             partial.chmod(mode)
         partial.replace(target)
@@ -87,24 +84,24 @@ def atomic_write(target: Path) -> Iterator[Path]:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write a whole text file: UTF-8, with the same line ends on every system."""
+    """Write a text file whole or not at all, in UTF-8 and with the same line ends on every system."""
     with atomic_write(target) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside the target to fill; it takes the target's place on success.
+    """Yield an empty folder beside the target to fill; it replaces the target on success, and is removed on failure.
 
-    On failure the target stays as it was. What a killed process leaves stays too: only a caller that knows that nobody
-    else writes here may delete it (`find_leftovers`).
+    A killed process leaves its folder behind. Only a caller that knows that no other process writes here may delete it
+    (`find_leftovers`).
     """
     _check_replaceable(target, stat.S_ISDIR, "a folder")
     partial, old = _unique_sibling(target, "partial"), _unique_sibling(target, "old")
     partial.mkdir(parents=True)
     try:
         yield partial
-        # A folder cannot be renamed over another, so the old one steps aside first.
+        # A folder cannot be renamed over another one, so the old one is renamed first.
         if target.exists():
             target.replace(old)
         partial.replace(target)
@@ -116,7 +113,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def find_leftovers(target: Path) -> list[Path]:
-    """List what killed processes left beside a target: half-written copies, and old folders that had stepped aside."""
+    """List what killed processes left beside a target: half-written copies and old folders."""
     start = f".{target.name[:40]}."
     siblings = target.parent.iterdir() if target.parent.is_dir() else ()
     return [path for path in siblings if path.name.startswith(start) and path.suffix in (".partial", ".old")]
@@ -133,13 +130,13 @@ def rename_folder(partial: Path, target: Path) -> None:
 
 
 def sync_file(file: IO[Any]) -> None:
-    """Wait until the disk has the file. Without this a crash can keep a later rename and lose the content."""
+    """Wait until a file is on the disk. Otherwise a crash could keep a later rename but lose the content."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder."""
+    """Wait until the names of the files in a folder are on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -148,11 +145,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def _check_replaceable(target: Path, is_kind: Callable[[int], bool], kind: str) -> None:
-    """Refuse to rename over anything else than a plain file or folder: root would lose /dev/null for good."""
+    """Refuse a target that is not of this kind. Otherwise root could replace /dev/null by a file."""
     try:
         mode = target.stat().st_mode
     except OSError:
-        return  # It is not there, or what is wrong with it comes up when it is written.
+        return  # It does not exist, or writing to it will raise a better error.
     if not is_kind(mode):
         raise StorageError(
             f"{str(target)[:300]!r} is there and is no plain {kind[2:]}; allowed: a new name, or {kind} to replace; "
@@ -161,7 +158,7 @@ def _check_replaceable(target: Path, is_kind: Callable[[int], bool], kind: str) 
 
 
 def _unique_sibling(target: Path, state: str) -> Path:
-    """Return a name beside the target that no other process, thread or machine uses, shorter than names may be."""
+    """Return a path beside the target that no other process, thread or machine uses. Long names are cut."""
     return target.with_name(f".{target.name[:40]}.{os.getpid()}-{secrets.token_hex(4)}.{state}")
 
 
@@ -170,14 +167,14 @@ def _unique_sibling(target: Path, state: str) -> Path:
 
 @contextmanager
 def lock(path: Path) -> Iterator[bool]:
-    """Hold a lock file alone, or raise `BlockingIOError` with the holder's name. Yields False where locks do not exist.
+    """Hold an exclusive lock on a file, or raise `BlockingIOError` with the name of its holder.
 
-    The system releases the lock when the process ends, even by SIGKILL; forked processes do not inherit it. The file
-    itself stays: if it were removed, two processes could hold locks on two files of the same name.
+    Yields False on a file system without locks, else True. The system releases the lock when the process ends, even by
+    SIGKILL. The file stays: if it were removed, two processes could hold locks on two files of the same name.
     """
     path = Path(os.path.realpath(path))
-    path.open("ab").close()  # A folder that is missing or not writable is an error; only a refused lock is not.
-    # Without the fallback to "the file exists" as a lock, which a killed process would hold forever.
+    path.open("ab").close()  # Raises if the folder is missing or not writable.
+    # No fallback to a lock that is only the existence of a file: a killed process would hold it forever.
     file_lock = FileLock(path, timeout=0, thread_local=False, fallback_to_soft=False)
     me = f"process {os.getpid()} on {socket.gethostname()}"
     try:
@@ -192,7 +189,7 @@ def lock(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        # Only for messages; Windows may refuse to write to a locked file.
+        # For messages only. Windows may refuse to write to a locked file.
         with suppress(OSError):
             path.write_text(f"{me}\n", encoding="utf-8")
         yield True

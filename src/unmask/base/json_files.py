@@ -1,7 +1,7 @@
-"""JSON read strictly, plain values, and files that carry a hash of their content.
+"""Strict reading of JSON, and files that contain a hash of their content.
 
-Python's reader keeps the last of two equal keys and reads NaN. A file that says two things, or something that JSON
-cannot say, is refused here instead. Every failure to read is a `ValueError`.
+Python's reader keeps the last of two equal keys, and reads NaN. Both are refused here, because readers in other
+languages would get other values. Every failure to read is a `ValueError`.
 """
 
 import hashlib
@@ -12,20 +12,16 @@ from typing import Any, TypeVar
 from unmask.base.files import storable
 
 T = TypeVar("T")
-MAX_DIGITS = 4300
-"""Longest whole number that is read, in characters; `int` itself refuses longer ones."""
-
-
 _MALFORMED: tuple[type[Exception], ...] = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What comes of building a value from a body that is not one."""
+"""Exceptions of building a value from a malformed body."""
 
 
 class HashMismatch(ValueError):
-    """A text is not what `to_hashed_json` wrote."""
+    """A text differs from the one that `to_hashed_json` wrote."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text, without a byte order mark before it; every failure is a `ValueError`."""
+    """Parse a JSON text; a byte order mark is skipped. Every failure is a `ValueError`."""
     try:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
         return _DECODER.decode(plain.removeprefix("\ufeff"))
@@ -34,7 +30,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object; refuse a key that is given twice, because readers differ in which value they take."""
+    """Build the dictionary of a JSON object, and refuse a key that occurs twice."""
     table = dict(pairs)
     if len(table) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -44,24 +40,15 @@ def refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def refuse_constant(name: str) -> float:
-    """Refuse NaN and the infinities, which are Python's and not JSON's."""
+    """Refuse NaN and the infinities, which Python reads although JSON does not have them."""
     raise ValueError(f"{name} is no JSON number")
 
 
-def parse_integer(text: str) -> int:
-    """Read a whole number, unless it is longer than `int` reads."""
-    if len(text) > MAX_DIGITS:
-        raise ValueError(f"a whole number of {len(text)} characters, at most {MAX_DIGITS} are read")
-    return int(text)
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=refuse_duplicates, parse_constant=refuse_constant, parse_int=parse_integer
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicates, parse_constant=refuse_constant)
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value as it comes back from JSON: tuples are lists, types that JSON lacks are texts.
+    """Convert a value to JSON types: tuples become lists, and unknown types become texts.
 
     Lone surrogates in texts, which UTF-8 cannot encode, are replaced.
     """
@@ -69,13 +56,13 @@ def to_plain(value: Any) -> Any:
 
 
 def to_hashed_json(format: str, body: Mapping[str, Any]) -> str:
-    """Return a file's text: format, hash of the body, body. The same body gives the same bytes."""
+    """Return the text of a file with format, hash of the body, and body. Equal bodies give equal bytes."""
     whole = {"format": format, "hash": hash_body(format, body), "body": body}
     return json.dumps(whole, indent=2, allow_nan=False) + "\n"
 
 
 def hash_body(format: str, body: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything that a body says, whatever the order of its keys."""
+    """Return the SHA-256 of a body, which does not depend on the order of its keys."""
     plain = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(f"{format}\n{plain}".encode()).hexdigest()
 
@@ -89,10 +76,10 @@ def from_hashed_json(
     to_body: Callable[[T], Mapping[str, Any]] = dict,  # type: ignore[assignment]
     refusals: tuple[type[Exception], ...] = (),
 ) -> T:
-    """Build the value that a file describes; raise `HashMismatch` if the file is not exactly what was written.
+    """Build a value from the text of its file; raise `HashMismatch` if the text is not exactly as it was written.
 
-    A body that `build` accepts and `to_body` writes differently is refused too: it has entries that nobody wrote.
-    `kind` is the file's name in messages. `refusals` are errors of `build` that mean a malformed body.
+    A body that `to_body` would write differently is refused too: it has entries that `build` ignored. `kind` is the
+    name of the file in messages. `refusals` are exceptions of `build` that mean a malformed body.
     """
     try:
         whole = parse_json(text)

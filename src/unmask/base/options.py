@@ -1,7 +1,7 @@
-"""The base of all options, TOML files, and settings as they are typed on a command line.
+"""Base class of options, checks of annotations, TOML files, and settings of the command line.
 
-Fields of a subclass of `Options` are keywords in Python, flags in the shell and keys of files. Everything is checked
-once, where it enters, and pydantic's errors are put into the wording of all our refusals.
+Fields of a subclass of `Options` are keywords in Python, flags in the shell and keys of files. Values are checked once,
+where they enter, and pydantic's errors are translated to the wording of all error messages of this package.
 """
 
 import inspect
@@ -32,13 +32,13 @@ T = TypeVar("T")
 
 
 class Options(BaseModel):
-    """Frozen options, checked strictly: no unknown name, no text for a number, no truth value for a number.
+    """Base class of options: frozen and strict, without unknown names or conversions between types.
 
-    Two things differ from pydantic, because options are recorded and hashed. A whole number in a float field stays
-    an `int`, and a list, as TOML and JSON have it, becomes the tuple that a field asks for.
+    Two things differ from pydantic, because options are recorded and hashed: a whole number in a float field stays an
+    `int`, and a list, from TOML or JSON, becomes the tuple that a field asks for.
 
-    A field may name its own wording of a refusal: `Field(json_schema_extra={"allowed": ..., "hint": ...})`. Checks of
-    several fields are `model_validator(mode="after")` methods that call `require`.
+    A field may have its own error message: `Field(json_schema_extra={"allowed": ..., "hint": ...})`. Checks of several
+    fields are `model_validator(mode="after")` methods that call `require`.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
@@ -49,13 +49,13 @@ class Options(BaseModel):
         except ValidationError as error:
             raise _translate_error(error, type(self), "") from None
 
-    # pydantic calls an `__init__` of ours for options inside options too, and would lose where they are. This mark
-    # says that it adds nothing to pydantic's own.
+    # pydantic would call this method for options inside options too, and the error would not say where they are. The
+    # mark makes pydantic build them itself.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def from_table(cls, table: Any, where: str) -> Self:
-        """Check a table of a file; `where` names it in messages, such as "[model] of configs/mini.toml"."""
+        """Create options from a table of a file; `where` is its name in messages, e.g. "[model] of mini.toml"."""
         keys = ", ".join(cls.model_fields)
         require(isinstance(table, Mapping), where, table, f"a table of keys: {keys}", "write it so")
         try:
@@ -78,14 +78,14 @@ class Options(BaseModel):
         }
         checked = handler(given)
         for name in given:
-            # Frozen options refuse assignment; the instance is new and nobody has seen it yet.
+            # Written to `__dict__`, because frozen options refuse assignment.
             if name in checked.__dict__:
                 checked.__dict__[name] = _keep_integers(given[name], checked.__dict__[name])
         return checked
 
 
 def _annotation_allows_tuple(annotated: Any) -> bool:
-    """Whether an annotation allows a tuple itself, not only inside of something else."""
+    """Whether a value of this type may itself be a tuple."""
     annotation = annotated.annotation if isinstance(annotated, FieldInfo) else annotated
     origin = get_origin(annotation)
     return origin is tuple or (
@@ -98,7 +98,7 @@ def _lists_to_tuples(value: Any) -> Any:
 
 
 def _keep_integers(given: Any, checked: Any) -> Any:
-    """Return the checked value with whole numbers as they were given: pydantic makes 1.0 of a 1 in a float field."""
+    """Undo pydantic's conversion of whole numbers in float fields: return 1 for a given 1, not 1.0."""
     if type(checked) is float and type(given) is int:
         return given
     if type(checked) is tuple and type(given) is tuple:
@@ -109,7 +109,7 @@ def _keep_integers(given: Any, checked: Any) -> Any:
 
 
 def _translate_error(error: ValidationError, owner: type[Options], where: str) -> ConfigError:
-    """Word the first of pydantic's errors like all refusals: "X is Y; allowed: ...; what to do"."""
+    """Translate the first of pydantic's errors to the wording of this package: "X is Y; allowed: ...; what to do"."""
     first = error.errors(include_url=False)[0]
     kind, path = first["type"], first["loc"]
     names, field, siblings = _locate_error(owner, path)
@@ -137,9 +137,9 @@ def _translate_error(error: ValidationError, owner: type[Options], where: str) -
 def _locate_error(
     owner: type[Options], path: tuple[int | str, ...]
 ) -> tuple[list[str], FieldInfo | None, Mapping[str, FieldInfo]]:
-    """Follow the path of an error: the names to show, the last field on it, and the fields beside its last part.
+    """Follow the path of an error; return the names to show, the last field, and the fields beside the last part.
 
-    A path has names of fields, indices of tuples, keys of tables, and names of a union's branches, which are left out.
+    A path has names of fields, indices of tuples, keys of tables, and names of union branches, which are not shown.
     """
     names: list[str] = []
     field: FieldInfo | None = None
@@ -171,7 +171,7 @@ def _options_in(annotation: Any) -> type[Options] | None:
 
 
 def _describe_range(field: FieldInfo) -> str:
-    """Return the bounds of a field in words: "1 to 16", "0 or more", "above 0"."""
+    """Describe the bounds of a field: "1 to 16", "0 or more", "above 0"."""
     words = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
     bounds = {name: getattr(part, name) for part in field.metadata for name in words if hasattr(part, name)}
     if bounds.keys() == {"ge", "le"}:
@@ -182,10 +182,10 @@ def _describe_range(field: FieldInfo) -> str:
 def check_annotations(
     kind: Any, values: Mapping[str, Any], name: str, fields_of: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse values that do not have the types, or lie outside of the ranges, in the annotations of a dataclass.
+    """Check values against the types and ranges in the annotations of a dataclass `kind`, without converting them.
 
-    Values stay as they were given, because they are recorded. `name` is the owner's in messages. `fields_of` maps the
-    keys of `values` to the fields of `kind`, where they are not the same.
+    `name` is the name of the dataclass in messages. `fields_of` maps keys of `values` to fields of `kind`, if their
+    names differ.
     """
     checks = _annotation_checks(kind)
     for setting, value in values.items():
@@ -197,7 +197,7 @@ def check_annotations(
             )
         except ValidationError:
             label = getattr(value, "name", None) if is_dataclass(value) else None
-            # A part that was made by its name is shown by that: nobody typed its settings.
+            # A dataclass with a name was created by that name, so the message shows the name, not its settings.
             shown = label if isinstance(label, str) else value
             require(False, f"{setting} of {name}", shown, describe_annotation(annotation), "check its type and range")
 
@@ -212,7 +212,7 @@ def _annotation_checks(kind: type) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
 
 
 def _with_instance_checks(annotation: Any) -> Any:
-    """Replace classes in an annotation by isinstance checks, because pydantic would validate a dataclass's fields."""
+    """Replace classes in an annotation by `isinstance` checks: pydantic would check the fields of dataclasses."""
     if isinstance(annotation, type) and annotation.__module__ != "builtins":
         return Annotated[Any, PlainValidator(partial(_check_instance, annotation))]
     if get_origin(annotation) in (Union, UnionType):
@@ -227,7 +227,7 @@ def _check_instance(kind: type, value: Any) -> Any:
 
 
 def describe_annotation(annotation: Any) -> str:
-    """Return the values that an annotation allows, in words: "0 to 1", "a, b", "1 to 1000000, or None"."""
+    """Describe the values that an annotation allows: "0 to 1", "a or b", "1 to 1000000, or None"."""
     if get_origin(annotation) in (Union, UnionType):
         *parts, last = map(describe_annotation, get_args(annotation))
         return f"{', '.join(parts)}, or {last}" if parts else last
@@ -248,10 +248,10 @@ _TYPE_WORDS = {
 
 
 def describe_type(hint: Any) -> str:
-    """Return what an annotation allows, in words for somebody who types it on a command line."""
+    """Describe the type in an annotation, for a user of the command line."""
     if isinstance(hint, type) and issubclass(hint, Options):
         return f"a table of keys: {', '.join(hint.model_fields)}"
-    # Without modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
+    # Removes names of modules: "Mapping[str, float]" instead of "collections.abc.Mapping[str, float]".
     text = re.sub(r"\w+\.", "", inspect.formatannotation(hint))
     for pattern, words in _TYPE_WORDS.items():
         text = re.sub(pattern, words, text)
@@ -259,9 +259,9 @@ def describe_type(hint: Any) -> str:
 
 
 def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
-    """Read the tables of a TOML file; `kind` is its name in messages, such as 'study file'."""
+    """Read a TOML file; `kind` is its name in messages, such as "study file"."""
     try:
-        # Some editors put a byte order mark at the start of a file.
+        # "utf-8-sig" skips the byte order mark that some editors write.
         return tomllib.loads(read_file(path).decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{kind} {str(path)!r} is not TOML ({error}); correct that line") from error
@@ -271,13 +271,13 @@ def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
         ) from error
 
 
-# Settings as they are typed
+# Settings of the command line
 
 POLICY_FORMS = "a name of `unmask methods`, path.py:Class or package.module:Class, then :KEY=VALUE,KEY=VALUE"
 
 
 def parse_spec(text: str, option: str = "--policy") -> tuple[str, dict[str, Any]]:
-    """Split "name:key=value,..." into name and settings; the first part between colons with a `=` begins them."""
+    """Split "name:key=value,..." into name and settings. The settings begin at the first part that has a "="."""
     parts = text.split(":")
     start = next((at for at, part in enumerate(parts) if "=" in part), len(parts))
     name, settings = ":".join(parts[:start]).strip(), ":".join(parts[start:])
@@ -287,7 +287,7 @@ def parse_spec(text: str, option: str = "--policy") -> tuple[str, dict[str, Any]
 
 
 def parse_settings(texts: Sequence[str] | None, option: str = "--set", lists: Sequence[str] = ()) -> dict[str, Any]:
-    """Read KEY=VALUE texts. Keys of `lists` hold names, with commas between them or given one by one."""
+    """Parse KEY=VALUE texts. Keys in `lists` collect names, separated by commas or given several times."""
     values: dict[str, Any] = {}
     for text in texts or []:
         key, equals, raw = text.partition("=")
@@ -304,7 +304,7 @@ def parse_settings(texts: Sequence[str] | None, option: str = "--set", lists: Se
 
 
 def split_commas(text: str) -> list[str]:
-    """Cut a text at the commas outside of brackets and quotes."""
+    """Split a text at the commas that are outside of brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -321,7 +321,7 @@ def split_commas(text: str) -> list[str]:
 
 
 def parse_value(raw: str) -> Any:
-    """Read a value as TOML would (4, 0.5, true, [1, 2], {a = 1}, "text"), `none` as None, anything else as text."""
+    """Parse a value as TOML does (4, 0.5, true, [1, 2], {a = 1}, "text"); `none` is None, anything else a text."""
     text = raw.strip()
     if text.lower() in ("none", "null"):
         return None
@@ -335,11 +335,11 @@ def parse_value(raw: str) -> Any:
     return value if isinstance(value, int | float | str | list | dict) else text
 
 
-# Checks of tables by hand, for study files and pages until these are `Options`.
+# Checks of tables that are not `Options`
 
 
 def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Refuse what is no table, an unknown key, and a table without a required key."""
+    """Check that a value is a table with all required keys and no unknown key."""
     keys = (*required, *optional)
     require(isinstance(table, Mapping), where, table, f"a table of keys: {', '.join(keys)}", "write it so")
     for key in table:
@@ -352,13 +352,13 @@ def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequen
 
 
 def check_name(kind: str, name: Any, known: Collection[str]) -> None:
-    """Refuse a name that is not among the known ones; the message offers those close to it."""
+    """Refuse an unknown name; the message suggests similar ones."""
     if name not in known:
         raise UnknownName(kind, str(name), known)
 
 
 def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] | None = None) -> T:
-    """Make the dataclass `owner` of a table; keys are its fields, all of them required unless `required` names some."""
+    """Create the dataclass `owner` from a table. All fields are required, unless `required` names those that are."""
     names = [part.name for part in fields(owner)]  # type: ignore[arg-type]
     wanted = names if required is None else required
     check_keys(where, table, wanted, [name for name in names if name not in wanted])
@@ -370,27 +370,27 @@ def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] |
 
 
 def parse_text(name: str, value: Any) -> str:
-    """Return a value that must be a text of at least one character; refuse any other value."""
+    """Return a text that is not empty; refuse any other value."""
     require(isinstance(value, str) and bool(value), name, value, "a text", "write it in quotes")
     return storable(value)
 
 
 def parse_whole(name: str, value: Any, least: int) -> int:
-    """Return a value that must be a whole number of at least `least`; refuse any other value."""
+    """Return a whole number of at least `least`; refuse any other value."""
     ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(ok, name, value, f"a whole number, {least} or more", "change it")
     return int(value)
 
 
 def parse_number(name: str, value: Any, least: float) -> float:
-    """Return a value that must be a finite number of at least `least`; refuse any other value."""
+    """Return a finite number of at least `least` as a float; refuse any other value."""
     ok = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < float("inf")
     require(ok, name, value, f"a number, {least:g} or more", "change it")
     return float(value)
 
 
 def parse_names(name: str, value: Any) -> tuple[str, ...]:
-    """Return a list of names as a tuple; refuse an empty list, and a list that holds a name twice."""
+    """Return a list of names as a tuple; refuse an empty list and repeated names."""
     ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
     require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
     return tuple(map(storable, value))

@@ -1,7 +1,7 @@
-"""A user's own code by name, `package.module:Name` or `path/to/file.py:Name`; its hash, and where it raised.
+"""User code by name, `package.module:Name` or `path/to/file.py:Name`: load it, hash it, and locate its errors.
 
-Naming code runs it: the module is imported, or the file executed, with the rights of whoever typed the name. Nothing
-else is taken for code: a path must end in `.py`, and a module's name is made of identifiers.
+Loading runs the code: a module is imported, a file is executed, with the rights of the user. Nothing else is taken for
+code: a path must end in `.py`, and the name of a module must consist of identifiers.
 """
 
 import ast
@@ -25,16 +25,17 @@ CODE_FORMS = "package.module:Name, or a file path.py:Name"
 
 
 def is_code_name(name: str) -> bool:
-    """Whether a text has the form of a name of code. Nothing is run to find out."""
+    """Whether a text has the form of a name of code. Nothing is run."""
     place, colon, attribute = name.rpartition(":")
     dotted = [*([] if place.endswith(".py") else place.split(".")), *attribute.split(".")]
     return bool(colon) and all(part.isidentifier() for part in dotted)
 
 
 def load_user_code(name: str, folder: Path | None = None) -> Any:
-    """Return what a name stands for; run its file, looked for in `folder`, or import its module.
+    """Run the file or import the module of a name, and return the object it names.
 
-    The current folder is importable, as under `python -m`, and so is the folder of a file.
+    A relative path starts in `folder`. Modules in the current folder can be imported, as with `python -m`, and so can
+    modules beside a file.
     """
     if not is_code_name(name):
         raise ConfigError(f"{format_path(name)} names no code; allowed: {CODE_FORMS}; check the spelling")
@@ -52,7 +53,7 @@ def load_user_code(name: str, folder: Path | None = None) -> Any:
 
 
 def _run_file(path: Path, name: str) -> ModuleType:
-    """Run a file once for each content it has had. Python's cache would go by its name and miss a change."""
+    """Run a file, once for each content that it has had. Python's own cache goes by name and would miss a change."""
     try:
         with open_file(path) as file:
             source = file.read()
@@ -86,7 +87,7 @@ def _import_module(place: str, name: str) -> ModuleType:
     first, dot, _ = place.partition(".")
     outermost = PathFinder.find_spec(first) if dot and first not in sys.modules else None
     if outermost is not None and outermost.submodule_search_locations is None:
-        # The import would run the module before it found nothing inside: `setup.cfg:x` would run setup.py.
+        # The import would run the module before it fails: `setup.cfg:x` would run setup.py.
         raise ConfigError(
             f"{first!r} of {name!r} is a module, not a package; allowed: {CODE_FORMS}; check the spelling"
         )
@@ -114,7 +115,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def error_message(error: BaseException) -> str:
-    """Return an exception's message on one line. The `__str__` of a user's exception may raise."""
+    """Return the message of an exception on one line, even if the exception's `__str__` raises."""
     try:
         return storable(" ".join(str(error).split()))
     except Exception:
@@ -122,7 +123,7 @@ def error_message(error: BaseException) -> str:
 
 
 def error_location(error: BaseException, code: Any) -> str:
-    """Return where a user's code raised, as `mine.py, line 12`, else the file it is in; empty for shipped code."""
+    """Return where user code raised, e.g. "mine.py, line 12", or its file if no line is known; "" for shipped code."""
     if is_shipped(code):
         return ""
     frame = innermost_frame(error, code)
@@ -133,7 +134,7 @@ def error_location(error: BaseException, code: Any) -> str:
 
 
 def innermost_frame(error: BaseException, code: Any) -> traceback.FrameSummary | None:
-    """Return the innermost frame of an error that lies in the code's own file or in a local module it imports."""
+    """Return the innermost frame of an error that is in the file of the code or in a local module that it imports."""
     path = _source_file(code)
     local = _import_closure(str(code.__module__), path) if path else {}
     files = {file.resolve() for file in local.values()}
@@ -146,13 +147,13 @@ def is_shipped(code: Any) -> bool:
     return str(code.__module__).partition(".")[0] == "unmask"
 
 
-# Hashes. Local modules are those that neither Python, nor an installed package, nor this one brings.
+# Hashes. A local module is one that belongs neither to Python, nor to an installed package, nor to this package.
 
 
 def code_hash(code: Any) -> str:
-    """Hash the file of a function, a class or an object's class, and the local modules it imports, however deep.
+    """Hash the file of a function, class or object, with all local modules that it imports directly or indirectly.
 
-    Modules whose names are put together at run time are not seen. Empty where there is no file, as in a shell.
+    Imports of names that are computed at run time are not found. Returns "" for code without a file, as in a shell.
     """
     written = code if inspect.isroutine(code) or inspect.isclass(code) else type(code)
     path = _source_file(written)
@@ -167,7 +168,7 @@ def code_hash(code: Any) -> str:
 
 
 def local_modules(loaded: Iterable[str]) -> dict[str, Path]:
-    """Return the files of the local modules among some loaded ones, and of those that they import, by module name."""
+    """Return module name -> file, for the local modules among `loaded` and all local modules that they import."""
     files: dict[str, Path] = {}
     for name in loaded:
         path = _local_file(name)
@@ -177,7 +178,7 @@ def local_modules(loaded: Iterable[str]) -> dict[str, Path]:
 
 
 def _source_file(code: Any) -> Path | None:
-    """Return the file of a function or class; None where there is none, as in a shell or a notebook."""
+    """Return the file of a function or class; None if it has none, as in a shell or a notebook."""
     try:
         path = inspect.getsourcefile(code)
     except (TypeError, OSError):
@@ -186,8 +187,8 @@ def _source_file(code: Any) -> Path | None:
 
 
 def _import_closure(module: str, path: Path) -> dict[str, Path]:
-    """Return the files of a module, under the name "", and of all local modules that it imports, over and over."""
-    # Not under its own name: a file that was run by its path is named after its content.
+    """Return the file of a module, under the name "", and the files of all local modules that it needs."""
+    # Not under the module's own name, which for a file that was run contains a hash of its path.
     files = {"": path}
     queue = [(module, path)]
     while queue:
@@ -200,7 +201,7 @@ def _import_closure(module: str, path: Path) -> dict[str, Path]:
 
 
 def _imported_names(module: str, path: Path) -> Iterator[str]:
-    """Yield the modules that a file may import, anywhere in its code, and their parents, which an import runs."""
+    """Yield the modules that a file may import anywhere in its code, and their parent packages."""
     try:
         tree = ast.parse(_read_source(path))
     except (SyntaxError, ValueError):
@@ -212,7 +213,7 @@ def _imported_names(module: str, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            # A name imported from a package may be a module of it.
+            # A name that is imported from a package may be a module.
             names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
         else:
             continue
@@ -222,7 +223,7 @@ def _imported_names(module: str, path: Path) -> Iterator[str]:
 
 
 def _local_file(name: str) -> Path | None:
-    """Return the source file of a module if it is local. Nothing is imported to find it."""
+    """Return the source file of a module if it is local. Nothing is imported."""
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)
     else:

@@ -1,4 +1,4 @@
-"""What a user touches in a shell: one file per command."""
+"""The command `unmask`: one module per group of commands."""
 
 from unmask.cli.app import main, start
 

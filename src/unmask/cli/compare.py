@@ -1,112 +1,55 @@
-"""`unmask compare`: decoding policies on the task suite, end to end, with paired intervals."""
+"""`unmask compare`: decoding policies on tasks, end to end, with paired intervals."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+from pydantic import Field
 
 from unmask.base.errors import ConfigError
-from unmask.cli.cluster import ClusterOptions
-from unmask.cli.options import LoadOptions, ModelName, options_as_flags
-from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
-from unmask.lab.compare.plan import CompareOptions
-from unmask.report.console import say, say_json
+from unmask.base.options import Options
+from unmask.cli.options import ClusterOptions, LoadOptions, ModelName, options_as_flags
+from unmask.cli.progress import explain_interrupts, show_answers
+from unmask.cli.terminal import print_json, print_note, print_text, wide_console
+from unmask.lab.compare import (
+    CompareProgress,
+    CompareSummary,
+    Comparison,
+    open_tasks,
+    plan_comparison,
+    run_comparison,
+    summarise,
+    summarise_speed,
+)
+from unmask.lab.compare.plan import CompareOptions, check_axes, check_split, default_split, parse_policies
+from unmask.lab.compare.store import content_hash, count_finished
+from unmask.report import compare as report
+from unmask.report import compare_words as words
+from unmask.report import files
+from unmask.report.table import count_noun
 
-if TYPE_CHECKING:
-    from unmask.lab.compare import CompareProgress, CompareSummary, Comparison, SpeedSummary
 
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOutput:
+class CompareOutput(Options):
     """Where results go."""
 
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where compare.csv, summary.md, summary.json, the figures, timing and every finished batch go: the "
-            "same command goes on.",
-        ),
-    ] = None
-    json: Annotated[bool, typer.Option("--json", help="summary.json on stdout and nothing else there.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the paths of the files.")] = False
+    out: Path | None = Field(
+        None,
+        description="Where compare.csv, summary.md, summary.json, the figures, timing and every finished batch go: the "
+        "same command goes on.",
+    )
+    json_: bool = Field(False, description="summary.json on stdout and nothing else there.")
+    quiet: bool = Field(False, description="No progress; only the paths of the files.")
 
-    def check(self) -> None:
-        """Before the work, not after."""
-        from unmask.report import files
-
-        if self.quiet and self.out is None and not self.json:
+    def check_place(self) -> None:
+        """Refuse a folder that cannot be used before the work, not after it."""
+        if self.quiet and self.out is None and not self.json_:
             raise ConfigError(
                 "--quiet is given without --out: nothing would be shown; allowed: with --out or --json; add one"
             )
         if self.out is not None:
             files.check_place(self.out)
-
-    def with_default_folder(self, config: dict[str, Any]) -> "CompareOutput":
-        """Name a folder after the plan, for a comparison of which nobody said where it goes."""
-        from unmask.lab.compare.store import content_hash
-        from unmask.report import files
-
-        if self.out is not None or self.json or self.quiet:
-            return self
-        place = Path("out", f"compare-{content_hash(config)[:8]}")
-        files.check_place(place)
-        note(f"results go to {place} (--out names another folder)")
-        return replace(self, out=place)
-
-    def report_stop(self, done: int, total: int) -> None:
-        """Say after Ctrl-C what is kept: whole batches."""
-        from unmask.lab.compare.store import count_finished
-        from unmask.report.table import count_noun
-
-        kept = 0 if self.out is None else count_finished(self.out)
-        batches = count_noun(kept, "finished batch")
-        what = f"{done} of {total} answers" if done else "no batch was finished"
-        if self.out is None:
-            note(f"stopped: {what}, and nothing is kept; with --out FOLDER the same command goes on")
-        elif not kept:
-            note(f"stopped: {what}, nothing is kept yet; the same command begins again")
-        else:
-            note(f"stopped: {what}; {batches} kept in {str(self.out)!r}; the same command goes on")
-
-    def show(
-        self,
-        comparison: "Comparison",
-        summary: "CompareSummary",
-        speed: "SpeedSummary",
-        picks: "dict[str, str] | None",
-        seconds: float,
-    ) -> None:
-        """Write the files, and print the tables."""
-        from unmask.report import compare as report
-        from unmask.report import compare_words as words
-        from unmask.report.table import count_noun
-
-        written = () if self.out is None else report.write_comparison(comparison, summary, self.out, picks, speed)
-        if comparison.damaged and not self.quiet:
-            note(f"{count_noun(len(comparison.damaged), 'damaged file')} of {self.out}: decoded again")
-        if written and report.PAGE not in [path.name for path in written] and not self.quiet:
-            note("no page: the package plotly is not installed; `pip install 'unmask[lab]'`, and run the same command")
-        if self.json:
-            say_json(report.summary_json(comparison, summary, speed))
-            return
-        if not self.quiet:
-            console = wide_console()
-            for table in report.screen_tables(summary, speed, console.width):
-                console.print(table)
-                console.print()
-            for line in words.conclusions(summary):
-                console.print(line, style="bold", highlight=False, markup=False)
-            answers = f"{count_noun(len(comparison.answers), 'answer')} in {seconds:.1f} s."
-            notes = (*words.remarks(summary), *words.time_remarks(speed), answers)
-            for line in (*notes, *words.sign_legends(summary, speed)):
-                console.print(line, style="dim", highlight=False, markup=False)
-        for path in written:
-            say(str(path))
 
 
 @options_as_flags
@@ -126,41 +69,39 @@ def compare(
       unmask compare --model mini --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
       unmask compare --model mini --task constructed --policy all --out out/methods
       unmask compare --model mini --task carry-rtl --policy mine.py:SureOrOne:threshold=0.8
-      unmask compare --model mini --task constructed --policy soar --policy medal --matched --out out/searches
-      unmask compare --model exact --task mine.jsonl --score exact --horizon 6 --policy all
+      unmask compare --model mini --task constructed --policy soar --policy medal --compute-matched --out out/searches
+      unmask compare --model mini --task mine.jsonl --scorer exact --max-new-tokens 16
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
-      unmask compare --model llada --policy all --on ray --address auto --out out/llada
-      unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
+      unmask compare --model llada --policy all --ray auto --out out/llada
+      unmask compare --model mini --split evaluation --policies-from out/fresh/summary.json --out out/card
     """
-    from unmask.lab.compare import open_tasks, plan_comparison, run_comparison, summarise, summarise_speed
-    from unmask.lab.compare.plan import check_axes, check_split, default_split, parse_policies
-    from unmask.report import compare as report
-
-    # What is wrong with the command line comes before the model is read, and the folder before the work is done.
+    # A wrong command line is refused before the model is read, and a wrong folder before the work is done.
     tasks = open_tasks(options)
     check_axes(options.axis)
     parse_policies(options.policy)
     check_split(options.split)
     picks = None if options.policies_from is None else report.read_picks(options.policies_from)
-    output.check()
+    output.check_place()
     if default_split(options, tasks) == "evaluation" and not output.quiet:
-        note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
-    with cluster.opened(load, model) as (loaded, workers):
-        plan = plan_comparison(loaded, options, tasks, picks, on_note=(lambda text: None) if output.quiet else note)
+        print_note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
+    with cluster.open_model(load, model) as (loaded, workers):
+        on_note = (lambda text: None) if output.quiet else print_note
+        plan = plan_comparison(loaded, options, tasks, picks, on_note=on_note)
         config = plan.config(loaded)
-        if not options.names_policies:
-            output = output.with_default_folder(config)
-        if output.out is not None:
-            report.check_folder(output.out, config)
+        folder = output.out
+        if folder is None and not (options.names_policies or output.json_ or output.quiet):
+            folder = _default_folder(config)
+        if folder is not None:
+            report.check_folder(folder, config)
         started = time.monotonic()
-        with _progress(output) as on_progress:
+        with _show_progress(folder, output.quiet) as on_progress:
             comparison = run_comparison(
                 loaded,
                 plan,
                 batch_size=options.batch_size,
                 data_dir=options.data_dir,
                 sandbox_workers=options.sandbox_workers,
-                work_dir=output.out,
+                work_dir=folder,
                 warm_up=options.warm_up,
                 on_progress=on_progress,
                 workers=workers,
@@ -169,29 +110,73 @@ def compare(
     if comparison.answers.empty:
         raise ConfigError(f"nothing could be decoded: {comparison.tasks[0].task}: {comparison.tasks[0].unavailable}")
     summary = summarise(comparison, resamples=options.resamples, macro_without=options.macro_without)
-    output.show(comparison, summary, summarise_speed(comparison, summary, resamples=options.resamples), picks, seconds)
+    _show(comparison, summary, folder, output, picks, seconds, options.resamples)
+
+
+def _default_folder(config: dict[str, Any]) -> Path:
+    """Return a folder named after the plan, for a first look of which nobody said where it goes."""
+    folder = Path("out", f"compare-{content_hash(config)[:8]}")
+    files.check_place(folder)
+    print_note(f"results go to {folder} (--out names another folder)")
+    return folder
 
 
 @contextmanager
-def _progress(output: CompareOutput) -> "Iterator[Callable[[CompareProgress], None]]":
-    """Show progress on stderr, and after Ctrl-C what is kept."""
-    done = total = 0
+def _show_progress(folder: Path | None, quiet: bool) -> Iterator[Callable[[CompareProgress], None]]:
+    """Show progress on stderr, and after Ctrl-C say what is kept: whole batches."""
+    last: CompareProgress | None = None
 
-    @contextmanager
-    def screen() -> "Iterator[Callable[[CompareProgress], None]]":
-        with bar("encoding prompts") as show:
-            yield lambda now: show(now.done, now.total, f"{now.task}  {now.policy}")
+    def describe() -> str:
+        done = f"{last.done} of {last.total} answers" if last is not None and last.done else "no batch was finished"
+        finished = 0 if folder is None else count_finished(folder)
+        if folder is None:
+            return f"{done}, and nothing is kept; with --out FOLDER the same command goes on"
+        if not finished:
+            return f"{done}, nothing is kept yet; the same command begins again"
+        return f"{done}; {count_noun(finished, 'finished batch')} kept in {str(folder)!r}; the same command goes on"
 
-    try:
-        lines = AnswerLines(lambda now, text: f"{text}  {now.task}  {now.policy}", at_once=False)
-        with watching(lines.show, screen, quiet=output.quiet) as show:
+    with explain_interrupts(describe), show_answers("encoding prompts", quiet, at_once=False) as show:
 
-            def on_progress(now: "CompareProgress") -> None:
-                nonlocal done, total
-                done, total = now.done, now.total
-                show(now)
+        def on_progress(now: CompareProgress) -> None:
+            nonlocal last
+            last = now
+            show(now)
 
-            yield on_progress
-    except KeyboardInterrupt:
-        output.report_stop(done, total)
-        raise
+        yield on_progress
+
+
+def _show(
+    comparison: Comparison,
+    summary: CompareSummary,
+    folder: Path | None,
+    output: CompareOutput,
+    picks: dict[str, str] | None,
+    seconds: float,
+    resamples: int,
+) -> None:
+    """Write the files, and print tables and conclusions."""
+    speed = summarise_speed(comparison, summary, resamples=resamples)
+    written = () if folder is None else report.write_comparison(comparison, summary, folder, picks, speed)
+    if not output.quiet:
+        if comparison.damaged:
+            print_note(f"{count_noun(len(comparison.damaged), 'damaged file')} of {folder}: decoded again")
+        if written and report.PAGE not in [path.name for path in written]:
+            print_note(
+                "no page: the package plotly is not installed; `pip install 'unmask[lab]'`, and run the same command"
+            )
+    if output.json_:
+        print_json(report.summary_json(comparison, summary, speed))
+        return
+    if not output.quiet:
+        console = wide_console()
+        for table in report.screen_tables(summary, speed, console.width):
+            console.print(table)
+            console.print()
+        for line in words.conclusions(summary):
+            console.print(line, style="bold", highlight=False, markup=False)
+        answers = f"{count_noun(len(comparison.answers), 'answer')} in {seconds:.1f} s."
+        notes = (*words.remarks(summary), *words.time_remarks(speed), answers)
+        for line in (*notes, *words.sign_legends(summary, speed)):
+            console.print(line, style="dim", highlight=False, markup=False)
+    for path in written:
+        print_text(str(path))

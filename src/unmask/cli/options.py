@@ -1,187 +1,71 @@
-"""Options of the library as flags, options that several commands have, and a policy from its text."""
+"""Fields of `Options` as flags of a command, and the options that several commands share."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from unmask.api.options import FUNCTION_OPTIONS, OPTIONS, MethodOptions
-from unmask.base.errors import ConfigError
+from unmask.base.errors import ConfigError, require
 from unmask.base.options import Options, parse_settings, parse_spec
-from unmask.cli.completion import compared, methods, models
-from unmask.cli.completion import tasks as task_names
-from unmask.report.console import loading
+from unmask.cli.progress import show_loading
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `unmask generate --help` and the Tab key must not wait for torch.
     from unmask.api import Model
-    from unmask.core import Policy, Search
+    from unmask.lab.calibrate import LoadingCluster
     from unmask.lab.cluster import Ray
-    from unmask.lab.cluster.remote_model import RemoteModel
+    from unmask.lab.cluster.model_workers import ModelWorkers
+
+# Names that the Tab key completes. Their tables need torch, which takes seconds to load; a test compares the two.
+MODEL_NAMES = ("mini", "mini-dream", "exact", "llada", "llada-1.5", "dream", "masked-lm")
+# fmt: off
+METHOD_NAMES = (
+    "llada", "fast-dllm", "fast-dllm-dream", "klass", "eb-sampler", "dos", "dus", "dsb", "swordsman", "dcd", "vsb",
+    "remdm", "remdm-llada", "wino", "core", "info-gain", "lookum", "soar", "order-token-search", "medal", "demask",
+    "ddpd", "p2", "dream", "best-of", "revised", "fixed", "composed",
+)
+# fmt: on
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Return the models whose names begin so."""
+    return [name for name in MODEL_NAMES if name.startswith(incomplete)]
+
+
+def complete_method(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return what `--policy` of a command takes and begins so."""
+    more = ("all", "reference") if ctx.info_name == "compare" else ("selective",)
+    return [name for name in (*METHOD_NAMES, *more) if name.startswith(incomplete)]
+
+
+def complete_task(incomplete: str) -> list[str]:
+    """Return the tasks whose names begin so."""
+    from unmask.tasks import CONTROLS, TASKS
+
+    return [name for name in (*TASKS, *CONTROLS, "constructed", "all") if name.startswith(incomplete)]
+
 
 ModelName = Annotated[
     str,
-    typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.", autocompletion=models),
+    typer.Option(
+        "--model", "-m", help="A name of `unmask models`, a hub id or a folder.", autocompletion=complete_model
+    ),
 ]
 DataDir = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")]
+SandboxWorkers = Annotated[
+    int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """How a model is loaded."""
-
-    model_option: Annotated[
-        list[str] | None,
-        typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model. Repeatable."),
-    ] = None
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")] = None
-    dtype: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")] = None
-
-    def load(self, name: str) -> "Model":
-        """A model with the options of --model-option and those that have an option of their own."""
-        from unmask.api.load import load
-
-        with loading() as on_progress:
-            return load(name, on_progress=on_progress, **self.load_settings)
-
-    def remote(self, name: str, cluster: "Ray") -> "RemoteModel":
-        """The same on the workers of a cluster."""
-        from unmask.api.load import load
-
-        return load(name, cluster=cluster, **self.load_settings)
-
-    @property
-    def load_settings(self) -> dict[str, Any]:
-        """The options by name."""
-        chosen = parse_settings(self.model_option, "--model-option", lists=("accept",))
-        for key, value in (("device", self.device), ("dtype", self.dtype)):
-            if value is None:
-                continue
-            if key in chosen:
-                raise ConfigError(
-                    f"--{key} and --model-option {key}=... are both given; allowed: one of them; drop one"
-                )
-            chosen[key] = value
-        return chosen
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComposeOptions:
-    """A policy put together: one rule for each axis."""
-
-    score: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="Compose a policy: confidence, margin, certainty, stability, dependency, "
-            "uniform, entropy, random, or a mixture such as `confidence+margin`, `0.7*confidence+0.3*margin`.",
-        ),
-    ] = None
-    region: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N (DUS), "
-            "sliding:N[:LONGEST] (DSB) or masks:N[:LONGEST] (DCD).",
-        ),
-    ] = None
-    cardinality: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="schedule, quota (LLaDA), count:K, share:X; above:X, factor:F (Fast-dLLM), "
-            "eb:GAMMA (EB-Sampler) or all, which --steps does not bound.",
-        ),
-    ] = None
-    commitment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="all, none, confidence:X, margin:X, remdm-cap, remdm-rescale, remdm-conf, "
-            "remdm-loop (each with :ETA), or both: `confidence:0.9+remdm-conf`.",
-        ),
-    ] = None
-
-    @property
-    def rules(self) -> dict[str, Any]:
-        """The rules that were given, by axis."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-
-    def merge_rules(self, policy: str | None, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-        """Policy and settings with the rules; refused beside another policy, or beside settings of one."""
-        if not self.rules:
-            return policy, dict(settings)
-        options = ", ".join(f"--{name}" for name in self.rules)
-        if policy is not None and parse_spec(policy)[0] != "composed":
-            raise ConfigError(
-                f"--policy {policy!r} and {options} are both given; allowed: a policy, or rules that compose one; drop "
-                "either"
-            )
-        if settings:
-            raise ConfigError(
-                f"--set {', '.join(settings)} and {options} are both given; allowed: --set with --policy; drop either"
-            )
-        return policy or "composed", self.rules
-
-
-# Options of the library as flags
-
-PYTHON_ONLY = ("planner", "record", "on_step")
-"""Options that name objects, or nothing that a command line needs."""
-
-FLAGS: dict[str, dict[str, Any]] = {
-    "policy": {
-        "type": str | None,
-        "flags": ("--policy", "-p"),
-        "autocompletion": methods,
-        "help": "Which method; `unmask methods` lists them; `selective` takes a --gate. Or a class of your own, whose "
-        "code runs: path.py:Class or package.module:Class. Settings may follow, :KEY=VALUE,... Default: the model's "
-        "reference.",
-    },
-    "preset": {"metavar": "TASK"},
-    "max_new_tokens": {"flags": ("--max-new-tokens", "--gen-length")},
-    "gate": {"type": Path | None, "metavar": "FILE.json"},
-    "estimator": {"type": str, "flags": ("--bound",)},
-    "batch_size": {"flags": ("--batch",)},
-    "data_dir": {"type": Path | None, "metavar": "FOLDER"},
-    "sandbox_workers": {"flags": ("--jobs",)},
-    "scorer": {"flags": ("--score",), "metavar": "RULE"},
-    "compute_matched": {"flags": ("--matched",)},
-    "policies_from": {"type": Path | None, "flags": ("--picks",), "metavar": "FILE"},
-    "published": {"flags": ("--figures",), "metavar": "NAME"},
-    "macro_without": {"metavar": "NAME"},
-}
-"""What a field cannot say itself: another type or flag in the shell, the Tab key's proposals."""
-
-POLICY = "NAME[:KEY=VALUE,...]"
-
-COMMAND_FLAGS: dict[str, dict[str, dict[str, Any]]] = {
-    "compare": {
-        "task": {"metavar": "NAME", "autocompletion": task_names},
-        "policy": {"flags": ("--policy", "-p"), "metavar": POLICY, "autocompletion": compared},
-        "max_new_tokens": {"flags": ("--horizon",)},
-    },
-    "verify": {"task": {"metavar": "NAME"}},
-    "calibrate": {
-        # The flag is named: some releases of typer take a name from a metavar that differs from it in case only.
-        "task": {"type": str, "flags": ("--task",), "metavar": "TASK", "autocompletion": task_names},
-        "max_new_tokens": {"flags": ("--horizon",)},
-        "batch_size": {"flags": ("--rows",)},
-        "fixed_by": {"flags": ("--fixed",), "metavar": "HOW"},
-        "guarantee": {"metavar": "RISK"},
-        "work_dir": {"type": Path | None, "flags": ("--work",), "metavar": "FOLDER"},
-    },
-}
-"""Where a command differs from `FLAGS`."""
-
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, and only the shortest output.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -189,92 +73,220 @@ Settings = Annotated[
     ),
 ]
 
+PYTHON_ONLY = ("planner", "record", "on_step", "macro_without", "warm_up")
+"""Fields without a flag: they take objects, or serve those who write experiments in Python."""
+POLICY_HELP = (
+    "Which method; `unmask methods` lists them; `selective` takes a --gate. Or a class of your own, whose code runs: "
+    "path.py:Class or package.module:Class. Settings may follow, :KEY=VALUE,... Default: the model's reference."
+)
+FLAGS: dict[str, dict[str, Any]] = {
+    "policy": {"flags": ("--policy", "-p"), "metavar": "NAME[:KEY=VALUE,...]", "autocompletion": complete_method},
+    "quiet": {"flags": ("--quiet", "-q")},
+    "watch": {"flags": ("--watch", "-w")},
+    "save": {"metavar": "FILE.npz"},
+    "task": {"metavar": "NAME", "autocompletion": complete_task},
+    "preset": {"metavar": "TASK"},
+    "gate": {"type": Path | None, "metavar": "FILE.json"},
+    "scorer": {"metavar": "RULE"},
+    "published": {"metavar": "NAME"},
+    "fixed_by": {"metavar": "HOW"},
+    "guarantee": {"metavar": "RISK"},
+    "work_dir": {"metavar": "FOLDER"},
+    "data_dir": {"metavar": "FOLDER"},
+    "policies_from": {"metavar": "FILE"},
+    "model_option": {"metavar": "KEY=VALUE"},
+    "ray": {"metavar": "local|auto|HOST:PORT"},
+}
+"""What a field cannot say about its flag. Everything else comes from its name, type, default and description."""
+
+
+class LoadOptions(Options):
+    """How a model is loaded."""
+
+    model_option: tuple[str, ...] = Field(
+        (), description="An option of the model, e.g. `n=6` of exact; `unmask models` lists them. Repeatable."
+    )
+    device: str | None = Field(None, description="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")
+    dtype: str | None = Field(None, description="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Keywords of `unmask.load`."""
+        chosen = parse_settings(self.model_option, "--model-option", lists=("accept",))
+        for key, value in (("device", self.device), ("dtype", self.dtype)):
+            if value is not None:
+                both = f"--{key} and --model-option {key}=... are both given; allowed: one of them; drop one"
+                if key in chosen:
+                    raise ConfigError(both)
+                chosen[key] = value
+        return chosen
+
+    def load(self, name: str) -> "Model":
+        """Load a model, with a bar that counts the bytes."""
+        from unmask.api.load import load
+
+        with show_loading() as on_progress:
+            return load(name, on_progress=on_progress, **self.keywords)
+
+
+class ClusterOptions(Options):
+    """Where the work runs: here, or on a Ray cluster."""
+
+    ray: str | None = Field(
+        None,
+        description="Run on a Ray cluster: `local` starts one on this machine and stops it at the end; auto or "
+        "HOST:PORT names a running one. See docs/cluster.md.",
+    )
+    workers: int | None = Field(None, description="Workers at most. Default: as many as fit.")
+    gpus_per_worker: float | None = Field(None, description="GPUs of a worker. Default: one where the cluster has any.")
+
+    @property
+    def cluster(self) -> "Ray | None":
+        """The cluster; None for this process. Options of a cluster are refused without one."""
+        from unmask.lab.cluster import Ray
+
+        if self.ray is None:
+            for name, value in {"--workers": self.workers, "--gpus-per-worker": self.gpus_per_worker}.items():
+                require(value is None, name, value, "nothing without --ray", "add --ray local, or leave it out")
+            return None
+        address = None if self.ray == "local" else self.ray
+        return Ray(address=address, gpus_per_worker=self.gpus_per_worker, workers=self.workers)
+
+    @contextmanager
+    def open_model(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, ModelWorkers | None]]":
+        """Yield a model of this process and None, or a model that stands for the workers' and the workers."""
+        from unmask.api.load import load as load_on_cluster
+
+        cluster = self.cluster
+        if cluster is None:
+            yield load.load(name), None
+            return
+        with load_on_cluster(name, cluster=cluster, **load.keywords) as model:
+            yield model.here, model.workers
+
+    @contextmanager
+    def open_for_study(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, LoadingCluster | None]]":
+        """Do the same for work that starts workers of its own; one worker reads the model first, to describe it."""
+        from unmask.api.load import load as load_on_cluster
+        from unmask.lab.calibrate import LoadingCluster
+        from unmask.lab.cluster.connect import connected
+
+        cluster = self.cluster
+        if cluster is None:
+            yield load.load(name), None
+            return
+        with connected(cluster):
+            with load_on_cluster(name, cluster=replace(cluster, workers=1), **load.keywords) as model:
+                here, loader = model.here, model.loader
+            yield here, LoadingCluster(cluster, loader)
+
+
+class ComposeOptions(Options):
+    """A policy put together from one rule for each axis."""
+
+    score: str | None = Field(
+        None,
+        description="Compose a policy: confidence, margin, certainty, stability, dependency, uniform, entropy, random, "
+        "or a mixture such as `confidence+margin`, `0.7*confidence+0.3*margin`.",
+    )
+    region: str | None = Field(
+        None,
+        description="full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N (DUS), sliding:N[:LONGEST] "
+        "(DSB) or masks:N[:LONGEST] (DCD).",
+    )
+    cardinality: str | None = Field(
+        None,
+        description="schedule, quota (LLaDA), count:K, share:X; above:X, factor:F (Fast-dLLM), eb:GAMMA (EB-Sampler) "
+        "or all, which --steps does not bound.",
+    )
+    commitment: str | None = Field(
+        None,
+        description="all, none, confidence:X, margin:X, remdm-cap, remdm-rescale, remdm-conf, remdm-loop (each with "
+        ":ETA), or both: `confidence:0.9+remdm-conf`.",
+    )
+
+    def merge_rules(self, policy: str | None, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+        """Return policy and settings with the rules, which go neither with another policy nor with its settings."""
+        rules = {axis: rule for axis, rule in self if rule is not None}
+        if not rules:
+            return policy, dict(settings)
+        names = ", ".join(f"--{axis}" for axis in rules)
+        if policy is not None and parse_spec(policy)[0] != "composed":
+            raise ConfigError(
+                f"--policy {policy!r} and {names} are both given; allowed: a policy, or rules that compose one; drop "
+                "either"
+            )
+        if settings:
+            raise ConfigError(
+                f"--set {', '.join(settings)} and {names} are both given; allowed: --set with --policy; drop either"
+            )
+        return policy or "composed", rules
+
 
 def options_as_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command with a flag for every field of its parameters that are groups of options.
-
-    A group is a class of the library's `Options`, or a dataclass whose annotations are typer's.
-    """
+    """Make a command of a function: each parameter that is a class of `Options` becomes a flag for every field."""
     parameters = inspect.signature(function).parameters
-    groups = {name: _flags_of(p.annotation, function.__name__) for name, p in parameters.items()}
+    flags_of = {
+        name: _make_flags(p.annotation, function.__name__)
+        for name, p in parameters.items()
+        if isinstance(p.annotation, type) and issubclass(p.annotation, Options)
+    }
 
     def command(**given: Any) -> None:
-        chosen: dict[str, Any] = {}
-        for name, parameter in parameters.items():
-            values = {flag.name: given[flag.name] for flag in groups[name]}
-            chosen[name] = _read_group(parameter.annotation, values) if values else given[name]
-        function(**chosen)
+        for name, flags in flags_of.items():
+            values = {flag.name: given.pop(flag.name) for flag in flags}
+            given[name] = _read_options(parameters[name].annotation, values)
+        function(**given)
 
-    flags = [flag for name, p in parameters.items() for flag in (groups[name] or [p])]
-    command.__dict__["__signature__"] = Signature([flag.replace(kind=Parameter.KEYWORD_ONLY) for flag in flags])
+    signature = [flag for name, p in parameters.items() for flag in flags_of.get(name, [p])]
+    command.__dict__["__signature__"] = Signature([p.replace(kind=Parameter.KEYWORD_ONLY) for p in signature])
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
-def _flags_of(kind: Any, command: str) -> list[Parameter]:
-    """The flags of a group; none for a plain parameter."""
-    if is_dataclass(kind):
-        return [
-            Parameter(
-                f.name,
-                Parameter.KEYWORD_ONLY,
-                default=Parameter.empty if f.default is MISSING else f.default,
-                annotation=f.type,
-            )
-            for f in fields(kind)
-        ]
-    if not (isinstance(kind, type) and issubclass(kind, Options)):
-        return []
-    if not issubclass(kind, MethodOptions):
-        return [_flag(name, field, command) for name, field in kind.model_fields.items()]
-    names = FUNCTION_OPTIONS["log_likelihood" if command == "score" else command]
-    flags = [_flag(name, kind.model_fields[name], command) for name in names if name not in PYTHON_ONLY]
-    flags.insert(1, Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=Settings))
+def _make_flags(kind: type[Options], command: str) -> list[Parameter]:
+    names = list(kind.model_fields)
+    if issubclass(kind, MethodOptions):
+        names = list(FUNCTION_OPTIONS["log_likelihood" if command == "likelihood" else command])
+    flags = [_make_flag(name, kind.model_fields[name], command) for name in names if name not in PYTHON_ONLY]
+    if issubclass(kind, MethodOptions):
+        # Settings of the policy, which are extra fields of these options.
+        flags.insert(1, Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=Settings))
     return flags
 
 
-def _flag(name: str, field: FieldInfo, command: str) -> Parameter:
-    """Make the flag of an option. Without a name of its own, a truth value would get a second flag, --no-..."""
-    own = {**COMMAND_FLAGS.get(command, {}).get(name, FLAGS.get(name, {}))}
-    hint: Any = own.pop("type", field.annotation)
-    default = field.default
-    if get_origin(hint) is tuple:
-        # A flag that may be repeated.
-        inner: Any = get_args(hint)[0]
-        hint, default = list[inner] | None, None
-    flags = own.pop("flags", (f"--{name.replace('_', '-')}",))
-    hint = Annotated[hint, typer.Option(*flags, **{"help": field.description, **own})]
-    if field.is_required():
-        default = Parameter.empty
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+def _make_flag(name: str, field: FieldInfo, command: str) -> Parameter:
+    extra = {**FLAGS.get(name, {})}
+    hint: Any = extra.pop("type", field.annotation)
+    default = Parameter.empty if field.is_required() else field.default
+    help_text = field.description
+    if name == "policy" and hint is Any:
+        hint, help_text = str | None, POLICY_HELP
+    elif get_origin(hint) is tuple:
+        hint, default = list[str] | None, None  # A flag that may be repeated.
+    elif get_origin(hint) is Literal:
+        hint = str  # Checked by the options, in their wording.
+    elif Path in get_args(hint):
+        hint = Path | None
+    elif name == "task":
+        hint = str
+    # Without a name of its own a truth value would get a second flag, --no-...
+    flags = extra.pop("flags", (f"--{name.strip('_').replace('_', '-')}",))
+    if name == "max_new_tokens" and command == "generate":
+        flags = (*flags, "--gen-length")  # LLaDA's name
+    option = typer.Option(*flags, help=help_text, **extra)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])
 
 
-def _read_group(kind: Any, values: dict[str, Any]) -> Any:
-    """Check the values of a group. Settings of the policy are keywords like any other."""
-    if not issubclass(kind, Options):
-        return kind(**values)
-    if not issubclass(kind, MethodOptions):
-        repeated = {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
-        given = {name: value for name, value in values.items() if not (name in repeated and value is None)}
-        return kind(**{name: tuple(value) if name in repeated else value for name, value in given.items()})
-    settings = parse_settings(values.pop("settings"))
+def _read_options(kind: type[Options], values: dict[str, Any]) -> Options:
+    """Check the values of the flags of one class."""
+    settings = parse_settings(values.pop("settings", None))
     for key in settings:
         if key in OPTIONS or key in kind.model_fields:
             raise ConfigError(
                 f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
                 f"see whether there is an option --{key.replace('_', '-')}"
             )
-    return kind(**values, **settings)
-
-
-def policy_of(
-    text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), family: str | None = None
-) -> "Policy | Search":
-    """A policy as a command line has it; a class of the user's own is run.
-
-    `more` are settings from elsewhere, `also` names that the caller knows besides. `preset=TASK` among the settings is
-    one of the method's presets, for models of this family.
-    """
-    from unmask.methods import parse_policy
-
-    return parse_policy(text, more, also, family=family)
+    repeated = {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
+    given = {name: value for name, value in values.items() if not (name in repeated and value is None)}
+    return kind(**{name: tuple(value) if name in repeated else value for name, value in given.items()}, **settings)

@@ -1,93 +1,133 @@
-"""How a command shows that it works: something live on a terminal, elsewhere a line now and then."""
+"""How a command shows that it works: a bar or panel on a terminal, elsewhere a line now and then, always on stderr."""
 
 import math
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from unmask.report.console import Console, silence
+import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from unmask.cli.terminal import Console, print_note
 
 if TYPE_CHECKING:
     from unmask.lab.compare import CompareProgress
 
-Now = TypeVar("Now")
+Event = TypeVar("Event")
 
-EVERY = 5.0
-"""Seconds between two lines."""
-
-
-def note(text: str) -> None:
-    """A line on stderr, if somebody is there to read it: work does not end with its audience."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except OSError:
-        # Closed, or on a disk that is full.
-        silence(sys.stderr)
-
-
-def wide_console() -> Console:
-    """Standard output for tables. A file has no width of its own; rich would take it for a terminal of 80 columns."""
-    return Console() if sys.stdout.isatty() else Console(width=160)
+SECONDS_BETWEEN_LINES = 5.0
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes as shells have them: 128 and the signal's number."""
 
 
 class Pace:
-    """Whether enough seconds have passed since the last time."""
+    """A clock that says whether enough seconds have passed since it last said yes."""
 
-    def __init__(self, every: float = EVERY, at_once: bool = True) -> None:
-        self.every, self.last = every, -math.inf if at_once else time.monotonic()
+    def __init__(self, seconds: float = SECONDS_BETWEEN_LINES, at_once: bool = True) -> None:
+        self.seconds, self.last = seconds, -math.inf if at_once else time.monotonic()
 
-    def due(self, whatever_the_time: bool = False) -> bool:
+    def is_due(self) -> bool:
+        """Return whether it is time for another line."""
         now = time.monotonic()
-        if now - self.last < self.every and not whatever_the_time:
+        if now - self.last < self.seconds:
             return False
         self.last = now
         return True
 
 
-class AnswerLines:
-    """A line every few seconds, and one at the end: the answers that are there, and how long the others will take.
-
-    `line` puts that beside what the command is at; the first comes `at_once`, or after some seconds.
-    """
-
-    def __init__(self, line: "Callable[[CompareProgress, str], str]", *, at_once: bool) -> None:
-        self.line, self.pace, self.started = line, Pace(at_once=at_once), time.monotonic()
-
-    def show(self, now: "CompareProgress") -> None:
-        if not self.pace.due(whatever_the_time=now.done >= now.total):
-            return
-        spent = time.monotonic() - self.started
-        left = spent / max(now.done - now.kept, 1) * (now.total - now.done)
-        kept = f" ({now.kept} from before)" if now.kept else ""
-        note(self.line(now, f"{now.done}/{now.total} answers{kept}, {spent:.0f} s, about {left:.0f} s left"))
+@contextmanager
+def show_bar(text: str, total: int | None = None, quiet: bool = False) -> Iterator[Callable[..., None]]:
+    """Yield the `update` of a bar: keywords `completed`, `total`, `description`, or `advance`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda **now: progress.update(task, **now)
 
 
 @contextmanager
-def watching(
-    lines: Callable[[Now], None],
-    screen: Callable[[], AbstractContextManager[Callable[[Now], None]]],
+def show_loading() -> Iterator[Callable[[str, int], None]]:
+    """Yield a function that is called with the bytes of a model as they are read."""
+    columns = (TextColumn("reading weights"), DownloadColumn(), TransferSpeedColumn())
+    console = Console(stderr=True, quiet=not sys.stderr.isatty())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda name, size: progress.update(task, advance=size)
+
+
+@contextmanager
+def show_progress(
+    print_line: Callable[[Event], None],
+    open_screen: Callable[[], AbstractContextManager[Callable[[Event], None]]],
     *,
     quiet: bool = False,
     live: bool | None = None,
-) -> Iterator[Callable[[Now], None]]:
-    """What is to be called with every progress: `lines`, or what `screen` gives where stderr is a terminal."""
+) -> Iterator[Callable[[Event], None]]:
+    """Yield a function to call with every event: a screen where stderr is a terminal, else lines."""
     if quiet:
-        yield lambda now: None
+        yield lambda event: None
     elif sys.stderr.isatty() if live is None else live:
-        with screen() as show:
-            yield show
+        with open_screen() as update:
+            yield update
     else:
-        yield lines
+        yield print_line
 
 
 @contextmanager
-def bar(what: str, total: int | None = None) -> Iterator[Callable[[int, int, str], Any]]:
-    """A bar on stderr; what it yields takes how much is done, of how much, and a text."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def show_answers(text: str, quiet: bool, *, at_once: bool) -> "Iterator[Callable[[CompareProgress], None]]":
+    """Show how many answers are decoded; the first line comes at once or after some seconds."""
+    pace, started = Pace(at_once=at_once), time.monotonic()
 
-    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done, of, text: progress.update(task, completed=done, total=of, description=text)
+    def print_line(now: "CompareProgress") -> None:
+        if not pace.is_due() and now.done < now.total:
+            return
+        spent = time.monotonic() - started
+        left = spent / max(now.done - now.kept, 1) * (now.total - now.done)
+        kept = f" ({now.kept} from before)" if now.kept else ""
+        count = f"{now.done}/{now.total} answers{kept}, {spent:.0f} s, about {left:.0f} s left"
+        print_note(f"{count}  {now.task}  {now.policy}")
+
+    @contextmanager
+    def open_screen() -> "Iterator[Callable[[CompareProgress], None]]":
+        with show_bar(text) as update:
+            yield lambda now: update(completed=now.done, total=now.total, description=f"{now.task}  {now.policy}")
+
+    with show_progress(print_line, open_screen, quiet=quiet) as on_progress:
+        yield on_progress
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM as an exception. Like Ctrl-C it passes code that catches whatever a user's function raises."""
+
+
+@contextmanager
+def explain_interrupts(describe: Callable[[], str]) -> Iterator[None]:
+    """End the command on Ctrl-C and SIGTERM with a line: `describe` says what is kept and how to go on."""
+
+    def stop(number: int, frame: Any) -> NoReturn:
+        raise _Terminated
+
+    # Only the main thread may set signal handlers.
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, stop) if is_main else None
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        terminated = isinstance(error, _Terminated)
+        print_note(f"{'terminated' if terminated else 'interrupted'}: {describe()}")
+        raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)

@@ -1,68 +1,45 @@
 """`unmask verify`: a model's GSM8K and HumanEval with its authors' settings, against their published figures."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
+import pandas as pd
 import typer
+from pydantic import Field
 
 from unmask.base.errors import UnknownName
+from unmask.base.options import Options
 from unmask.cli.options import LoadOptions, ModelName, options_as_flags
-from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
-from unmask.lab.verify import VerifyOptions
-from unmask.report.console import say, say_json
-
-if TYPE_CHECKING:
-    from unmask.lab.compare import CompareProgress
-    from unmask.lab.verify import PreparedRun, Target, VerifiedRun
+from unmask.cli.progress import explain_interrupts, show_answers
+from unmask.cli.terminal import print_json, print_note, print_text, wide_console
+from unmask.lab.verify import (
+    Agreement,
+    Target,
+    VerifiedRun,
+    VerifyOptions,
+    check_data,
+    choose_target,
+    choose_tasks,
+    prepare_run,
+    published_names,
+    verify_run,
+)
+from unmask.report import files
+from unmask.report import verify as report
+from unmask.report.compare import answers_csv
 
 FAILED = 1
-"""The exit code of --strict where a figure was not reached."""
+"""Exit code of --strict where a figure was not reached."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyOutput:
+class VerifyOutput(Options):
     """Where results go."""
 
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where verify.json, answers.csv and every finished batch go: the same command goes on.",
-        ),
-    ] = None
-    json: Annotated[bool, typer.Option("--json", help="verify.json on stdout and nothing else there.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no estimate.")] = False
-    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 1 where a figure is not reached.")] = (
-        False
+    out: Path | None = Field(
+        None, description="Where verify.json, answers.csv and every finished batch go: the same command goes on."
     )
-
-    def show(self, model: str, target: "Target", found: "list[VerifiedRun]") -> None:
-        """Write the files, and print the table."""
-        import pandas as pd
-
-        from unmask.report import files
-        from unmask.report import verify as report
-        from unmask.report.compare import answers_csv
-
-        text = report.verify_json(model, target, found)
-        if self.out is not None:
-            answers = pd.concat([one.answers for one in found], ignore_index=True)
-            files.write(self.out / "answers.csv", answers_csv(answers).encode())
-            files.write(self.out / "verify.json", f"{text}\n".encode())
-        for name in (name for one in found for name in one.damaged):
-            note(f"{name} of {self.out} was damaged: decoded again")
-        if self.json:
-            say_json(text)
-            return
-        console = wide_console()
-        console.print(report.verify_table(found))
-        for line in report.verify_remarks(found):
-            console.print(line, style="dim", highlight=False, markup=False)
-        if self.out is not None:
-            say(str(self.out / "verify.json"))
+    json_: bool = Field(False, description="verify.json on stdout and nothing else there.")
+    quiet: bool = Field(False, description="No progress and no estimate.")
+    strict: bool = Field(False, description="End with exit code 1 where a figure is not reached.")
 
 
 @options_as_flags
@@ -78,21 +55,10 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
     Examples:
       unmask verify --model llada --out out/verify
       unmask verify --model llada-1.5 --task humaneval --data-dir data
-      unmask verify --model path/to/weights --figures llada --prompts 200 --strict
+      unmask verify --model path/to/weights --published llada --prompts 200 --strict
       unmask verify --model mini --prompts 4 --out out/trial
     """
-    from unmask.lab.verify import (
-        Agreement,
-        check_data,
-        choose_target,
-        choose_tasks,
-        prepare_run,
-        published_names,
-        verify_run,
-    )
-    from unmask.report import files
-
-    # What is wrong with the command line, and data that are not there, come before the model is read.
+    # A wrong command line, and data that is not there, are refused before the model is read.
     names = choose_tasks(options.task, options.published or model)
     if options.published is not None and options.published not in published_names():
         raise UnknownName("name of figures", options.published, published_names())
@@ -102,11 +68,17 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
     loaded = load.load(model)
     target = choose_target(model, loaded.options.get("family"), options.published)
     prepared = [prepare_run(loaded, target, name, prompts=options.prompts, data_dir=options.data_dir) for name in names]
-    _estimate(prepared, output.quiet)
-    found: list[VerifiedRun] = []
+    for one in [] if output.quiet else prepared:
+        print_note(
+            f"{one.run.name}: {len(one.chosen)} of {one.problems} problems, {one.run.new_tokens} tokens in "
+            f"{one.run.steps} steps each: at most {one.forwards} forwards of one row"
+        )
+    where = "nothing is kept; with --out FOLDER" if output.out is None else f"finished batches are in {output.out};"
+    results: list[VerifiedRun] = []
     for one in prepared:
-        with _show_progress(output) as show:
-            found.append(
+        interrupts = explain_interrupts(lambda: f"{where} the same command goes on")
+        with interrupts, show_answers("encoding problems", output.quiet, at_once=True) as on_progress:
+            results.append(
                 verify_run(
                     loaded,
                     one,
@@ -115,43 +87,29 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
                     batch_size=options.batch_size,
                     sandbox_workers=options.sandbox_workers,
                     work_dir=None if output.out is None else output.out / one.run.name,
-                    on_progress=show,
+                    on_progress=on_progress,
                 )
             )
-    output.show(loaded.name, target, found)
-    if output.strict and any(one.agreement is Agreement.BELOW for one in found):
+    _show(loaded.name, target, results, output)
+    if output.strict and any(one.agreement is Agreement.BELOW for one in results):
         raise typer.Exit(FAILED)
 
 
-def _estimate(prepared: "list[PreparedRun]", quiet: bool) -> None:
-    """Say before the run begins what it costs at most."""
-    if quiet:
+def _show(model: str, target: Target, results: list[VerifiedRun], output: VerifyOutput) -> None:
+    """Write the files, and print the table."""
+    text = report.verify_json(model, target, results)
+    if output.out is not None:
+        answers = pd.concat([one.answers for one in results], ignore_index=True)
+        files.write(output.out / "answers.csv", answers_csv(answers).encode())
+        files.write(output.out / "verify.json", f"{text}\n".encode())
+    for name in (name for one in results for name in one.damaged):
+        print_note(f"{name} of {output.out} was damaged: decoded again")
+    if output.json_:
+        print_json(text)
         return
-    for one in prepared:
-        note(
-            f"{one.run.name}: {len(one.chosen)} of {one.problems} problems, {one.run.new_tokens} tokens in "
-            f"{one.run.steps} steps each: at most {one.forwards} forwards of one row"
-        )
-
-
-@contextmanager
-def _show_progress(output: VerifyOutput) -> "Iterator[Callable[[CompareProgress], None]]":
-    """Progress on stderr, and after Ctrl-C what is kept."""
-    try:
-        lines = AnswerLines(lambda now, text: f"{now.task}: {text}", at_once=True)
-        with watching(lines.show, _screen, quiet=output.quiet) as show:
-            yield show
-    except KeyboardInterrupt:
-        kept = (
-            "nothing is kept; with --out FOLDER"
-            if output.out is None
-            else f"finished batches are in {str(output.out)!r};"
-        )
-        note(f"stopped: {kept} the same command goes on")
-        raise
-
-
-@contextmanager
-def _screen() -> "Iterator[Callable[[CompareProgress], None]]":
-    with bar("encoding problems") as show:
-        yield lambda now: show(now.done, now.total, now.task)
+    console = wide_console()
+    console.print(report.verify_table(results))
+    for line in report.verify_remarks(results):
+        console.print(line, style="dim", highlight=False, markup=False)
+    if output.out is not None:
+        print_text(str(output.out / "verify.json"))

@@ -1,8 +1,8 @@
-"""The loop of `decode` without the host: whole steps as CUDA graphs, over rows that stay in fixed buffers.
+"""The loop of `decode` with whole steps as CUDA graphs, over rows that stay in fixed buffers.
 
 A step reads the buffers and writes the next state back, so it can be recorded once and replayed. The host only starts
-it, and looks at its flags while the next one runs. Rows that are done stay in the batch and do not change, until so few
-are left that a smaller batch pays. Tokens, counts and steps are those of the plain loop.
+it, and reads its flags while the next step runs. Finished rows stay in the batch without changes, until few enough are
+left for a smaller batch. Tokens, costs and steps equal those of the plain loop.
 """
 
 from collections import deque
@@ -39,29 +39,29 @@ from unmask.engine.transition import Transition, raise_faults
 from unmask.models import GraphCache, NotGraphable
 
 STEPS_AHEAD = 1
-"""Steps that are started before the host looks at the flags of an earlier one, so that the device never waits. A batch
-whose end nobody can foresee costs as many steps that do nothing."""
+"""Number of steps that are started before the host reads the flags of an earlier one, so that the device never waits.
+A batch whose last step is not known in advance runs so many steps that change nothing."""
 LOGGED_AT_ONCE = 16
-"""Steps that a log makes room for at a time."""
+"""Number of steps that a log allocates memory for at a time."""
 
 
 class StepDenoiser(Denoiser, Protocol):
-    """A denoiser as a part of a graphed step, from `step_denoiser` of a network or a block cache.
+    """A denoiser inside of a graphed step, made by `step_denoiser` of a network or a block cache.
 
-    It asks nothing of the host while it runs.
+    Its call must not make the host wait for the device.
     """
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Find out, before a step is started, what decides the shapes of its pass: a part of the key of its graph."""
+        """Return what decides the shapes of the next pass: a part of the key of its graph. Called before the step."""
         ...
 
 
 def decode_graphed(
     settings: StepSettings, policy: Policy, traj: Trajectory, *, record: bool
 ) -> tuple[list[Trajectory], list[Step], Trajectory]:
-    """Decode with graphed steps, to the end of all rows or until a step cannot be recorded.
+    """Decode with graphed steps until all rows have ended or a step cannot be recorded.
 
-    Returns the rows that ended, the steps that were taken, and the rows that are left to the plain loop.
+    Returns the rows that ended, the steps that were taken, and the rows that the plain loop must decode.
     """
     denoiser: Any = settings.denoiser
     graphs: GraphCache = denoiser.step_graphs
@@ -85,14 +85,14 @@ def decode_graphed(
 def _decode_batches(
     graphs: GraphCache, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool
 ) -> tuple[list[Trajectory], list[Step], Trajectory]:
-    """Decode in batches that get smaller, until no row is left or a step is refused."""
+    """Decode in batches that become smaller, until no row is left or a step cannot be recorded."""
     denoiser: Any = settings.denoiser
     going_B = torch.ones_like(traj.rows_B, dtype=torch.bool)
     ended: list[Trajectory] = []
     steps: list[Step] = []
     while traj.state.batch:
         slots = LogitSlots.of(policy, traj.state, record)
-        # All that a step depends on, except numbers on the device.
+        # The key has everything that a recorded step depends on, except values of tensors.
         shapes = tuple((path, part.shape, part.dtype) for path, part in tensors(_without_past(traj)).items())
         same = (policy, settings.sampling, settings.eos_ids, traj.state.mask_id, denoiser.variant)
         key = (*same, slots, traj.rows_B.device, *shapes)
@@ -121,7 +121,7 @@ def _decode_batches(
 
 
 def _can_be_graphed(settings: StepSettings, policy: Policy, traj: Trajectory) -> bool:
-    """Whether steps of this policy can be graphs, and the run begins at its first step, with the usual noise."""
+    """Whether steps of this policy can be graphs; only runs from their first step with ordinary noise can."""
     if not policy.cuda_graph or policy.past_steps < 0 or policy.looks_ahead or settings.planner is not None:
         return False
     try:
@@ -137,17 +137,17 @@ def _without_past(traj: Trajectory) -> Trajectory:
 
 @dataclass(frozen=True)
 class LogitSlots:
-    """Fixed number of slots that get logits in every step, however many masks are left."""
+    """The slots that get logits in every step: a fixed number, however many masks are left."""
 
     count: int
     block: int | None
-    """Answer positions per block where only the open block is read; None for all that the input wants."""
+    """Positions per block, if logits are computed for the open block only; None for all wanted slots."""
 
     @classmethod
     def of(cls, policy: Policy, state: State, record: bool) -> "LogitSlots":
-        """Count the slots whose logits are used: all answer positions, or one block of them.
+        """Count the slots whose logits are used: those of all answer positions, or of one block.
 
-        One block is enough where the policy fills block after block, reads no other predictions, and no steps are kept.
+        One block is enough if the policy fills blocks in order, reads no other predictions, and no steps are recorded.
         """
         counts, needs = state.answer_BL.sum(-1).tolist(), policy.needs
         elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or not policy.block_cache
@@ -155,7 +155,7 @@ class LogitSlots:
         return cls(sum(counts) if block is None else sum(min(block, count) for count in counts), block)
 
     def pack(self, inputs: ModelInput, state: State) -> ModelInput:
-        """Pack the wanted slots of an input into this number of slots."""
+        """Return the input with its wanted slots packed into the fixed number of slots."""
         wanted_BN = inputs.wanted_BN
         if self.block is not None:
             wanted_BN = wanted_BN & first_open_block(state, self.block)
@@ -164,15 +164,15 @@ class LogitSlots:
 
 
 class GraphedRows:
-    """Rows of one shape in fixed buffers, and the step that moves them."""
+    """Rows of one shape in fixed buffers, with the recorded step that changes them."""
 
     def __init__(self, policy: Policy, like: Trajectory, slots: LogitSlots, graphs: GraphCache):
         self.policy, self.slots, self.graphs = policy, slots, graphs
         self.base = _without_past(like)
-        """The rows that were loaded last: gives the parts of a trajectory that are no tensors."""
-        # Outside of inference mode, because a later decode may write into the buffers outside of it.
+        """The trajectory that was loaded last, for its parts that are not tensors."""
+        # Outside of inference mode, because a later decode may write to the buffers outside of it.
         with torch.inference_mode(False):
-            # Cloned: a graph keeps these addresses, and the caller's tensors belong to its own trajectory.
+            # Cloned: graphs write to these addresses, and the caller's tensors must not change.
             self.rows = replace_tensors(self.base, [part.clone() for part in tensors(self.base).values()])
             self.going_B = torch.ones_like(like.rows_B, dtype=torch.bool)
             self.fault_B, self.faulty_at_B = torch.zeros_like(like.rows_B), torch.zeros_like(like.rows_B)
@@ -182,7 +182,7 @@ class GraphedRows:
         self._pending = PendingFlags(self.flags)
 
     def load(self, traj: Trajectory, going_B: Tensor) -> None:
-        """Copy other rows into the buffers; some of them may be done."""
+        """Copy rows into the buffers; `going_B` is False for rows that are done."""
         self.base = _without_past(traj)
         copy_in(list(tensors(self.rows).values()), list(tensors(self.base).values()))
         self.going_B.copy_(going_B)
@@ -191,13 +191,13 @@ class GraphedRows:
         self.history.load(traj.steps, self.going_B, self.slots.count)
 
     def run(self, settings: StepSettings, denoiser: StepDenoiser, *, record: bool) -> None:
-        """Take steps until no row is left, or so few that a smaller batch is worth it.
+        """Take steps until at most half of the rows still run.
 
-        The settings are not kept: a block cache gives its memory back when nobody refers to it any more.
+        The settings are not stored: a block cache frees its memory when nothing refers to it any more.
         """
         self.log = StepLog() if record else None
         state = self.rows.state
-        # The step that ends the run, where the number of steps does; nobody runs ahead of an end that is known.
+        # The last step of the run, if the number of steps ends it; no step is started ahead of a known end.
         last = int((state.horizon_B - state.step_B).max()) if self.policy.steps == "end" else -1
         batch, number = len(self.going_B), 0
         self._pending.clear()
@@ -205,7 +205,7 @@ class GraphedRows:
             while True:
                 self._start_step(settings, denoiser)
                 number += 1
-                # One step stays unread, so that the device works while the host looks at the one before.
+                # One step stays unread, so that the device works while the host reads the flags of the step before.
                 while self._pending.waiting > (STEPS_AHEAD if number != last else 0):
                     going, any_fault = self._pending.read()
                     if any_fault:
@@ -214,16 +214,16 @@ class GraphedRows:
                         return
 
     def unload(self, *, fill: bool = True) -> tuple[Trajectory, Tensor, Trajectory, list[Step]]:
-        """Copy the rows out of the buffers.
+        """Copy the rows out of the buffers, and divide them into those of the next batch and those that ended.
 
-        Returns the rows of the next batch, which are those that still run, filled up with done ones to a power of two
-        if `fill`; flags of those that run; the rows that have ended; and the steps that were taken.
+        Returns the rows of the next batch: all that still run, and if `fill` done ones up to a power of two; flags of
+        those that run; the rows that ended; the steps that were taken.
         """
         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
         taken = self.log.steps(self.history) if self.log is not None else []
         going = self.going_B.tolist()
         count = sum(going)
-        # Powers of two: each number of rows has a graph of its own, and few numbers mean few recordings.
+        # Powers of two, because every number of rows needs a recording of its own.
         size = 1 << (count - 1).bit_length() if fill and count else count
         # Sorted, so that rows keep their order.
         kept = sorted(sorted(range(len(going)), key=lambda row: not going[row])[:size])
@@ -234,7 +234,7 @@ class GraphedRows:
         return left.select(rows_U), self.going_B[rows_U], whole.select(gone_U), taken
 
     def _start_step(self, settings: StepSettings, denoiser: StepDenoiser) -> None:
-        """Start one step, then the copy of its flags to the host."""
+        """Start one step, and then the copy of its flags to the host."""
         plan = denoiser.plan_pass(self.rows.state, self.rows.rows_B)
         self.graphs.run((self.depth, plan), lambda: self._step(settings))
         self.depth = min(self.depth + 1, self.history.most)
@@ -243,16 +243,16 @@ class GraphedRows:
         self._pending.start_copy()
 
     def _step(self, settings: StepSettings) -> None:
-        """Take one step of all rows. Everything in it starts kernels and nothing else."""
+        """Take one step of all rows. This is what a graph records: it may only start kernels."""
         with torch.inference_mode():
-            # Made anew, so that nothing that is derived from a state outlives its step.
+            # A new trajectory, so that cached properties of a state are not used in a later step.
             now = replace(replace_tensors(self.base, tensors(self.rows).values()), steps=self.history.steps(self.depth))
             inputs = self.slots.pack(self.policy.model_input(hide_noise(now, self.policy)), now.state)
             seen, cost = predict(settings, now, inputs, self.policy.needs)
             action, change = decide(settings, self.policy, seen)
             later = append_step(seen, self.policy.name, action, change, cost, keep=self.history.most)
             next_B = self.going_B & ~self.policy.done(hide_noise(later, self.policy))
-            # Everything is read before any buffer that it was read from is written.
+            # All values are computed before the first buffer is written.
             updates = self._next_values(now, later, change, next_B)
             self.history.push(later.steps[-1], self.going_B)
             copy_in(*updates)
@@ -260,12 +260,12 @@ class GraphedRows:
     def _next_values(
         self, now: Trajectory, later: Trajectory, change: Transition, next_B: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the buffers that a step changes, and their next values. Rows that are done keep theirs."""
+        """Return the buffers that a step changes, and their next values. Values of finished rows do not change."""
         rows = [
             torch.where(self.going_B.view(-1, *[1] * (new.dim() - 1)), new, old)
             for new, old in zip(_tensors_changed_by_step(later), _tensors_changed_by_step(now), strict=True)
         ]
-        # The flags of the first step that goes wrong stay, as the plain loop would find them.
+        # Flags of the first step with a fault are kept, because the plain loop would stop there.
         first = ~(self.fault_B != 0).any()
         fault_B = torch.where(first, torch.where(self.going_B, change.fault_B, 0), self.fault_B)
         at_B = torch.where(first, now.state.step_B, self.faulty_at_B)
@@ -282,27 +282,27 @@ def _tensors_changed_by_step(traj: Trajectory) -> list[Tensor]:
 
 
 class PendingFlags:
-    """Flags of the last steps on their way from the device to the host, which reads them while the next step runs."""
+    """Flags of the last steps that are being copied to the host, which reads them while the next step runs."""
 
     def __init__(self, flags: Tensor):
         self.flags = flags
         pinned = flags.is_cuda
-        # A host buffer for each step under way: a copy must not be overwritten before it was read.
+        # A host buffer for each step that runs, so that no copy is overwritten before it is read.
         self.slots = [torch.zeros(flags.shape, dtype=flags.dtype, pin_memory=pinned) for _ in range(STEPS_AHEAD + 1)]
         self.events = [torch.cuda.Event() if pinned else None for _ in self.slots]
         self.clear()
 
     def clear(self) -> None:
-        """Forget flags that nobody has read."""
+        """Drop all flags that were not read."""
         self._free, self._sent = deque(range(STEPS_AHEAD + 1)), deque[int]()
 
     @property
     def waiting(self) -> int:
-        """Steps whose flags were not read."""
+        """Number of steps whose flags were not read yet."""
         return len(self._sent)
 
     def start_copy(self) -> None:
-        """Start to copy the flags of the last step (rows still running, any fault) from the device to the host."""
+        """Start to copy the flags of the last step to the host: number of running rows, and whether any has a fault."""
         slot = self._free.popleft()
         self.slots[slot].copy_(self.flags, non_blocking=True)
         if (event := self.events[slot]) is not None:
@@ -310,7 +310,7 @@ class PendingFlags:
         self._sent.append(slot)
 
     def read(self) -> tuple[int, bool]:
-        """Wait for the oldest flags: how many rows ran on after that step, and whether any row has a fault."""
+        """Wait for the oldest flags; return the number of rows still running, and whether any row has a fault."""
         slot = self._sent.popleft()
         if (event := self.events[slot]) is not None:
             event.synchronize()
@@ -320,26 +320,25 @@ class PendingFlags:
 
 
 class HistoryBuffer:
-    """The past that a graphed step reads: at most `most` steps in a memory of their own, the newest last."""
+    """The past steps that a graphed step reads: at most `most` of them, stored in one tensor, the newest last."""
 
     def __init__(self, most: int):
         self.most = most
         self.layout: Layout[tuple[Step, Tensor]] | None = None
-        """Where the tensors of a step, and of the rows that took it, lie in a line of the memory."""
+        """Places of a step's tensors, and of the flags of rows that took it, in a line of the memory."""
         self.memory: Tensor
-        """A line for each step."""
+        """One line of bytes for each step."""
         self._newest: tuple[Posterior | None, Tensor | None]
-        """Posterior and attention of the newest step. They grow with the vocabulary or with the canvas squared, so
-        that older steps do without."""
+        """Posterior and attention of the newest step. Older steps do not keep theirs, because they are large."""
 
     def steps(self, depth: int) -> tuple[Step, ...]:
-        """Return the last `depth` steps, copied but for the newest one's posterior and attention.
+        """Return the last `depth` steps.
 
-        Those lie where the next step writes its own.
+        The tensors are copies, except posterior and attention of the newest step, which the next step overwrites.
         """
         if not depth or self.layout is None:
             return ()
-        # Cloned: the policy may hand on what it reads here, while the lines move.
+        # Cloned: the policy may pass on what it reads here, and lines are moved afterwards.
         lines = self.memory[self.most - depth :].clone()
         *older, last = (self.layout.read(line)[0] for line in lines)
         posterior, attention_BNN = self._newest
@@ -347,7 +346,7 @@ class HistoryBuffer:
         return (*older, replace(last, prediction=whole))
 
     def push(self, step: Step, took_B: Tensor) -> None:
-        """Keep one more step, and the rows that took it."""
+        """Append a step, with flags of the rows that took it."""
         newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare_memory(step, took_B)
         if not same_form(self._newest, newest):
             raise NotGraphable("what it reads of the posterior changes its shape")
@@ -355,7 +354,7 @@ class HistoryBuffer:
         copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
 
     def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
-        """Take over the past of other rows; its posterior is packed anew into `slots` rows of logits."""
+        """Replace the past by that of other rows; its posterior is packed into `slots` rows of logits."""
         if not steps:
             return
         *older, last = steps
@@ -370,9 +369,9 @@ class HistoryBuffer:
         self.push(last, took_B)
 
     def _prepare_memory(self, step: Step, took_B: Tensor) -> Layout[tuple[Step, Tensor]]:
-        """Make the memory for the first step that comes; later ones must fit."""
+        """Allocate the memory for the first step; all later steps must have the same form."""
         if self.layout is None:
-            # Canvases are padded, and the letters of a tensor's axes tell what has to be cut off in the end.
+            # Canvases are padded here, and the axis letters of a tensor tell where its padding must be cut off later.
             for path, part in tensors(step).items():
                 if len(axis_letters(path)) != part.dim():
                     axes = f"does not end in a letter for each of its {part.dim()} axes"
@@ -388,13 +387,13 @@ class HistoryBuffer:
         if not same_form(layout.form, value):
             raise NotGraphable("what it keeps of a step changes from step to step")
         if self.most > 1:
-            # Cloned, because the two ranges overlap and a copy on a device has no order.
+            # Cloned, because the two ranges overlap, and a copy on a device has no defined order.
             self.memory[:-1].copy_(self.memory[1:].clone())
         layout.write(self.memory[-1], value)
 
 
 class StepLog:
-    """All steps of a run, each copied from the history buffer after it was taken."""
+    """All steps of a run, copied from the history buffer one after the other."""
 
     def __init__(self) -> None:
         self._pieces: list[Tensor] = []
@@ -410,7 +409,7 @@ class StepLog:
         self._count += 1
 
     def steps(self, history: HistoryBuffer) -> list[Step]:
-        """Read all steps back; each holds only the rows that took it, as in the plain loop."""
+        """Return all steps; each has only the rows that took it, as in the plain loop."""
         if history.layout is None or not self._count:
             return []
         lines = [line for piece in self._pieces for line in piece][: self._count]

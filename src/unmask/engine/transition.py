@@ -1,7 +1,7 @@
-"""The transition z_{t+1} = apply(z_t, p_t, a_t): the one way a canvas changes. It draws no random numbers.
+"""The transition z_{t+1} = apply(z_t, p_t, a_t), the only way that a canvas changes. It draws no random numbers.
 
-A broken action does not raise here, because that would make the host wait for the device in every step. It sets flags
-of its row, and the loop reads those of all rows at once.
+An invalid action does not raise here, because then the host would wait for the device in every step. It sets fault
+flags of its row, and the loop reads the flags of all rows at once.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -38,23 +38,23 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Transition:
-    """The next state, what changed on the way to it, and per-row fault flags (0 where the action was valid)."""
+    """The next state, the positions that changed, and fault flags of each row (0 if its action was valid)."""
 
     state: State
     revealed_BL: Tensor
     remasked_BL: Tensor
     confidence_BL: Tensor
-    """Clean probability of each revealed token; NaN where it was not the denoiser's proposal."""
+    """Clean probability of each revealed token; NaN if it is not the sampled token."""
     fault_B: Tensor
 
     def check(self) -> "Transition":
-        """Raise for the first faulty row, else return the transition itself. Waits for the device."""
+        """Raise for the first row with a fault, else return the transition. Waits for the device."""
         raise_faults(self.fault_B, self.state.step_B - 1, torch.arange(self.state.batch))
         return self
 
 
 def apply(state: State, prediction: Prediction, action: Action) -> Transition:
-    """Re-mask, score, cut to the region, reveal the k best, commit. An invalid row is left as it was."""
+    """Apply an action: remask, score, cut to the region, reveal the k best, commit. Invalid rows do not change."""
     _check_action(state, action)
     length, alpha_BJ = state.tokens_BL.shape[1], action.alpha_BJ
     masked_before_BL = state.masked_BL
@@ -67,7 +67,7 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         masked_BL = masked_before_BL | remasked_BL
 
     score_BL = score.order(alpha_BJ, prediction, length, action.rule)
-    # After remasking, so that a position may be masked and revealed with another token in one step.
+    # Computed after remasking, so that a position can be masked and revealed again, with another token, in one step.
     eligible_BL = action.region_BL & masked_BL
     eligible_B = eligible_BL.sum(-1)
     k_B = reveal_count(action.kappa_B, eligible_B)
@@ -86,14 +86,14 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         off_simplex_B = ~((alpha_BJ >= 0).all(-1) & ((alpha_BJ.sum(-1) - 1).abs() < 1e-6))
         other_rule_B = torch.zeros_like(misplaced_B)
     else:
-        # The named rule must have all the weight. Read column by column: comparing with a table of weights would copy
-        # that table to the device in every step.
+        # The named rule must have all the weight. To compare with a table of weights would copy it to the device in
+        # every step.
         off_simplex_B = torch.zeros_like(misplaced_B)
         other_rule_B = (alpha_BJ[:, RULES.index(action.rule)] != 1) | (alpha_BJ.abs().sum(-1) != 1)
     wrong = torch.stack(
         (
             masked_BL.any(-1) & (eligible_B == 0),
-            # Also true of NaN, which no comparison with 0 or 1 would find.
+            # Also true for NaN, which comparisons with 0 and 1 would not find.
             action.kappa_B.clamp(0, 1) != action.kappa_B,
             off_simplex_B,
             misplaced_B,
@@ -101,14 +101,14 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
             (revealed_BL & ~proposed_BL).any(-1),
             ~prediction.logz_BN.isfinite().all(-1),
             other_rule_B,
-            # A function of the row alone: it is given up at the same step, whoever runs beside it.
+            # Depends on the row alone, so that it is given up at the same step whatever the other rows do.
             state.step_B >= 4 * (state.horizon_B + state.length_B),
         )
     )
-    # One bit for each, in the order of `FAULTS`.
+    # One bit per fault, in the order of `FAULTS`.
     fault_B = (wrong.long() << torch.arange(len(wrong), device=wrong.device)[:, None]).sum(0)
     valid_B1 = (fault_B == 0)[:, None]
-    # A proposed mask (only without `bar_mask`) reveals nothing.
+    # Without `bar_mask` the sampled token may be the mask itself, which reveals nothing.
     revealed_BL = revealed_BL & valid_B1 & (tokens_BL != state.mask_id)
     canvas_BL = state.tokens_BL
     if action.remask_BL is not None:
@@ -128,9 +128,9 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
 
 
 def raise_faults(fault_B: Tensor, step_B: Tensor, rows_B: Tensor) -> None:
-    """Raise for the first row with a flag; `rows_B` are the rows' numbers in their run, `step_B` the steps they took.
+    """Raise the error of the first row with a fault: `DenoiserError`, `Unfinished` or `InvalidAction`.
 
-    `DenoiserError` if its logits are to blame, `Unfinished` if it makes no progress, else `InvalidAction`.
+    `rows_B` are the numbers of the rows in their run, and `step_B` the steps that they took before.
     """
     if not bool(fault_B.any()):
         return
@@ -146,12 +146,12 @@ def raise_faults(fault_B: Tensor, step_B: Tensor, rows_B: Tensor) -> None:
 
 
 def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
-    """Fill the masks to the right of the first revealed end of text with end of text: the answer is already over.
+    """Fill all masks to the right of the first revealed end of text with end of text.
 
-    They are committed only if that token is: an end of text that may be masked again must not leave a fixed tail.
+    They are committed only if that token is: if it may be masked again, the tail must not be final.
     """
     state = change.state
-    # Compared one by one, as numbers: a table of tokens would be copied to the device in every step.
+    # Compared one by one: a table of tokens would be copied to the device in every step.
     is_eos_BL = reduce(or_, (state.tokens_BL == token for token in eos_ids)) & state.revealed_BL
     filled_BL = state.masked_BL & (is_eos_BL.long().cumsum(-1) > 0)
     final_BL = (is_eos_BL & state.committed_BL).long().cumsum(-1) > 0
@@ -168,7 +168,7 @@ def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
 
 
 def _check_action(state: State, action: Action) -> None:
-    """Refuse what a policy returned if it has the wrong type, shape or dtype; this reads nothing from the device."""
+    """Refuse an action of the wrong type, shape or dtype, without reading from the device."""
     if not isinstance(action, Action):
         raise InvalidAction(f"the policy returned {action!r}; allowed: an Action; return one from act")
     if action.rule is not None and action.rule not in RULES:

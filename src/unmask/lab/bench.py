@@ -366,9 +366,9 @@ class BenchPlan:
         for part in self.parts:
             if part not in PARTS:
                 raise UnknownName("part of the bench", part, (*PARTS, ALL_PARTS))
-        require(bool(self.batches), "--batch", self.batches, "one size or more", "e.g. 1,8,32")
+        require(bool(self.batches), "--batch-size", self.batches, "one size or more", "e.g. 1,8,32")
         for batch in self.batches:
-            require(1 <= batch <= 4096, "--batch", batch, "1 to 4096 rows", "e.g. 1,8,32")
+            require(1 <= batch <= 4096, "--batch-size", batch, "1 to 4096 rows", "e.g. 1,8,32")
 
     @property
     def forward_effort(self) -> Effort:

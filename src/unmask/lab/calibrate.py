@@ -68,15 +68,15 @@ from unmask.tasks import Task, check_scorer, is_own, open_task
 
 ROLE = "validation"
 SHARD_PROMPTS = 8
-"""Prompts per shard: what a killed process loses."""
+"""Prompts per shard. A killed process loses the shard that it works on."""
 CPU_ROWS, MAX_ROWS = 4, 64
-"""Canvases of one forward on a CPU and elsewhere: merging leaves few branches to run at a time."""
+"""Default batch sizes on a CPU and elsewhere. They are small, because merging leaves few branches at a time."""
 OPERATOR = ReMDM("conf")
-"""Re-opens what the commitment axis leaves revisable, as in the studies that come with the package."""
+"""Remasking operator of the commitment axis, as in the studies that come with the package."""
 
 
 class CalibrateOptions(Options):
-    """What a gate is for, and how much is measured."""
+    """Options of `calibrate`: what the gate is for, and how much is measured."""
 
     task: str | Task = Field(
         description="A name of `unmask tasks`, a file FILE.jsonl, or code, which runs: package.module:function or "
@@ -255,7 +255,7 @@ def _make_gate(
 
 
 def find_diagnostic(axis: str) -> str:
-    """Return the diagnostic that a gate of the axis is made of: of several the first, which is the paper's."""
+    """Return the name of an axis' diagnostic; of several the first, which is the paper's."""
     first: dict[str, str] = {}
     for name, diagnostic in DIAGNOSTICS.items():
         first.setdefault(diagnostic.axis, name)
@@ -268,7 +268,7 @@ def find_diagnostic(axis: str) -> str:
 
 
 def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> Study:
-    """Make the study; a study file would have to name evaluation prompts."""
+    """Build a study of validation prompts alone, which no study file can ask for."""
     rows = options.batch_size or (CPU_ROWS if model.denoiser.device.type == "cpu" else MAX_ROWS)
     return Study(
         name=f"calibrate {task.name}",
@@ -297,7 +297,7 @@ def _measure_branches(
     options: CalibrateOptions,
     on_progress: Callable[[StudyProgress], None],
 ) -> Store:
-    """Run the study; return its folder, with all of its branches."""
+    """Run the study and return its store, which holds all branches."""
     load = (lambda spec: model) if cluster is None else cluster.load
     try:
         with Store.create(folder, study.config) as store:
@@ -329,7 +329,7 @@ def _measure_branches(
 def _read_states(
     store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: pd.DataFrame | None
 ) -> ValidationSet:
-    """Read the states with their readings; signals are beside the fixed action that `fitted` prompts choose."""
+    """Read the states with their readings. The score signal compares with the fixed action of the `fitted` prompts."""
     utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
     readings = rows_by_state(axis, store.read_arrow("readings"))
     rows = [readings[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
@@ -360,7 +360,7 @@ class WholeRuns:
         options: CalibrateOptions,
         on_share: Callable[[float], None],
     ):
-        """On a cluster its workers decode, and the model here only stands for theirs."""
+        """Prepare the prompts. With `workers` these decode, and `model` only stands for theirs."""
         (spec,) = study.models
         tasks, _ = load_examples(study, options.data_dir)
         jobs = plan_jobs(study, spec, model, tasks)
@@ -433,7 +433,7 @@ def compare_whole_runs(arms: Arms, runs: WholeRuns, *, seed: int) -> EndToEnd | 
 
 
 def summarise_runs(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> EndToEnd | None:
-    """Means over the prompts whose answers were all judged (columns: reference, fixed, selective); None without one."""
+    """Average over prompts whose answers were all judged (columns: reference, fixed, selective); None without one."""
     utility = np.asarray(utility_PA, dtype=np.float64)
     judged_P = np.isfinite(utility).all(1)
     if not judged_P.any():

@@ -107,7 +107,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         return unique_items(children, lambda child: canvas_key(child.path))
 
     def _candidate_sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
-        """Yield candidate sets from number `first` on; number 0 is the greedy set. A pool of one set yields only that."""
+        """Yield candidate sets from number `first` on; number 0 is the greedy set."""
         clock = block_clock(path.state, self.block_length)
         k_B = clock.quota_B
         confidence_BL = path.confidence_BL.double()

@@ -16,7 +16,7 @@ from unmask.lab.compare import CompareSummary, Comparison, SpeedSummary
 from unmask.lab.compare.store import SAME, check_same
 from unmask.lab.compare.summary import MACRO, MEASURES, NEAR_ZERO, SPEEDS
 from unmask.report import files
-from unmask.report.compare_page import compare_page, plotly_script
+from unmask.report.compare_page import compare_page
 from unmask.report.compare_words import (
     OWN,
     TIME_LEGEND,
@@ -61,9 +61,7 @@ def write_comparison(
         "figure.svg": forwards_figure(comparison, summary),
         "figure.pdf": forwards_figure(comparison, summary, "pdf"),
     }
-    script = plotly_script()
-    if script is not None:
-        contents[PAGE] = compare_page(comparison, summary, script).encode()
+    contents[PAGE] = compare_page(comparison, summary, contents["figure.svg"]).encode()
     if speed is not None:
         timing = json.dumps(timing_document(comparison, speed), indent=2, ensure_ascii=False) + "\n"
         contents["timing.md"] = timing_markdown(comparison, summary, speed).encode()

@@ -2,7 +2,6 @@
 
 import html
 import json
-from math import isfinite
 from typing import Any
 
 from unmask.lab.compare import CompareSummary, Comparison
@@ -19,8 +18,8 @@ from unmask.report.compare_words import (
     remarks,
     shown_name,
 )
-from unmask.report.pages import asset, page
-from unmask.report.table import plain
+from unmask.report.pages import page
+from unmask.report.themed import picture
 
 PAGE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("policy", "policy"),
@@ -35,15 +34,13 @@ PAGE_COLUMNS: tuple[tuple[str, str], ...] = (
 )
 
 
-def compare_page(comparison: Comparison, summary: CompareSummary, script: str) -> str:
-    """Make the page; `script` is plotly's. No wall time is on it: the same comparison is the same page."""
+def compare_page(comparison: Comparison, summary: CompareSummary, figure: bytes) -> str:
+    """Make the page around an SVG figure. No wall time is on it: the same comparison is the same page."""
     tasks = [task for task in summary.line_tasks if task != MACRO]
     if MACRO in summary.line_tasks and len(tasks) > 1:
         tasks.insert(0, MACRO)
     title = f"{comparison.config['model']['name']}: policies compared on the {comparison.split} prompts"
-    choices = "".join(
-        f'<option value="{at}">{html.escape(panel_title(summary, task))}</option>' for at, task in enumerate(tasks)
-    )
+    drawn = picture(figure.decode("utf-8"), "Utility against forwards per answer; the tables below have the numbers")
     notes = "".join(f"<li>{html.escape(text)}</li>" for text in (*remarks(summary), *label_legends(summary)))
     config = html.escape(json.dumps(comparison.config, indent=2, ensure_ascii=False))
     tables = "".join(_page_table(summary, task, at == 0) for at, task in enumerate(tasks))
@@ -53,9 +50,7 @@ def compare_page(comparison: Comparison, summary: CompareSummary, script: str) -
 <p class="note">Every policy decoded the same prompts. A forward is one pass of the model: what an answer costs.
 Utility is what it is worth, from 0 to 1. Bars are 95 % intervals over prompts.</p>
 <h2>Utility against forwards</h2>
-<p><label>Task <select id="task">{choices}</select></label></p>
-<div id="figure" class="figure" role="img"
-aria-label="Utility against forwards per answer; the tables below have the numbers"></div>
+<figure>{drawn}</figure>
 <p class="note">Left is cheap, up is good. {html.escape(FRONT_LEGEND)}</p>
 <h2>The numbers</h2>
 <p class="note">A click on a head sorts.</p>
@@ -68,25 +63,16 @@ aria-label="Utility against forwards per answer; the tables below have the numbe
     return page(
         title,
         body,
-        styles=[asset("compare.css")],
-        scripts=[script, asset("compare.js")],
-        data={"panels": plain([_page_panel(summary, task) for task in tasks])},
+        styles=["compare.css"],
+        modules=["dom.js"],
+        start="sortTablesOnClick();",
     )
-
-
-def plotly_script() -> str | None:
-    """Return the script that draws the page's figure; None where the package is not installed."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        return None
-    return str(get_plotlyjs())
 
 
 def _page_table(summary: CompareSummary, task: str, first: bool) -> str:
     """A task's table, folded away unless it is the first."""
     heads = "".join(
-        f'<th scope="col" class="{"left" if key == "policy" else "right"}">'
+        f'<th scope="col" aria-sort="none" class="{"left" if key == "policy" else "right"}">'
         f'<button type="button">{html.escape(head)}</button></th>'
         for key, head in PAGE_COLUMNS
     )
@@ -102,7 +88,7 @@ def _page_table(summary: CompareSummary, task: str, first: bool) -> str:
 
 
 def _page_cell(line: Line, key: str) -> str:
-    """A cell with the value that its column sorts by."""
+    """Return one cell."""
     value: Any = line[key]
     if key == "policy":
         text = shown_name(line)
@@ -110,29 +96,8 @@ def _page_cell(line: Line, key: str) -> str:
         value = 2 if line["sure"] else 1 if line["front"] else 0
         text = ("", UNSURE, f"{SURE} sure")[value]
     elif key in MEASURES:
-        value = value if isfinite(value) else ""
         text = format_measure(line, key, 3 if key in ("utility", "difference") else 2, "–")
     else:
         text = f"{value:.1f}"
     left = ' class="left"' if key == "policy" else ""
-    return f'<td{left} data-value="{html.escape(str(value))}">{html.escape(text)}</td>'
-
-
-def _page_panel(summary: CompareSummary, task: str) -> dict[str, Any]:
-    """Names and numbers of a task's figure."""
-    points = [
-        {
-            "name": shown_name(line),
-            "reference": line["policy"] == summary.reference,
-            "front": line["front"],
-            "sure": line["sure"],
-            **{
-                name: [line[name], line[f"{name}_low"], line[f"{name}_high"]]
-                for name in ("utility", "forwards", "difference")
-            },
-            "n": line["utility_n"],
-        }
-        for line in summary.of(task).to_dict("records")
-        if isfinite(line["utility"]) and isfinite(line["forwards"])
-    ]
-    return {"title": panel_title(summary, task), "points": points}
+    return f"<td{left}>{html.escape(text)}</td>"

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files as resources
@@ -14,6 +15,8 @@ from unmask.report.run_data import RunData
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; font-src data:"
 """Content security policy: nothing is fetched from anywhere, whatever a prompt or an answer on the page says."""
+RUN_MODULES = ("dom.js", "grid.js")
+DRAW_RUNS = 'for (const element of findAll(".run-grid")) drawRun(element, readData(element.dataset.run));'
 STATES_FORMAT = 1
 """Format of the values that `states.js` reads."""
 
@@ -23,14 +26,20 @@ def page(
     body: str,
     *,
     styles: Sequence[str] = (),
-    scripts: Sequence[str] = (),
+    modules: Sequence[str] = (),
+    start: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return a page around `body`, which is escaped HTML; scripts read the values of `data` by their ids."""
+    """Return a page around `body`, which is escaped HTML.
+
+    `styles` and `modules` name files of the package, a module after those that it imports. `start` is the code that
+    runs last, and may use what the modules export; they read the values of `data` by their ids.
+    """
     islands = "\n".join(island(name, value) for name, value in (data or {}).items())
+    style = "\n".join(map(asset, ("base.css", *styles)))
     # A closing tag inside a script would end the element.
-    inside = "\n".join("<script>" + script.replace("</script", "<\\/script") + "</script>" for script in scripts)
-    style = "\n".join((asset("base.css"), *styles))
+    script = f"{bundle(tuple(modules))}\n{start}".replace("</script", "<\\/script")
+    inside = f'<script type="module">\n{script}</script>' if modules else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -56,6 +65,18 @@ def island(name: str, value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f'<script type="application/json" id="{html.escape(name)}">{safe}</script>'
+
+
+@cache
+def bundle(modules: Sequence[str]) -> str:
+    """Return ES modules as one script, each in a scope of its own: a file opened from a disk imports nothing."""
+    parts = []
+    for name in modules:
+        text = asset(name)
+        exports = ", ".join(re.findall(r"^export (?:async )?(?:function|const) (\w+)", text, re.MULTILINE))
+        body = re.sub(r"^import .*?;$|^export ", "", text, flags=re.MULTILINE)
+        parts.append(f"const {{ {exports} }} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();")
+    return "\n".join(parts)
 
 
 @cache
@@ -88,10 +109,36 @@ def runs_page(runs: Sequence[RunData], note: str = "") -> str:
 {more}
 <footer>Made by unmask. This page needs no network.</footer>
 </main>"""
-    start = """for (const element of document.querySelectorAll(".run-grid"))
-  unmaskGrid(element, JSON.parse(document.getElementById(element.dataset.run).textContent), {});"""
-    data = {f"run-{row}": run for row, run in enumerate(runs)}
-    return page(title, body, styles=[asset("grid.css")], scripts=[asset("grid.js"), start], data=data)
+    return page(title, body, styles=["grid.css"], modules=RUN_MODULES, start=DRAW_RUNS, data=_run_islands(runs))
+
+
+def futures_page(runs: Sequence[RunData]) -> str:
+    """Return a read-only page with runs side by side: the first is the one that the others branched from."""
+    first = runs[0]
+    title = f"{first['model']}: {'one run' if len(runs) == 1 else f'{len(runs)} futures of one prompt'}"
+    parts = []
+    for at, run in enumerate(runs):
+        known = at and run["score"] is not None and first["score"] is not None
+        change = f" ({run['score'] - first['score']:+.3g})" if known else ""
+        scored = "no score" if run["score"] is None else f"score {run['score']:.4g}{change}"
+        why = f'<p class="note">{html.escape(run["explanation"])}</p>' if run["explanation"] else ""
+        parts.append(
+            f'<section class="future">\n<h2>{"A branch" if at else "The run"}: {html.escape(run["policy"])}</h2>\n'
+            f'<p class="score">{scored}</p>\n{why}\n<pre class="answer">{html.escape(run["text"])}</pre>\n'
+            f'<div class="run-grid" data-run="run-{at}"></div>\n</section>'
+        )
+    body = f"""<main>
+<h1>{html.escape(title)}</h1>
+<h2>Prompt</h2>
+<pre class="prompt">{html.escape(first["prompt"])}</pre>
+<div class="futures">{"".join(parts)}</div>
+<footer>A read-only copy made by unmask view. This page needs no network and decodes nothing.</footer>
+</main>"""
+    return page(title, body, styles=["grid.css"], modules=RUN_MODULES, start=DRAW_RUNS, data=_run_islands(runs))
+
+
+def _run_islands(runs: Sequence[RunData]) -> dict[str, RunData]:
+    return {f"run-{row}": run for row, run in enumerate(runs)}
 
 
 def _run_facts(run: RunData) -> str:
@@ -134,9 +181,9 @@ so that luck cancels out.</p>
 <section id="state" aria-label="The chosen state" tabindex="-1"></section>
 <footer>Made by unmask. This page needs no network.</footer>
 </main>"""
-    start = "unmaskStates(document.getElementById('state'), JSON.parse(document.getElementById('states').textContent));"
-    styles, scripts = [asset("grid.css"), asset("states.css")], [asset("states.js"), start]
-    return page(title, body, styles=styles, scripts=scripts, data={"states": states_data(evidence)})
+    start, modules = 'drawStates(byId("state"), readData("states"));', ("dom.js", "states.js")
+    styles, data = ["grid.css", "states.css"], {"states": states_data(evidence)}
+    return page(title, body, styles=styles, modules=modules, start=start, data=data)
 
 
 def states_data(evidence: StateEvidence) -> dict[str, Any]:

@@ -435,7 +435,8 @@ class Opening:
     contents: Mapping[str, str]
     """Titles of its parts by their ids."""
     styles: Sequence[str] = ()
-    scripts: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    start: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -493,8 +494,9 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
     return pages.page(
         opening.title if opening else report.title,
         f"{body}\n{numbers}",
-        styles=[pages.asset("report.css"), *(opening.styles if opening else ())],
-        scripts=[pages.asset("report.js"), *(opening.scripts if opening else ())],
+        styles=["report.css", *(opening.styles if opening else ())],
+        modules=["dom.js", "report.js", *(opening.modules if opening else ())],
+        start=f"startReport();\n{opening.start if opening else ''}",
         data=opening.data if opening else None,
     )
 

@@ -46,6 +46,7 @@ class Draw:
             return self._next_word() >> (64 - n) if n else 0
         value = 0
         for _ in range((n + 63) // 64):
+            # Whole words first and the surplus cut off below: this order of bits is part of every prompt.
             value = value << 64 | self._next_word()
         return value >> (-n % 64)
 

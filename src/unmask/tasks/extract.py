@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
-from unmask.base.json_files import parse_integer, refuse_constant
+from unmask.base.json_files import refuse_constant
 from unmask.tasks.draw import Json, canonical
 
 JSON_DEPTH = 64
-"""Levels of nesting beyond which a JSON text is refused."""
+"""Deepest nesting of a JSON text, in levels."""
 REREADING = 4
-"""Times its own length that a text may be read in search of an object among braces in prose."""
+"""How much may be read in search of an object among braces in prose, in lengths of the text."""
 MAX_DIGITS = 100
-"""A longer run of digits is refused as a number."""
+"""Longest run of digits that is read as a number."""
 
 # Names of the rules that find answers. Verdicts record them.
 
@@ -65,6 +65,7 @@ def find_tagged(text: str, strip: bool = True) -> RawAnswer | None:
         if not tag[1]:
             opened = tag.end()
         elif opened is not None:
+            # A later complete pair replaces this one: a model that corrects itself is taken at its last word.
             pair, opened = (opened, tag.start()), None
         elif closed is None:
             closed = tag.start()
@@ -89,6 +90,7 @@ def _find_boxed(text: str) -> RawAnswer | None:
         if brace[0] == "}":
             if opened:
                 start, box = opened.pop()
+                # Boxes close from the inside out, so the later one is told by where it begins.
                 if box and (last is None or start > last[0]):
                     last = (start, brace.start())
         elif brace[0].endswith("{") and brace[0] != "\\{":
@@ -110,7 +112,7 @@ def squeeze(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Drop the differences that ordinary text may have from its target: whitespace and case. Eq. (eq:part_credit)"""
+    """Normalise whitespace and case, which do not count in part credit, Eq. (eq:part_credit)."""
     return squeeze(text).casefold()
 
 
@@ -268,7 +270,7 @@ def find_object(text: str) -> RawAnswer:
 
 
 def parse_object(text: str) -> ParsedJson:
-    """Read the object that a text is, or else the last object in it, as in a block of code or with prose around.
+    """Read a text as a JSON object, or else the last object in it, as in a block of code or with prose around.
 
     Of an object that is broken or cut short, no inner object is taken for the answer. A brace that does not begin an
     object is prose, and the text is read anew behind it; how much is read again is limited.
@@ -282,6 +284,7 @@ def parse_object(text: str) -> ParsedJson:
     while budget > 0 and (start := text.find("{", at)) >= 0:
         end = _find_closing_brace(text, start)
         inner = parse_json_value(text[start:end]) if end else last
+        # Every reading is paid for by its length, so that hostile braces cannot make this quadratic.
         budget -= (end or len(text)) - start
         if end and isinstance(inner.value, dict):
             last, at = inner, end
@@ -319,6 +322,7 @@ def parse_json_value(text: str) -> ParsedJson:
 
 
 def _is_too_deep(text: str) -> bool:
+    # The usual case, without a scan: fewer brackets than levels cannot nest too deeply.
     if text.count("{") + text.count("[") <= JSON_DEPTH:
         return False
     depth = 0
@@ -340,7 +344,7 @@ def _parse_finite_float(text: str) -> float:
 
 
 # A repeated key does not make an answer invalid: its last value counts, as the model's last word.
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_parse_finite_float, parse_int=parse_integer)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_parse_finite_float)
 
 
 def spell_json(value: Json) -> str:

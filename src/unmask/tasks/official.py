@@ -159,6 +159,7 @@ def read_examples(file: DataFile, make_example: Callable[[Row], Example], data_d
 
 def gsm8k_example(row: Row) -> Example:
     """Make an example of a row of GSM8K; its solution, which the training texts use, is kept as a constraint."""
+    # The answer stands after the last mark; the solution above it may hold the same signs.
     solution, _, target = row["answer"].rpartition("####")
     target = target.strip()
     prompt = (

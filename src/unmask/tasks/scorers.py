@@ -17,7 +17,7 @@ from unmask.tasks.extract import RawAnswer, fold, squeeze
 from unmask.tasks.task import Example, Extraction, Part, Verdict
 
 SHOWN_WIDTH = 100
-"""Characters of a text that `explain` shows; the middle of a longer one is left out."""
+"""Longest text that `explain` shows whole, in characters."""
 
 # A reference that does not begin with # names another document, which jsonschema would fetch over the network.
 _OUTSIDE_REFERENCE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')
@@ -40,6 +40,7 @@ def json_equal(a: Json, b: Json) -> bool:
     Numbers are equal if their values are: JSON has one kind of number, so 1 is 1.0. Strings must agree in every
     character, lists in order, objects in keys and values but not in the order of keys. true is not 1.
     """
+    # Truth values first: to Python True is 1.
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, int | float) and isinstance(b, int | float):
@@ -63,7 +64,7 @@ def score_single(
     none: str,
     shown: str = "",
 ) -> Verdict:
-    """Make the verdict on an answer that is right or not.
+    """Make the verdict on an answer that is either right or wrong.
 
     `name`, `other` and `none` say in words what a right answer, another one and no answer is. `shown` is the answer as
     the verdict shows it, where that is not the text that is compared.
@@ -78,7 +79,7 @@ def score_single(
 
 
 def score_cell(text: str, example: Example) -> Verdict:
-    """Score one cell of a table, in the case that it is written in."""
+    """Score one cell of a table. Upper and lower case differ; runs of whitespace do not matter."""
     answer = extract.find_answer(text)
     given = squeeze(answer.text)
     right = given == squeeze(example.target)
@@ -142,7 +143,10 @@ def score_positions(
     parts: str,
     joint: str,
 ) -> Verdict:
-    """Give part credit place by place. `part` and `parts` name one and several; `joint` stands between them."""
+    """Give part credit place by place.
+
+    `part` and `parts` are the words for one and several places in the verdict, `joint` the text between two of them.
+    """
     compared = tuple(
         Part(
             f"{part} {k + 1}",
@@ -236,6 +240,7 @@ def _validator(schema: str) -> Any:
             f"a schema refers to {target!r}; allowed: references inside of it, "
             "which begin with '#': nothing is fetched to score an answer; mend the example"
         )
+    # Cached by its text: thousands of answers are checked against the same few schemas.
     parsed = extract.parse_json_value(schema).value
     return jsonschema.validators.validator_for(parsed, default=jsonschema.Draft202012Validator)(parsed)
 

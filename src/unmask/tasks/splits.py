@@ -17,7 +17,7 @@ from unmask.tasks.task import LEVELS, SPLITS, TRAINING, DataDir, Example, Genera
 
 COUNTS = split_counts(100, 100, 500)
 REDRAWS = 1000
-"""Times that a prompt which exists already is drawn again before its generator is refused."""
+"""How often a prompt that exists already is drawn again before its generator is refused."""
 
 
 def rank_ids(name: str, ids: Iterable[str]) -> list[str]:
@@ -29,6 +29,7 @@ def cut_ids(name: str, ids: Sequence[str], counts: Mapping[str, int]) -> dict[st
     """Rank ids by hash and cut the ranking into splits of the given sizes."""
     expected = sum(counts.values())
     require(expected == len(ids), f"number of examples of {name}", len(ids), f"{expected}", "make the counts add up")
+    # Ranked by a hash and not shuffled: the order of the ids that come in makes no difference.
     ranked = iter(rank_ids(name, ids))
     return {split: [next(ranked) for _ in range(counts[split])] for split in SPLITS}
 
@@ -38,6 +39,7 @@ def draw_examples(generator: Generator, split_name: str, prompts_version: str, n
     taken: set[str] = set()
     examples = []
     for index in range(n):
+        # The version is part of the key, so that a new version of a generator has all new prompts.
         examples.append(_draw_example(generator, ("split", split_name, prompts_version), index, taken))
         taken.add(squeeze(examples[-1].prompt))
     return examples
@@ -99,6 +101,7 @@ def constructed_task(
         return frozenset(squeeze(example.prompt) for part in make_splits().values() for example in part)
 
     def make_training(start: int, data_dir: DataDir) -> Iterator[Example]:
+        # Made at the first training example only, because drawing the splits takes a moment.
         taken = split_prompts()
         for index in count(start):
             example = _draw_example(generator, (TRAINING, split_name, prompts_version), index, taken)

@@ -106,6 +106,7 @@ def plural(noun: str) -> str:
         return noun[:-3] + "men"
     if noun.endswith(("s", "x", "z", "ch", "sh")):
         return noun + "es"
+    # A vowel before the y keeps it: days, but cities.
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return noun[:-1] + "ies"
     return noun + "s"
@@ -122,6 +123,7 @@ def has_plain_plural(noun: str) -> bool:
 def compare_adjective(adjective: str, ending: str) -> str:
     """Return the comparative (`er`) or superlative (`est`) of a word in GRADABLE."""
     if adjective in _DOUBLED:
+        # One short vowel before one consonant: bigger, hottest.
         return adjective + adjective[-1] + ending
     if adjective.endswith("y"):
         return adjective[:-1] + "i" + ending
@@ -129,7 +131,7 @@ def compare_adjective(adjective: str, ending: str) -> str:
 
 
 def article(phrase: str) -> str:
-    """Return `a` or `an`, by sound."""
+    """Return the indefinite article of a phrase, `a` or `an`, by its sound."""
     word = phrase.lower()
     if word.startswith(("hour", "honest", "heir", "honour")):
         return "an"
@@ -153,6 +155,7 @@ def cardinal(n: int) -> str:
     if n < 1000:
         return f"{_ONES[n // 100]} hundred" + (f" and {cardinal(n % 100)}" if n % 100 else "")
     rest = n % 1000
+    # British usage: two thousand and five, two thousand five hundred.
     joint = " and " if 0 < rest < 100 else " "
     return f"{_ONES[n // 1000]} thousand" + (f"{joint}{cardinal(rest)}" if rest else "")
 

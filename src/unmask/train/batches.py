@@ -124,6 +124,7 @@ def draw_batch(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
     # Sources in proportion: row i takes the source at a jittered i-th quantile.
     quantile_B = (np.arange(n) + noise.uniform(n)) / n
     edge_T = np.cumsum(group.share_T)
+    # The last edge may lie a rounding below one, and a quantile above it.
     source_B = np.minimum(np.searchsorted(edge_T, quantile_B, side="right"), len(edge_T) - 1)
     pick_B = (noise.uniform(n) * group.size_T[source_B]).astype(np.int64)
     start_T = np.cumsum(group.size_T) - group.size_T
@@ -155,9 +156,11 @@ def mask_batch(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: flo
     number of answer tokens of row b.
     """
     n = len(rows_B)
+    # A stable sort gives equal numbers the same order on every machine.
     stratum_B = np.argsort(noise.uniform(n), kind="stable")
     ratio_B = least_ratio + (1 - least_ratio) * (stratum_B + noise.uniform(n)) / n
     answer_B, prompt_B = group.answer_E[rows_B], group.prompt_E[rows_B]
+    # One table of numbers for all rows: how many are drawn depends on the rows alone, never on what was masked.
     width = int(answer_B.max())
     masked_BW = noise.uniform(n * width).reshape(n, width) < ratio_B[:, None]
     row_R, column_R = np.nonzero(masked_BW & (np.arange(width) < answer_B[:, None]))
@@ -171,7 +174,7 @@ def mask_batch(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: flo
 def fit_places(
     place_R: Ints, weight_R: Floats, loss_count: int, slots: int, noise: "_MaskNoise"
 ) -> tuple[Ints, NDArray[np.float32]]:
-    """Choose exactly `loss_count` places and weights with the same expected sum of losses.
+    """Fill up or sample the masked places to exactly `loss_count`, keeping the expected sum of losses.
 
     Missing places are filled up with places of weight 0. Of too many places a random subset is read, with weights
     raised by R / loss_count: the expectation over subsets is the whole sum, so the objective has no bias. All of them
@@ -201,4 +204,5 @@ class _MaskNoise:
 
     def uniform(self, n: int) -> Floats:
         """Draw the next n numbers in [0, 1)."""
+        # The upper 53 bits, as NumPy makes doubles; its own generators may change how they do it, raw words never.
         return (self._words.random_raw(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -69,7 +69,7 @@ class TrainingData:
     """Tokenizer and rows that a run trains and validates on."""
 
     key: str
-    """Hash of everything the rows follow from."""
+    """Hash of everything that the rows depend on."""
     tokenizer: Tokenizer
     ids: ControlIds
     training: Rows
@@ -79,7 +79,7 @@ class TrainingData:
 
 
 def data_key(config: TrainConfig, folders: Folders) -> str:
-    """Hash what the rows follow from: settings, versions of generators, and the texts of the user's folder."""
+    """Hash everything that the rows depend on: settings, versions of generators, and the texts of the user's folder."""
     settings = {
         name: value
         for name, value in config.flatten().items()
@@ -90,6 +90,7 @@ def data_key(config: TrainConfig, folders: Folders) -> str:
     if sources.FILES in config.sources:
         texts = hash_json([text.answer for text in sources.read_passages(folders.texts)])
     names = list(config.sources)
+    # The order of sources counts, because rows carry their source by its number.
     return hash_json([LAYOUT, __version__, config.seed, config.model.family, settings, names, versions, texts])
 
 
@@ -175,6 +176,7 @@ def encode_rows(
     start_E = np.cumsum(length_E) - length_E
     # Filled by index arithmetic on whole chunks: a loop over the rows of mini.toml takes minutes.
     tokens = np.full(int(length_E.sum()), ids.eos, dtype=np.int16)
+    # Only what differs from the filler is written: prompts, answers, and one end of turn where there is room.
     tokens[_join_ranges(start_E, prompt_E)] = np.fromiter(chain.from_iterable(head[i] for i in kept), np.int16)
     tokens[_join_ranges(start_E + prompt_E, written_E)] = np.fromiter(
         chain.from_iterable(tail[i] for i in kept), np.int16
@@ -195,6 +197,7 @@ def write_cache(data: TrainingData, path: Path) -> None:
     for name, rows in (("training", data.training), ("held_out", data.held_out)):
         tensors[f"{name}.tokens"] = rows.tokens
         for part in ("length", "prompt", "source"):
+            # Four bytes are enough on disk; in memory they are eight, as index arithmetic wants.
             tensors[f"{name}.{part}"] = getattr(rows, f"{part}_E").astype(np.int32)
     notes = {"key": data.key, "tokenizer": data.tokenizer.to_str(), "left_out": dict(data.left_out)}
     # Text goes into the same file as bytes, so that rows never stand beside another run's tokenizer.

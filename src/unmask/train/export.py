@@ -61,6 +61,7 @@ def export_model(
             _write_json(partial / f"{name}.json", document)
         for name, text in tokenizer_files(tokenizer, chat, config.model.context).items():
             write_text(partial / name, text)
+        # Fused matrices are stored under the published names of their parts, which transformers and the authors read.
         save_weights(model, TENSOR_NAMES[family], partial, dtype=DTYPES[config.run.export])
         # Written last, because it lists every other file with its hash.
         manifest = {

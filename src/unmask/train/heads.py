@@ -35,7 +35,7 @@ LOSSES = {
 }
 """Loss of each kind of head, in the words of its card."""
 LONGEST = 1024
-"""Tokens of a canvas. Longer texts are left out."""
+"""Longest canvas, in tokens. Longer texts are left out."""
 
 
 Amount = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -178,7 +178,7 @@ def _fit_and_save(
 
 
 def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -> tuple[Tensor, Tensor]:
-    """Return logits of the head on some texts, and their targets, flattened to the known ones."""
+    """Return the head's logits on some texts, and the targets at the same places, both flattened."""
     hidden_BWH = pad_sequence([row.hidden_WH for row in rows], batch_first=True)
     if kind == "ddpd":
         known_BW = pad_sequence([torch.ones_like(row.p_W) for row in rows], batch_first=True) > 0
@@ -198,11 +198,13 @@ def evaluate_head(
     network: nn.Module, kind: str, held_out: Sequence["HeadRows"], learned: Sequence["HeadRows"]
 ) -> dict[str, float]:
     """Measure the head on held-out texts; the baseline always predicts the mean of the training targets."""
+    # NaN stands where a probe meets itself: there is nothing to predict.
     mean = float(torch.cat([row.target.flatten() for row in learned]).double().nanmean())
     with torch.no_grad():
         pairs = [predict_targets(network, kind, [row]) for row in held_out]
     logits, targets = (torch.cat(parts).double().cpu() for parts in zip(*pairs, strict=True))
     answers = logits.sigmoid()
+    # Kept away from 0 and 1, where the cross entropy of a single wrong target would be infinite.
     constant = torch.full_like(answers, min(max(mean, 1e-6), 1 - 1e-6))
     quality = {
         "loss": float(F.binary_cross_entropy(answers, targets)),
@@ -251,12 +253,13 @@ def make_canvases(
             "no text is left to learn from: all are empty or longer than the model's canvas; allowed: one or more; "
             "take shorter ones"
         )
+    # One text of each source in turn, so that any first part of the list has all sources.
     return [canvas for at in range(share) for canvas in canvases[at::share]][:count]
 
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Features of W positions of one text, and the targets of the head there."""
+    """Inputs of a head at W positions of one text, and its targets there."""
 
     hidden_WH: Tensor
     p_W: Tensor
@@ -324,6 +327,7 @@ def _read_dependence_rows(
             columns.append(np.full(len(rows[-1]), probe.number))
         after = _forward_texts(model, _make_state(model, [part[probe.text] for probe, _ in some], canvases))
         row_U, column_U = (torch.from_numpy(np.concatenate(numbers)).to(device) for numbers in (rows, columns))
+        # Total variation: half the L1 distance of the two distributions at each remaining mask.
         moved_U = (after.p_RV - before.p_RV[row_U]).abs().sum(-1) / 2
         target_RP.index_put_((row_U, column_U), moved_U.float() / draws, accumulate=True)
     target_RP[row_T, torch.tensor([probe.number for probe in tried], device=device)] = math.nan
@@ -354,6 +358,7 @@ def _draw_tokens(p_TV: Tensor, rng: np.random.Generator, draws: int) -> list[lis
     """Draw tokens from every row of probabilities."""
     total_TV = p_TV.double().cumsum(-1)
     uniform_TD = torch.from_numpy(rng.random((len(p_TV), draws))).to(p_TV.device)
+    # The sum of float64 probabilities is not exactly one, so that uniform numbers are scaled to it.
     drawn_TD = torch.searchsorted(total_TV, uniform_TD * total_TV[:, -1:], right=True)
     tokens: list[list[int]] = drawn_TD.clamp(max=p_TV.shape[1] - 1).tolist()
     return tokens
@@ -408,6 +413,7 @@ def _forward_texts(model: LoadedModel, state: State, revealed: bool = False) -> 
     output = model.denoiser(inputs, Needs(hidden=True))
     if output.hidden_RH is None:
         raise ConfigError(f"{model.name} gives no hidden rows; allowed: models that do; choose another")
+    # Cloned, because the edit works in place.
     z_RV = SamplingParams().edit(model.denoiser.vocabulary).apply_(output.logits_RV.float().clone())
     p_RV, counts = z_RV.softmax(-1), wanted_BL.sum(-1).tolist()
     p_R = p_RV.gather(1, state.tokens_BL[wanted_BL][:, None]).squeeze(1) if revealed else p_RV[:, 0]

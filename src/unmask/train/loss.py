@@ -36,5 +36,7 @@ def token_losses(
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
     bias_BN = torch.zeros_like(valid_BN, dtype=dtype).masked_fill(~valid_BN, float("-inf"))
     x_BNH = model(input_BN, position_BN, bias_BN[:, None, None, :]).x_BNH
+    # Only R rows go through the head: the logits of all slots would be B * N * V numbers.
     logits_RV = model.head(model.norm(x_BNH.flatten(0, 1).index_select(0, place_R - shift)))
+    # In float32: the log of a small probability is beyond what bfloat16 resolves.
     return F.cross_entropy(logits_RV.float(), target_R, reduction="none")

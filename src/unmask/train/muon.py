@@ -25,7 +25,9 @@ def orthogonalize(x: Tensor) -> Tensor:
     # bfloat16 is twice as fast on a GPU and as good: the iteration corrects its own rounding.
     y = x.to(torch.bfloat16) if x.is_cuda else x
     wide = y.shape[1] <= y.shape[2]
+    # The smaller side first: the Gram matrix is then the smaller one, and the products below are cheaper.
     y = y if wide else y.mT
+    # The Frobenius norm bounds the largest singular value, and the polynomial converges from below one only.
     y = y / (y.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(ITERATIONS):
         gram = y @ y.mT
@@ -58,6 +60,7 @@ class Muon(torch.optim.Optimizer):
                 self.state[p]["momentum"] = torch.zeros_like(p)
         momenta = [self.state[p]["momentum"] for p in params]
         torch._foreach_lerp_(momenta, grads, 1 - MOMENTUM)
+        # Nesterov: the gradient is blended with the new momentum, not with the one before.
         ahead = torch._foreach_lerp(grads, momenta, MOMENTUM)
         # Matrices of one shape are stacked, whichever parameter they are in: one product instead of many small ones.
         kinds: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}

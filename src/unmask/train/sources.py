@@ -33,9 +33,9 @@ SOURCES = (*CONSTRUCTED, GSM8K, *WRITTEN, FILES)
 STRIDE = 10**9
 """Distance between the stretches of the endless streams that two seeds read. The second half of each is held out."""
 CHUNK = 2000
-"""Examples that a process makes at once."""
+"""Number of examples that a process makes at once."""
 PASSAGE = 400
-"""Characters of a passage of plain text, at most."""
+"""Longest passage of plain text, in characters."""
 _SUFFIXES = (".txt", ".md", ".py")
 
 
@@ -79,6 +79,7 @@ def generate_texts(source: str, seed: int, held_out: bool, start: int, count: in
         return list(ordered[start : start + count])
     half = STRIDE // 2
     require(start + count <= half, f"examples of {source}", start + count, f"up to {half}", "lower it")
+    # Stretches of seeds never meet, and training numbers never reach the held-out half.
     first = seed * STRIDE + (half if held_out else 0) + start
     made = []
     if source in WRITTEN:

@@ -52,7 +52,7 @@ def make_code_text(draw: Draw) -> Pair:
     return draw.choice(_CODE)(draw)
 
 
-def _description(draw: Draw) -> Pair:
+def _write_description(draw: Draw) -> Pair:
     thing, site = draw.choice(words.THINGS), draw.choice(words.SITES)
     quality, colour, material = draw.choice(words.ADJECTIVES), draw.choice(words.COLOURS), draw.choice(words.MATERIALS)
     first = words.sentence_case(f"{words.with_article(f'{quality} {thing}')} stands in the {site}.")
@@ -63,7 +63,7 @@ def _description(draw: Draw) -> Pair:
     return Pair(prompt, f"{first} {second}" if draw.chance(0.6) else first)
 
 
-def _story(draw: Draw) -> Pair:
+def _write_story(draw: Draw) -> Pair:
     name, job, town = draw.choice(words.FIRST), draw.choice(words.JOBS), draw.choice(words.TOWNS)
     past = draw.choice(words.VERBS)[1]
     day, mood, thing = draw.choice(words.DAYS), draw.choice(words.MOODS), draw.choice(words.THINGS)
@@ -75,7 +75,7 @@ def _story(draw: Draw) -> Pair:
     return Pair(prompt, f"{first} {second}")
 
 
-def _opposite(draw: Draw) -> Pair:
+def _write_opposite(draw: Draw) -> Pair:
     first, second = draw.choice(words.OPPOSITES)
     prompt = draw.choice(
         (f"What is the opposite of {first}?", f"Opposite of {first}:", f"Name the opposite of '{first}'.")
@@ -83,7 +83,7 @@ def _opposite(draw: Draw) -> Pair:
     return Pair(prompt, f"The opposite of {first} is {second}.")
 
 
-def _plural(draw: Draw) -> Pair:
+def _write_plural(draw: Draw) -> Pair:
     noun = draw.choice(words.GOODS)
     many = words.plural(noun)
     n = draw.between(2, 99)
@@ -95,14 +95,14 @@ def _plural(draw: Draw) -> Pair:
     )
 
 
-def _past_tense(draw: Draw) -> Pair:
+def _write_past_tense(draw: Draw) -> Pair:
     verb, past, *_ = draw.choice(words.VERBS)
     who, thing = draw.choice(words.FIRST), draw.choice(words.THINGS)
     prompt = draw.choice((f"Put into the past: {who} will {verb} the {thing}.", f"What is the past tense of {verb}?"))
     return Pair(prompt, f"{who} {past} the {thing}." if who in prompt else f"The past tense of {verb} is {past}.")
 
 
-def _word_list(draw: Draw) -> Pair:
+def _write_word_list(draw: Draw) -> Pair:
     bag = words.pick_distinct(draw, words.COMMON, draw.between(3, 5))
     listed = words.join_words(bag)
     if draw.chance(0.5):
@@ -110,7 +110,7 @@ def _word_list(draw: Draw) -> Pair:
     return Pair(f"How many words are these: {listed}?", f"These are {words.cardinal(len(bag))} words.")
 
 
-def _greeting(draw: Draw) -> Pair:
+def _write_greeting(draw: Draw) -> Pair:
     name, town, day = draw.choice(words.FIRST), draw.choice(words.TOWNS), draw.choice(words.DAYS)
     prompt = draw.choice((f"Greet {name}.", f"Say hello to {name} from {town}.", f"Wish {name} a good {day}."))
     answer = f"Hello {name}, I wish you a good {day}." if day in prompt else f"Hello {name}!"
@@ -118,14 +118,14 @@ def _greeting(draw: Draw) -> Pair:
 
 
 _ENGLISH: tuple[Callable[[Draw], Pair], ...] = (
-    _description,
-    _story,
-    _story,
-    _opposite,
-    _plural,
-    _past_tense,
-    _word_list,
-    _greeting,
+    _write_description,
+    _write_story,
+    _write_story,
+    _write_opposite,
+    _write_plural,
+    _write_past_tense,
+    _write_word_list,
+    _write_greeting,
 )
 
 _OPERATIONS = (
@@ -137,7 +137,7 @@ _OPERATIONS = (
 _AGGREGATES = ("max", "min", "sum", "len", "sorted")
 
 
-def _operation(draw: Draw) -> Pair:
+def _write_operation(draw: Draw) -> Pair:
     name, does, sign = draw.choice(_OPERATIONS)
     first, second = draw.sample(("a", "b", "x", "y", "left", "right", "n", "m"), 2)
     prompt = draw.choice(
@@ -146,32 +146,32 @@ def _operation(draw: Draw) -> Pair:
     return Pair(prompt, f"def {name}({first}, {second}):\n    return {first} {sign} {second}")
 
 
-def _constant_sum(draw: Draw) -> Pair:
+def _write_constant_sum(draw: Draw) -> Pair:
     thing, n = draw.choice(words.THINGS), draw.between(2, 99)
     prompt = f"Write a Python function count_{thing} that returns its argument plus {n}."
     return Pair(prompt, f"def count_{thing}(n):\n    return n + {n}")
 
 
-def _aggregate(draw: Draw) -> Pair:
+def _write_aggregate(draw: Draw) -> Pair:
     kind, noun = draw.choice(_AGGREGATES), words.plural(draw.choice(words.THINGS))
     prompt = f"Write a Python function {kind}_{noun} that returns the {kind} of a list of {noun}."
     return Pair(prompt, f"def {kind}_{noun}({noun}):\n    return {kind}({noun})")
 
 
-def _filtered_list(draw: Draw) -> Pair:
+def _write_filtered_list(draw: Draw) -> Pair:
     noun, limit = words.plural(draw.choice(words.GOODS)), draw.between(1, 99)
     word, sign = draw.choice((("above", ">"), ("below", "<"), ("equal to", "==")))
     prompt = f"Write a Python function that keeps the {noun} {word} {limit}."
     return Pair(prompt, f"def keep({noun}):\n    return [x for x in {noun} if x {sign} {limit}]")
 
 
-def _program_that_prints(draw: Draw) -> Pair:
+def _write_program_that_prints(draw: Draw) -> Pair:
     noun = draw.choice(words.ANIMALS)
     prompt = f"Print '{noun}' {(n := draw.between(2, 20))} times in Python."
     return Pair(prompt, f"for i in range({n}):\n    print('{noun}')")
 
 
-def _price_table(draw: Draw) -> Pair:
+def _write_price_table(draw: Draw) -> Pair:
     first, second = words.pick_distinct(draw, words.GOODS, 2)
     n, m = draw.between(1, 99), draw.between(1, 99)
     prompt = f"Python dictionary of prices: {first} {n}, {second} {m}."
@@ -179,10 +179,10 @@ def _price_table(draw: Draw) -> Pair:
 
 
 _CODE: tuple[Callable[[Draw], Pair], ...] = (
-    _operation,
-    _constant_sum,
-    _aggregate,
-    _filtered_list,
-    _program_that_prints,
-    _price_table,
+    _write_operation,
+    _write_constant_sum,
+    _write_aggregate,
+    _write_filtered_list,
+    _write_program_that_prints,
+    _write_price_table,
 )

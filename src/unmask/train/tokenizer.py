@@ -92,6 +92,7 @@ def learn_tokenizer(texts: Iterable[str], size: int, chat: Chat) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(chat.control),
+        # Sorted, because `alphabet` has no fixed order.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )

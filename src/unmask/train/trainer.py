@@ -33,7 +33,7 @@ CURVE, SCORES, MODEL, SNAPSHOT = "curve.csv", "scores.csv", "model", "snapshot"
 SHIFT = {"llada": 0, "dream": 1}
 """Slots before a position at which each family reads the position's logits."""
 REHEARSALS = 3
-"""Steps before one is recorded: compilation, autotuning, library handles and optimizer state cannot be recorded."""
+"""Number of steps before one is recorded: compilation, autotuning and optimizer state cannot be recorded."""
 
 Score = Callable[[Path, int], Mapping[str, float]]
 """Function (folder of a model, prompts per task) -> mean utility by task, on development prompts."""
@@ -70,6 +70,7 @@ def init_network(config: TrainConfig) -> Transformer:
     depth. Numbers are drawn on the CPU, in the order of the parameters, so that every device starts from the same ones.
     """
     model = Transformer(network_spec(config))
+    # A generator of its own: what else draws numbers in this process must not change the first weights.
     generator = torch.Generator().manual_seed(config.seed)
     std = config.model.init_std
     with torch.no_grad():
@@ -97,6 +98,7 @@ def make_optimizers(model: Transformer, settings: OptimizerConfig, rate: Tensor 
     On a GPU `rate` is a tensor that a recorded step reads again in every replay. On a CPU it is None.
     """
     matrices = muon.layer_matrices(model) if settings.kind == "muon" else {}
+    # Embedding and head stay with AdamW, as Muon's authors advise.
     rest = [p for p in model.parameters() if p not in matrices]
     groups = [
         {"params": [p for p in rest if p.dim() > 1], "weight_decay": settings.weight_decay},
@@ -124,6 +126,7 @@ class DeviceRows:
     @classmethod
     def of(cls, group: Group, rows: Rows, filler: int, device: torch.device) -> "DeviceRows":
         """Copy the rows of a group to the device, padded to its length."""
+        # The whole data set fits on the device; copying rows for every step would make the GPU wait for the host.
         tokens = torch.from_numpy(rows.pad(group.chosen_E, group.length, filler))
         return cls(group, tokens.to(device), torch.from_numpy(rows.length_E[group.chosen_E]).to(device))
 
@@ -150,8 +153,8 @@ class BatchTensors(NamedTuple):
 
 
 @contextmanager
-def restored_after(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
-    """Put weights and optimizer state back to what they were, in the same memory, because a graph knows addresses.
+def restore_afterwards(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Restore weights and optimizer state after the block, in the same memory, because a graph knows addresses.
 
     State that an optimizer creates in its first step is set to zero, as it starts.
     """
@@ -159,6 +162,7 @@ def restored_after(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
     def state_tensors(optimizer: torch.optim.Optimizer) -> dict[tuple[int, str], Tensor]:
         return {(id(p), name): value for p, state in optimizer.state.items() for name, value in state.items()}
 
+    # Rehearsals train for real, because only a real step compiles, tunes and creates the state that a recording needs.
     weights = [parameter.detach().clone() for parameter in model.parameters()]
     before = [{key: value.clone() for key, value in state_tensors(optimizer).items()} for optimizer in optimizers]
     yield
@@ -191,6 +195,7 @@ class Trainer:
         self.config, self.data, self.device = config, data, device
         cuda = device.type == "cuda"
         self.model = init_network(config).to(device)
+        # Before anything is recorded: a graph holds the kernels that ran, compiled or not.
         if config.run.compile and cuda:
             compile_layers(self.model)
         weights = [source.weight for source in config.sources.values()]
@@ -238,7 +243,7 @@ class Trainer:
                 group["lr"] = learning_rate(settings, step)
         if self.records_step:
             # Recorded in the first step and not before, because a resumed run has its state only then.
-            with restored_after(self.model, self.optimizers):
+            with restore_afterwards(self.model, self.optimizers):
                 self._run_update = build_graph(self.update, self.device, rehearsals=REHEARSALS)
             self.records_step = False
         result = self._run_update()
@@ -257,17 +262,20 @@ class Trainer:
         for rows, batch in zip(self.rows, self.batches, strict=True):
             group_loss = (self._batch_losses(rows, batch) * batch.weight_R).sum()
             group_loss.backward()
+            # Detached: the sum is for the log and needs no gradient.
             loss += group_loss.detach()
         # Gradients of all lengths together are one step's: clipped once, as if the rows had been one batch.
         gradient = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
         for optimizer in self.optimizers:
             optimizer.step()
+        # None and not zero: the first backward pass then writes gradients in place of adding to them.
         self.model.zero_grad(set_to_none=True)
         return StepResult(loss, gradient)
 
     def validate(self) -> dict[str, float]:
         """Compute the mean loss of each source's held-out rows, on masks that never change."""
         names = list(self.config.sources)
+        # In float64, because thousands of small weighted losses are added.
         total_T = torch.zeros(len(names), dtype=torch.float64, device=self.device)
         for rows, batches in self.held_out:
             for batch, source_R in batches:
@@ -278,6 +286,7 @@ class Trainer:
 
     def _batch_losses(self, rows: DeviceRows, batch: BatchTensors) -> Tensor:
         """Compute the loss at each place of a batch, in the run's precision."""
+        # Chosen with index_select, because a choice by a mask has a shape that only the device knows.
         column_N = torch.arange(rows.group.length, device=self.device)
         valid_BN = column_N < rows.length_E.index_select(0, batch.rows_B)[:, None]
         tokens_BN = rows.tokens_EN.index_select(0, batch.rows_B).long()
@@ -314,7 +323,7 @@ class CurvePoint:
 
     step: int
     loss: float
-    """Mean since the line before."""
+    """Mean loss since the line before."""
     validation: float | None
     rate: float
     gradient: float
@@ -347,7 +356,7 @@ class RunState:
     """Sum of losses since the last line of the curve, kept on the device."""
     loss_count: int = 0
     step: int = 0
-    """Steps done."""
+    """Number of steps done."""
     seconds: float = 0.0
     curve: list[CurvePoint] = field(default_factory=list)
     scores: list[tuple[int, str, float]] = field(default_factory=list)
@@ -368,7 +377,7 @@ def train(
     log: Callable[[str], None] = lambda line: None,
     on_step: Callable[[TrainingProgress], None] = lambda progress: None,
 ) -> Path:
-    """Train a model, or go on where an interrupted run in `out` stopped, and return the folder of the exported model.
+    """Train a model, or continue an interrupted run in `out`, and return the folder of the exported model.
 
     One run at a time has the folder. Rows of tokens are kept in `cache` (default: `out`), where other runs on the same
     data find them. `workers` processes make the texts (default: one per core); they change nothing but the time it
@@ -427,6 +436,7 @@ def train(
                 state.loss_sum, state.loss_count = torch.zeros_like(state.loss_sum), 0
                 if validates:
                     state.validation = trainer.validate()
+            # At a line of the curve the loss was read above, which waits for the device: there the seconds are right.
             before, now = now, time.monotonic()
             state.seconds += now - before
 
@@ -459,6 +469,8 @@ def train(
                 now = time.monotonic()
 
             if is_due(run.checkpoint_every) and not is_last:
+                # A checkpoint knows its run: started again with another configuration, it is refused and not gone on
+                # from.
                 identity = {"config": config.flatten(), "data": key}
                 run_folder.save_checkpoint(out, {**identity, **trainer.state_dict(), **asdict(state)})
 

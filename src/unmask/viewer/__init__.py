@@ -1,1 +1,1 @@
-"""The explorer: a local web application for people. `serve` starts it, `docs/view.md` describes it."""
+"""The explorer: a local web application to watch prompts being decoded and to branch from any state."""

@@ -94,7 +94,9 @@ class TestRefusals:
         place = made.store(tmp_path / "s", made.known())
         path = place.folder / "shards" / place.names()[0] / "shard.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "format": "unmask-study-0"}))
-        with pytest.raises(SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-3'.*unmask study check"):
+        with pytest.raises(
+            SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-3'.*unmask study status --verify"
+        ):
             read_study(place)
 
 

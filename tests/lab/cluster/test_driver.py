@@ -41,7 +41,7 @@ def test_the_same_in_an_object_store(nodes, study_file, expected, bucket):
 
 def test_a_killed_driver_goes_on_where_it_was(nodes, study_file, expected):
     out = study_file.parent / "killed"
-    line = command(study_file, out, "--on", "ray", "--address", nodes.address)
+    line = command(study_file, out, "--ray", nodes.address)
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()) as driver:
         until(lambda: list((out / "shards").glob("tiny*")) or driver.poll() is not None, 300)
         assert nodes.workers()
@@ -98,7 +98,7 @@ def test_the_commands_of_the_documentation(study_file, expected, tmp_path):
         started.append(subprocess.Popen([*words(node), *small], **quiet))
         _, *rest = words(study)
         done = subprocess.run(
-            [sys.executable, "-m", "unmask.cli", *rest], capture_output=True, text=True, env=env, check=False
+            [sys.executable, "-m", "unmask", *rest], capture_output=True, text=True, env=env, check=False
         )
     finally:
         for process in reversed(started):

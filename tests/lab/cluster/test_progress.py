@@ -5,7 +5,7 @@ import math
 
 from rich.console import Console
 
-from unmask.cli.study import _facts, _panel
+from unmask.cli.study import progress_facts, progress_panel
 from unmask.lab.cluster.progress import ClusterNow, WorkerLogs, WorkerNow
 from unmask.lab.study.progress import StudyProgress
 
@@ -16,11 +16,11 @@ def test_the_terminal_says_who_does_what():
     counts = {"shards": 3, "shards_total": 9, "states": 1, "states_total": 2, "branches": 4, "branches_total": 8}
     work = {"forwards": 100, "naive": 0, "done": 0, "utility": math.nan, "unjudged": 0, "seconds": 10.0, "left": 60.0}
     now = StudyProgress(shard="1 of 2 workers", **counts, **work, cluster=ClusterNow(WORKERS, 5, 2, 1, 1))
-    facts = _facts(now)
+    facts = progress_facts(now)
     assert (facts["workers"], facts["scoring"], facts["lost workers"], facts["copies"]) == ("1/2", "2", "1", "1")
     assert (facts["forwards/s"], facts["left"]) == ("10", "60 s")
     console = Console(width=160, record=True, file=io.StringIO())
-    console.print(_panel(now))
+    console.print(progress_panel(now))
     shown = console.export_text()
     assert "worker-1 on node8, 7 s: tiny.mine.validation.0003" in shown
     assert "worker-0" not in shown, "it waits"

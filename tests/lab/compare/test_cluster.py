@@ -10,24 +10,22 @@ from unmask.cli.app import main
 from unmask.lab.compare.store import BATCHES
 
 FILES = ("compare.csv", "summary.md", "summary.json", "figure.svg", "plan.json")
-ASKED = ["compare", "--model", "mini", "--device", "cpu", "--task", "carry-rtl", "--prompts", "3", "--batch", "2"]
+ASKED = ["compare", "--model", "mini", "--device", "cpu", "--task", "carry-rtl", "--prompts", "3", "--batch-size", "2"]
 ASKED += ["--steps", "4", "--resamples", "50"]
-ARMS = ["--policy", "mine.py:Counted:count=3", "--policy", "mine.py:Raises", "--policy", "soar", "--matched"]
+ARMS = ["--policy", "mine.py:Counted:count=3", "--policy", "mine.py:Raises", "--policy", "soar", "--compute-matched"]
 REFUSING = GOOD.replace('raise KeyError("half a character: \\ud800")', 'raise ConfigError("not today")').replace(
     "from unmask.core import Policy\n", "from unmask.base.errors import ConfigError\nfrom unmask.core import Policy\n"
 )
-CLUSTER = ["--on", "ray", "--workers", "2"]
+CLUSTER = ["--ray", "local", "--workers", "2"]
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (["--on", "slurm"], "--on is 'slurm'; allowed: ray"),
-        (["--workers", "2"], "--workers is 2; allowed: nothing without --on ray"),
-        (["--address", "auto"], "--address is 'auto'; allowed: nothing without --on ray"),
-        (["--on", "ray", "--address", "nowhere"], "address is 'nowhere'; allowed: auto, or HOST:PORT"),
-        (["--on", "ray", "--address", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
-        (["--on", "ray", "--gpus-per-worker", "1.5"], "gpus_per_worker is 1.5"),
+        (["--workers", "2"], "--workers is 2; allowed: nothing without --ray"),
+        (["--ray", "nowhere"], "address is 'nowhere'; allowed: auto, or HOST:PORT"),
+        (["--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
+        (["--ray", "local", "--gpus-per-worker", "1.5"], "gpus_per_worker is 1.5"),
     ],
 )
 def test_what_is_refused_before_anything_starts(asked, words, capsys):

@@ -160,7 +160,7 @@ class TestStores:
                 Store.create(bucket.address, store.manifest["study"])
             assert bucket.files() == before
             assert main(["study", "status", bucket.address]) == 0
-            assert main(["study", "check", bucket.address]) == 0
+            assert main(["study", "status", "--verify", bucket.address]) == 0
         assert bucket.leases() == []
         assert "2 of 2 shards" in capsys.readouterr().out
 

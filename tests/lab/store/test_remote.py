@@ -140,7 +140,7 @@ class TestAddresses:
 
 class TestWhatIsWrong:
     def test_no_such_bucket(self, bucket, capsys):
-        for command in (["status"], ["check"], ["report", "--out", "x"]):
+        for command in (["status"], ["status", "--verify"], ["report", "--out", "x"]):
             assert main(["study", command[0], "s3://nobody-made-it/study", *command[1:]]) == 2
             told = capsys.readouterr().err
             assert f"there is no bucket 'nobody-made-it' at {bucket.server.endpoint}" in told
@@ -324,11 +324,11 @@ class TestInPlace:
             assert main(["study", "status", place]) == 0
             told[place] = capsys.readouterr().out
         assert told[address] == told[str(whole.folder)]
-        assert main(["study", "check", address]) == 0
+        assert main(["study", "status", "--verify", address]) == 0
         assert f"{address}: sound" in capsys.readouterr().out
         name = next(name for name in bucket.files() if name.endswith("readings.parquet"))
         bucket.write(name, b"PAR1")
-        assert main(["study", "check", address, "--json"]) == 1
+        assert main(["study", "status", "--verify", address, "--json"]) == 1
         assert [one["name"] for one in json.loads(capsys.readouterr().out)["damaged"]] == [name.split("/")[1]]
 
     def test_findings_and_report(self, bucket, tmp_path, capsys):
@@ -347,8 +347,8 @@ class TestInPlace:
         assert bucket.files() == before
 
     def test_nothing_there(self, bucket, capsys):
-        for command in ("status", "check"):
-            assert main(["study", command, bucket.address]) == 2
+        for command in (["status"], ["status", "--verify"]):
+            assert main(["study", *command, bucket.address]) == 2
             assert f"no study in '{bucket.address}'" in capsys.readouterr().err
 
 

@@ -89,7 +89,7 @@ class TestOtherResults:
         with pytest.raises(OtherFormat, match=rf"{format}.*'{FORMAT}'.*`unmask study run FILE --out NEWFOLDER`"):
             Store.create(small.folder, {"name": "demo"})
         study.write_text((Path(__file__).parents[3] / "studies" / "demo.toml").read_text())
-        for command in (["run", str(study), "--out"], ["status"], ["report"], ["check"]):
+        for command in (["run", str(study), "--out"], ["status"], ["report"], ["status", "--verify"]):
             if not lost or command[0] == "run":
                 assert main(["study", *command, str(small.folder)]) == 2
                 assert f"'{format}'" in capsys.readouterr().err
@@ -126,7 +126,7 @@ class TestOtherResults:
         study, old = config_of(small), code.code_fingerprint()
         parts = {**code.code_parts(), "decode.py": "other", "policies": "other"}
         monkeypatch.setattr(code, "_hash_parts", lambda: tuple(parts.items()))
-        with pytest.raises(OtherStudy, match=rf"\(decode.py, policies differ; fingerprint {old} then.*--accept-code"):
+        with pytest.raises(OtherStudy, match=rf"decode.py, policies differ; fingerprint {old}.*--allow-code"):
             Store.create(small.folder, study)
         store = Store.create(small.folder, study, accept_code=True)
         assert [entry["fingerprint"] for entry in store.manifest["code"]] == [old, code.code_fingerprint()]
@@ -134,7 +134,7 @@ class TestOtherResults:
         about = {"task": "find", "split": "validation", "block": 0, "prompts": 1}
         store.set_metadata("models", "later", {"shards": {shard.name: about}})
         store.write(shard, {"branches": store.read_arrow("branches")}, next(iter(store.infos().values())))
-        assert main(["study", "check", str(small.folder)]) == 0
+        assert main(["study", "status", "--verify", str(small.folder)]) == 0
         assert f"made with code {code.code_fingerprint()}: 1 shards" in capsys.readouterr().out
         monkeypatch.undo()
         assert Store.create(small.folder, study).manifest == store.manifest
@@ -146,20 +146,24 @@ class TestDamage:
     def test_of_a_shard_is_named_with_what_to_do(self, small, file, how, capsys):
         folder = shard_folder(small)
         damage(folder / file, how)
-        with pytest.raises(DamagedShard, match=rf"{folder.name}.*unmask study check"):
+        with pytest.raises(DamagedShard, match=rf"{folder.name}.*unmask study status --verify"):
             everything(small.folder)
         assert [one.name for one in small.check()] == [folder.name]
         if how != "cut":
             return
-        for command, ends in (("status", 2 if file == "shard.json" else 0), ("report", 2), ("check", 1)):
-            assert main(["study", command, str(small.folder)]) == ends
+        for command, ends in (
+            (["status"], 2 if file == "shard.json" else 0),
+            (["report"], 2),
+            (["status", "--verify"], 1),
+        ):
+            assert main(["study", *command, str(small.folder)]) == ends
             told = capsys.readouterr()
             assert not ends or f"unmask study run FILE --out {small.folder}" in told.out + told.err
 
     def test_check_says_what_is_measured_again(self, small, capsys):
         damage(shard_folder(small) / "readings.parquet", "cut")
         damage(small.folder / "decodes" / small.names("decodes")[0] / "unit.json", "gone")
-        assert main(["study", "check", str(small.folder), "--json"]) == 1
+        assert main(["study", "status", "--verify", str(small.folder), "--json"]) == 1
         told = json.loads(capsys.readouterr().out)
         assert (told["sound"], told["shards"], told["units"], told["planned"]) == (False, 1, 0, 2)
         assert [one["reason"].split(":")[0] for one in told["damaged"]] == ["readings.parquet", "unit.json"]
@@ -170,7 +174,7 @@ class TestDamage:
         (name, *_) = small.names(kind)
         shutil.rmtree(next(small.folder.glob(f"*/{name}")))
         assert [(one.name, "not there any more" in one.reason) for one in small.check()] == [(name, True)]
-        assert main(["study", "check", str(small.folder)]) == 1
+        assert main(["study", "status", "--verify", str(small.folder)]) == 1
         assert name in capsys.readouterr().out
 
     def test_a_shard_that_was_never_measured_is_not_missed(self, tmp_path):
@@ -232,8 +236,8 @@ class TestManifest:
             damage(path, how)
         with pytest.raises(DamagedManifest, match=r"manifest.json.*unmask study run FILE --out"):
             everything(small.folder)
-        for command, ends in (("status", 2), ("report", 2), ("check", 1)):
-            assert main(["study", command, str(small.folder)]) == ends
+        for command, ends in ((["status"], 2), (["report"], 2), (["status", "--verify"], 1)):
+            assert main(["study", *command, str(small.folder)]) == ends
             told = capsys.readouterr()
             assert f"unmask study run FILE --out {small.folder}" in told.out + told.err
         with pytest.raises(OtherStudy, match="of another study"):

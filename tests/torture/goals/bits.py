@@ -25,7 +25,7 @@ def _study(case: Case, folder: Path, made: Made) -> str | None:
 
 
 def _checked(path: Path, folder: Path) -> Iterator[str]:
-    checked = unmask("study", "check", "study", folder=folder)
+    checked = unmask("study", "status", "--verify", "study", folder=folder)
     if checked.trouble or checked.code not in (0, 1):
         yield f"check: {checked.trouble or checked.last}"
     elif path.suffix == ".parquet" and not (checked.code == 1 and path.parent.name in checked.out + checked.err):
@@ -38,7 +38,7 @@ def _redone(path: Path, work: Work, folder: Path, made: Made) -> Iterator[str]:
         yield f"run: {ended.trouble or ended.last}"
     elif ended.code == 0 and work.outcome(folder, ended) != made.outcome("study"):
         yield "run ends with other tables"
-    elif ended.code == 0 and unmask("study", "check", "study", folder=folder).code:
+    elif ended.code == 0 and unmask("study", "status", "--verify", "study", folder=folder).code:
         yield "run leaves the damage there"
 
 

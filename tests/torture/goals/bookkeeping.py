@@ -46,9 +46,9 @@ def _damaged(case: Case, folder: Path, made: Made) -> str | None:
         }
         path.write_bytes(other[kind])
     found = []
-    for command in ("status", "check"):
-        ended = unmask("study", command, "study", folder=folder)
-        found += [f"{command}: {ended.trouble}"] if ended.trouble else []
+    for command in (["status"], ["status", "--verify"]):
+        ended = unmask("study", *command, "study", folder=folder)
+        found += [f"{' '.join(command)}: {ended.trouble}"] if ended.trouble else []
     found += [differs(report(folder, "after"), before)]
     ended = work.run(folder)
     if ended.trouble or (ended.code and not ended.last.startswith("error:")):
@@ -106,9 +106,9 @@ def _code(case: Case, folder: Path, made: Made) -> str | None:
     if computes and ended.code != 2:
         return f"other {what}: goes on with exit code {ended.code}, tables of two codes in one store"
     if computes:
-        if "--accept-code" not in ended.err:
+        if "--allow-code-change" not in ended.err:
             return f"other {what}: refused without saying what to do: {ended.last}"
-        ended = fresh(*work.arguments, "--accept-code", folder=folder, **env)
+        ended = fresh(*work.arguments, "--allow-code-change", folder=folder, **env)
     if ended.code or work.outcome(folder, ended) != made.outcome("study"):
         return f"other {what}: {ended.trouble or ended.last or 'other tables'}"
     return None

@@ -82,8 +82,8 @@ def _training(case: Case, folder: Path, made: Made) -> str | None:
 def _picks(case: Case, folder: Path, made: Made) -> str | None:
     made.copy("comparison", folder)
     what = _mutate(folder / "compared" / "summary.json", case)
-    command = (*COMPARE, "--picks", "compared/summary.json", "--resamples", 5)
-    return _judged(f"compare --picks, {what}", unmask(*command, folder=folder, first=bounded))
+    command = (*COMPARE, "--policies-from", "compared/summary.json", "--resamples", 5)
+    return _judged(f"compare --policies-from, {what}", unmask(*command, folder=folder, first=bounded))
 
 
 def _predictions(case: Case, folder: Path, made: Made) -> str | None:
@@ -113,9 +113,9 @@ def _strange(case: Case, folder: Path, made: Made) -> str | None:
         ("generate", "--model", f"./{place}"),
         ("calibrate", "--model", "exact", *OWN, "--axis", "region", "--out", place, "--prompts", 2),
         ("tasks", "score", "carry-rtl", "--predictions", place),
-        ("tasks", "export", "--task", "carry-rtl", "--out", place),
+        ("tasks", "show", "carry-rtl", "--out", place),
         ("train", "--config", place, "--out", "out"),
-        (*COMPARE, "--picks", place),
+        (*COMPARE, "--policies-from", place),
         (*COMPARE, "--out", place),
     )
     command = rng.choice(commands)

@@ -22,7 +22,7 @@ class DamagedManifest(SchemaError):
         super().__init__(
             f"{f'{folder}/{MANIFEST}'!r} is damaged ({reason}); allowed: the file as it was written; restore it, or "
             f"run `unmask study run FILE --out {folder}` with the file of the study: it is written anew and sound "
-            f"shards are kept (`unmask study check {folder}` lists what is damaged)"
+            f"shards are kept (`unmask study status --verify {folder}` lists what is damaged)"
         )
 
 
@@ -94,7 +94,7 @@ def with_code_of_now(files: StoreFiles, manifest: Manifest, *, accept_code: bool
         raise OtherStudy(
             f"{str(files.address)!r} was made with other code of the same version ({', '.join(changed)} differ; "
             f"fingerprint {old['fingerprint']} then, {code_fingerprint()} now); allowed: the same code, or "
-            "numbers might mix; choose another folder, or go on with `unmask study run ... --accept-code`: manifest "
+            "numbers might mix; choose another folder, or go on with `--allow-code-change`: manifest "
             "and report then say so"
         )
     return {**manifest, "code": [*manifest["code"], {"fingerprint": code_fingerprint(), "parts": parts}]}

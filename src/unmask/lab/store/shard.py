@@ -105,7 +105,8 @@ class DamagedShard(SchemaError):
         folder, name = path.split("/")
         super().__init__(
             f"{name!r} in {f'{store}/{folder}'!r} is damaged ({reason}); allowed: its files as they were written; "
-            f"`unmask study check {store}` lists what is, and `unmask study run FILE --out {store}` measures it again"
+            f"`unmask study status --verify {store}` lists what is, and `unmask study run FILE --out {store}` measures "
+            "it again"
         )
 
 

@@ -20,7 +20,7 @@ from unmask.report.demo.order import order_svg, order_words
 from unmask.report.demo.summary import DemoSummary, summarise
 from unmask.report.demo.verdicts import DemoVerdict, verdicts
 from unmask.report.figures import FEW
-from unmask.report.pages import asset, states_data
+from unmask.report.pages import states_data
 from unmask.report.study import Opening, Report, model_name
 from unmask.report.study import page as study_page
 from unmask.report.table import count_noun
@@ -80,8 +80,9 @@ def page(results: DemoResults) -> str:
         title=TITLE,
         body=Markup(body),
         contents=_contents(results),
-        styles=[asset("grid.css"), asset("states.css"), asset("demo.css")],
-        scripts=[asset("grid.js"), asset("states.js"), asset("demo.js")],
+        styles=["grid.css", "states.css", "demo.css"],
+        modules=["grid.js", "states.js", "demo.js"],
+        start="startDemo();",
         data={"runs-data": list(results.records), "states-data": _states_data(results.evidence)},
     )
     return study_page(results.report, opening=opening)

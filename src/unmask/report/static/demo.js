@@ -1,30 +1,19 @@
-"use strict";
 // The demonstration's page: runs in their grids, and the chosen state with all that was tried there.
-(() => {
-  const values = (id) => JSON.parse(document.getElementById(id).textContent);
-  const runs = values("runs-data");
+import { byId, findAll, readData } from "./dom.js";
+import { drawRun } from "./grid.js";
+import { drawStates } from "./states.js";
 
-  function show(grid, at) {
-    grid.replaceChildren();
-    unmaskGrid(grid, runs[at], {});
-  }
+export function startDemo() {
+  const runs = readData("runs-data");
 
-  for (const grid of document.querySelectorAll(".run-grid")) show(grid, Number(grid.dataset.run));
-  for (const button of document.querySelectorAll("button[data-run]")) {
+  for (const grid of findAll(".run-grid")) drawRun(grid, runs[Number(grid.dataset.run)]);
+  for (const button of findAll("button[data-run]")) {
     button.addEventListener("click", () => {
-      for (const other of document.querySelectorAll(`button[data-grid="${button.dataset.grid}"]`)) {
+      for (const other of findAll(`button[data-grid="${button.dataset.grid}"]`)) {
         other.setAttribute("aria-pressed", String(other === button));
       }
-      show(document.getElementById(button.dataset.grid), Number(button.dataset.run));
+      drawRun(byId(button.dataset.grid), runs[Number(button.dataset.run)]);
     });
   }
-
-  const state = document.getElementById("state");
-  if (state) {
-    // Arrow keys turn over states only there: elsewhere they move in a grid, or scroll.
-    document.addEventListener("keydown", (event) => {
-      if (event.key.startsWith("Arrow") && !state.contains(event.target)) event.stopImmediatePropagation();
-    });
-    unmaskStates(state, values("states-data"));
-  }
-})();
+  if (byId("state")) drawStates(byId("state"), readData("states-data"));
+}

@@ -1,132 +1,94 @@
-// The report's page: sorting, a filter over all tables, CSV files to save, and contents.
-"use strict";
-(() => {
-  const all = (what, inside = document) => [...inside.querySelectorAll(what)];
+// The report's page: a filter over all tables, CSV files to save, and contents.
+import { findAll, sortTablesOnClick } from "./dom.js";
 
-  /** The CSV of every table, by name; it travels packed and is unpacked when it is first asked for. */
-  let numbers = null;
-  function unpackNumbers() {
-    return (numbers ??= (async () => {
-      const letters = atob(document.getElementById("numbers").textContent);
-      const bytes = Uint8Array.from(letters, (c) => c.charCodeAt(0));
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      return JSON.parse(await new Response(stream).text());
-    })());
-  }
+/** The CSV of every table, by name; it travels packed and is unpacked when it is first asked for. */
+let numbers = null;
+function unpackNumbers() {
+  return (numbers ??= (async () => {
+    const letters = atob(document.getElementById("numbers").textContent);
+    const bytes = Uint8Array.from(letters, (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  })());
+}
 
-  async function saveCsv(name) {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([(await unpackNumbers())[name]], { type: "text/csv;charset=utf-8" }));
-    link.download = `${name}.csv`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  }
+async function saveCsv(name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([(await unpackNumbers())[name]], { type: "text/csv;charset=utf-8" }));
+  link.download = `${name}.csv`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
 
-  // Tables
+// Tables
 
-  /** A cell as something to compare: the first number in it, or its text; null where there is none. */
-  function cellKey(cell, isText) {
-    const text = cell.textContent.trim();
-    if (isText) return text === "–" ? null : text;
-    const infinite = { "–∞": -Infinity, "∞": Infinity };
-    if (text in infinite) return infinite[text];
-    const found = text.replace(/,/g, "").match(/^-?\d+(\.\d+)?(e[-+]?\d+)?/);
-    return found ? Number(found[0]) : null;
-  }
+/** Say that a table is wider than the page, as long as it is and there is more to its right. */
+function markOverflow(box) {
+  const over = box.scrollWidth > box.clientWidth + 1;
+  box.classList.toggle("over", over);
+  box.classList.toggle("end", over && box.scrollLeft + box.clientWidth >= box.scrollWidth - 1);
+  const words = box.previousElementSibling.querySelector(".sideways") || box.previousElementSibling;
+  words.hidden = !over;
+}
 
-  function compareKeys(a, b) {
-    return typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b;
-  }
+// One filter over all tables
 
-  /** First click: smallest first, then largest first, then as it was. Cells without a value stay last. */
-  function sortBy(head) {
-    const table = head.closest("table"), body = table.tBodies[0];
-    const rows = [...body.rows];
-    rows.forEach((row, at) => (row.dataset.at ??= at));
-    const next = { none: "ascending", ascending: "descending", descending: "none" }[head.getAttribute("aria-sort")];
-    all("th", table).forEach((th) => th.setAttribute("aria-sort", "none"));
-    head.setAttribute("aria-sort", next);
-    const asItWas = (a, b) => a.dataset.at - b.dataset.at;
-    const isText = head.classList.contains("left"), way = next === "descending" ? -1 : 1;
-    const keys = new Map(rows.map((row) => [row, cellKey(row.cells[head.cellIndex], isText)]));
-    const byKey = (a, b) => {
-      const [x, y] = [keys.get(a), keys.get(b)];
-      if (x === null || y === null) return (x === null) - (y === null) || asItWas(a, b);
-      return way * compareKeys(x, y) || asItWas(a, b);
-    };
-    body.append(...rows.sort(next === "none" ? asItWas : byKey));
-  }
+/** Columns of a table by the names that the filter knows. */
+function filterColumns(table, names) {
+  const heads = findAll("thead th", table).map((th) => th.textContent.trim());
+  return names.map((name) => heads.indexOf(name));
+}
 
-  /** Say that a table is wider than the page, as long as it is and there is more to its right. */
-  function markOverflow(box) {
-    const over = box.scrollWidth > box.clientWidth + 1;
-    box.classList.toggle("over", over);
-    box.classList.toggle("end", over && box.scrollLeft + box.clientWidth >= box.scrollWidth - 1);
-    const words = box.previousElementSibling.querySelector(".sideways") || box.previousElementSibling;
-    words.hidden = !over;
-  }
-
-  // One filter over all tables
-
-  /** Columns of a table by the names that the filter knows. */
-  function filterColumns(table, names) {
-    const heads = all("thead th", table).map((th) => th.textContent.trim());
-    return names.map((name) => heads.indexOf(name));
-  }
-
-  function startFilter(filter) {
-    const selects = all("select", filter), names = selects.map((select) => select.name);
-    const tables = all(".sheet table").map((table) => [table, filterColumns(table, names)]);
-    names.forEach((name, at) => {
-      const values = new Set();
-      for (const [table, columns] of tables) {
-        if (columns[at] >= 0) for (const row of table.tBodies[0].rows) values.add(row.cells[columns[at]].textContent);
-      }
-      selects[at].append(...[...values].filter(Boolean).map((value) => new Option(value, value)));
-      selects[at].parentElement.hidden = values.size < 2;
-    });
-    filter.hidden = selects.every((select) => select.parentElement.hidden);
-    filter.addEventListener("change", () => {
-      for (const [table, columns] of tables) {
-        for (const row of table.tBodies[0].rows) {
-          row.hidden = selects.some((s, at) => s.value && columns[at] >= 0 && row.cells[columns[at]].textContent !== s.value);
-        }
-      }
-    });
-  }
-
-  // Contents
-
-  /** Open what a link leads to. */
-  function unfoldTarget() {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    const folded = target && target.closest("details");
-    if (folded && !folded.open) {
-      folded.open = true;
-      target.scrollIntoView();
+function startFilter(filter) {
+  const selects = findAll("select", filter), names = selects.map((select) => select.name);
+  const tables = findAll(".sheet table").map((table) => [table, filterColumns(table, names)]);
+  names.forEach((name, at) => {
+    const values = new Set();
+    for (const [table, columns] of tables) {
+      if (columns[at] >= 0) for (const row of table.tBodies[0].rows) values.add(row.cells[columns[at]].textContent);
     }
-  }
+    selects[at].append(...[...values].filter(Boolean).map((value) => new Option(value, value)));
+    selects[at].parentElement.hidden = values.size < 2;
+  });
+  filter.hidden = selects.every((select) => select.parentElement.hidden);
+  filter.addEventListener("change", () => {
+    for (const [table, columns] of tables) {
+      for (const row of table.tBodies[0].rows) {
+        row.hidden = selects.some((s, at) => s.value && columns[at] >= 0 && row.cells[columns[at]].textContent !== s.value);
+      }
+    }
+  });
+}
 
-  function start() {
-    document.addEventListener("click", (event) => {
-      const button = event.target.closest("button");
-      if (!button) return;
-      if (button.closest("th")) sortBy(button.closest("th"));
-      if (button.dataset.save) saveCsv(button.dataset.save);
-    });
-    const sizes = new ResizeObserver((changed) => changed.forEach(({ target }) => markOverflow(target)));
-    all(".wide").forEach((box) => {
-      sizes.observe(box);
-      box.addEventListener("scroll", () => markOverflow(box), { passive: true });
-    });
-    all(".filter").forEach(startFilter);
-    addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
-    addEventListener("hashchange", unfoldTarget);
-    unfoldTarget();
-    const narrow = matchMedia("(max-width: 1179px)");
-    const fold = () => { document.querySelector("nav details").open = !narrow.matches; };
-    narrow.addEventListener("change", fold);
-    fold();
+// Contents
+
+/** Open what a link leads to. */
+function unfoldTarget() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const folded = target && target.closest("details");
+  if (folded && !folded.open) {
+    folded.open = true;
+    target.scrollIntoView();
   }
-  start();
-})();
+}
+
+export function startReport() {
+  sortTablesOnClick();
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-save]");
+    if (button) saveCsv(button.dataset.save);
+  });
+  const sizes = new ResizeObserver((changed) => changed.forEach(({ target }) => markOverflow(target)));
+  findAll(".wide").forEach((box) => {
+    sizes.observe(box);
+    box.addEventListener("scroll", () => markOverflow(box), { passive: true });
+  });
+  findAll(".filter").forEach(startFilter);
+  addEventListener("beforeprint", () => findAll("details").forEach((one) => { one.open = true; }));
+  addEventListener("hashchange", unfoldTarget);
+  unfoldTarget();
+  const narrow = matchMedia("(max-width: 1179px)");
+  const fold = () => { document.querySelector("nav details").open = !narrow.matches; };
+  narrow.addEventListener("change", fold);
+  fold();
+}

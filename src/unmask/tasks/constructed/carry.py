@@ -18,15 +18,10 @@ PATTERNS = ((1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1))
 """The carries out of ones, tens and hundreds: every case with at least two that are nonzero."""
 
 _RULES: tuple[str, ...] = w.sentences("carry", "rules")
-
 _WHAT: tuple[str, ...] = w.sentences("carry", "what")
-
 _PLAIN: tuple[str, ...] = w.sentences("carry", "plain")
-
 _STORIES: tuple[str, ...] = w.sentences("carry", "stories")
-
 _DESCRIBED: tuple[str, ...] = w.sentences("carry", "described")
-
 _AMONG: tuple[str, ...] = w.sentences("carry", "among")
 
 _DIGIT_NAMES = w.word_list("zero one two three four five six seven eight nine")
@@ -61,6 +56,7 @@ def _draw_addends(draw: Draw, pattern: tuple[int, int, int], close: float) -> tu
     a = b = 0
     carry = 0
     for place, wanted in enumerate(pattern):
+        # The hundreds digit is at least one: both numbers have three digits.
         pairs = _COLUMNS[carry, wanted, int(place == 2)]
         # Nine without a carry in, or nine with one: the cases where a column cannot be judged on its own.
         tight = [pair for pair in pairs if sum(pair) in (9, 10)]

@@ -33,15 +33,10 @@ class Clue:
 # Entity identity: who owns what, works where, and is what
 
 _FACTS: dict[str, tuple[str, ...]] = w.sentences("cloze", "facts")
-
 _REFERENCES: dict[str, tuple[str, ...]] = w.sentences("cloze", "references")
-
 _PREDICATES: dict[str, tuple[str, ...]] = w.sentences("cloze", "predicates")
-
 _AGAIN: dict[str, tuple[str, ...]] = w.sentences("cloze", "again")
-
 _STATEMENTS: tuple[str, ...] = w.sentences("cloze", "statements")
-
 _PAIRED: tuple[str, ...] = w.sentences("cloze", "paired")
 
 
@@ -180,7 +175,7 @@ _SCALES = tuple(Scale(**row) for row in w.sentences("cloze", "scales"))
 
 
 def _name_place(scale: Scale, at: int, n: int) -> str:
-    """Name the one at this place in the row."""
+    """Write the words for a place in the row: the name of an end, or the place counted from the top."""
     if at == 0:
         return scale.top
     if at == n - 1:
@@ -230,9 +225,7 @@ def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
 # Temporal: days, months, years and hours
 
 _BEGINNINGS: tuple[str, ...] = w.sentences("cloze", "beginnings")
-
 _GAPS: tuple[str, ...] = w.sentences("cloze", "gaps")
-
 _DATES: tuple[str, ...] = w.sentences("cloze", "dates")
 
 _STARTS = {"day": (0, 6), "month": (0, 11), "year": (1550, 1720), "hour": (500, 900)}
@@ -424,6 +417,7 @@ def _draw_clues(draw: Draw, level: int) -> tuple[list[Clue], list[str]]:
     plan = draw.choice(_PLANS[level - 1])
     real = [blanks for blanks in plan if blanks]
     kinds = draw.sample(list(CLUES), len(real))
+    # Two clues together are harder than one, so each of them is a level easier.
     hard = level if len(real) == 1 else max(1, level - 1)
     clues: list[Clue] = []
     count = 0
@@ -433,6 +427,7 @@ def _draw_clues(draw: Draw, level: int) -> tuple[list[Clue], list[str]]:
         clues.append(Clue(kind, clue.facts, questions, clue.answers))
         count += blanks
     values = [value for clue in clues for value in clue.answers]
+    # Only words have letters to derive something from; numbers and times do not.
     named = [i for i, value in enumerate(values) if value.isalpha()]
     if 0 in plan and named:
         at = draw.choice(named)
@@ -458,6 +453,7 @@ def generate(draw: Draw, level: int) -> Example:
     while True:
         clues, values = _draw_clues(draw, level)
         raw = _write_passage(draw, clues, level)
+        # An empty value comes of a word that was too short for what was asked of it.
         if len(raw) <= _LENGTHS[level - 1] and "" not in values:
             break
     passage, order = _number_blanks(raw)

@@ -16,7 +16,7 @@ from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 LIMIT = 150
-"""Characters of the answer, so that it fits the horizon in a small vocabulary."""
+"""Longest answer, in characters, so that it fits the tokens of the task in a small vocabulary."""
 
 Object = dict[str, Json]
 
@@ -590,7 +590,6 @@ FAMILIES: dict[str, Callable[[Draw, int], Record]] = {
 }
 
 _FRAMES: tuple[str, ...] = w.sentences("constrained_json", "frames")
-
 _WHAT: tuple[str, ...] = w.sentences("constrained_json", "what")
 
 
@@ -609,6 +608,7 @@ def _write_given(draw: Draw, record: Record) -> str:
         return ", ".join(f"{key}: {value}" for key, value in draw.permute(pairs))
     if style == 2:
         return "\n" + "\n".join(f"{key} = {value}" for key, value in pairs)
+    # Styles 4 and 5 are both prose, which comes up twice as often as each of the others.
     if style == 3:
         return _write_compact(record.given)
     return record.prose
@@ -618,6 +618,7 @@ def generate(draw: Draw, level: int) -> Example:
     """Make one example of the given level."""
     family = draw.choice(list(FAMILIES))
     record = FAMILIES[family](draw, level)
+    # Of the same family: otherwise families with long records would be rarer than the others.
     while len(_write_compact(record.gold)) > LIMIT:
         record = FAMILIES[family](draw, level)
     at = draw.below(len(_FRAMES))

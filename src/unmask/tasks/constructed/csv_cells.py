@@ -107,7 +107,6 @@ def _make_product(draw: Draw, level: int) -> CsvSheet:
 
 
 _SUMS: tuple[tuple[str, str, str], ...] = w.sentences("csv_cells", "sums")
-
 _THIRDS: tuple[str, ...] = w.sentences("csv_cells", "thirds")
 
 
@@ -608,9 +607,9 @@ def _make_duel(draw: Draw, level: int) -> CsvSheet:
 
 HOLE = "???"
 LIMIT = 20
-"""Characters of the answer."""
+"""Longest answer, in characters."""
 DIGITS = 8
-"""Digits of the answer: a tokeniser may spend one token on each."""
+"""Most digits of an answer: a tokenizer may spend one token on each."""
 
 KINDS: dict[str, tuple[int, Callable[[Draw, int], CsvSheet]]] = {
     "product": (1, _make_product),
@@ -640,9 +639,7 @@ KINDS: dict[str, tuple[int, Callable[[Draw, int], CsvSheet]]] = {
 WORDY = ("lookup", "coded", "spelling", "legs", "pairwise")
 
 _FRAMES: tuple[str, ...] = w.sentences("csv_cells", "frames")
-
 _RULES: tuple[str, ...] = w.sentences("csv_cells", "rules")
-
 _WHAT: tuple[str, ...] = w.sentences("csv_cells", "what")
 
 _LENGTHS = (200, 230, 330, 390)
@@ -653,6 +650,7 @@ def _add_column(draw: Draw, sheet: CsvSheet) -> CsvSheet:
     header, words = draw.choice(
         (("shade", w.COLOURS), ("made_of", w.MATERIALS), ("clerk", w.FIRST), ("store", w.SITES))
     )
+    # Two columns of one name could not be told apart.
     if header in sheet.header:
         return sheet
     at = draw.between(0, len(sheet.header))
@@ -684,6 +682,7 @@ def generate(draw: Draw, level: int) -> Example:
         [name for name, (first, _) in KINDS.items() if first <= level for _ in range(1 + (name in WORDY))]
     )
     sheet = KINDS[kind][1](draw, level)
+    # Drawn anew and not cut: a shortened table could lose the row that the answer follows from.
     while not _fits_limits(sheet, level):
         sheet = KINDS[kind][1](draw, level)
     if level > 2 and kind != "column-total" and draw.chance(0.35):

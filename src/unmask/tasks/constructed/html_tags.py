@@ -12,7 +12,7 @@ from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 LIMIT = 84
-"""Characters of the answer, so that it fits the horizon in a small vocabulary."""
+"""Longest answer, in characters, so that it fits the tokens of the task in a small vocabulary."""
 TOKENS = 40
 """Limit of the answer in tokens, counted cautiously: long names cost more than brackets."""
 
@@ -44,9 +44,7 @@ _ATTRIBUTES: tuple[str, ...] = w.sentences("html_tags", "attributes")
 _TRAPS: tuple[str, ...] = w.sentences("html_tags", "traps")
 _COMMENTS: tuple[str, ...] = w.sentences("html_tags", "comments")
 _TEXTS: tuple[str, ...] = w.sentences("html_tags", "texts")
-
 _FRAMES: tuple[str, ...] = w.sentences("html_tags", "frames")
-
 _WHAT: tuple[str, ...] = w.sentences("html_tags", "what")
 
 
@@ -183,6 +181,7 @@ def generate(draw: Draw, level: int) -> Example:
         html, names = _write_fragment(draw, level)
         parts = tuple(f"</{name}>" for name in reversed(names))
         target = "".join(parts)
+        # Drawn again and not cut, because a fragment cut short would have other open tags.
         if _fits_limits(html, target, level):
             break
     at = draw.below(len(_FRAMES))

@@ -197,8 +197,9 @@ _INFLECTED = ("past", "num", "nouns", "foods", "animals")
 
 
 def _is_settled(kind: str, words: Sequence[Word], mask: Sequence[int], rows: Sequence[dict[str, str]]) -> bool:
-    """Whether the evidence leaves no choice for these blanks, and is needed for them."""
+    """Whether the evidence allows one filling of these blanks only, and cannot be left out."""
     hidden = [words[at] for at in mask]
+    # Two equal hidden words could be swapped without anybody noticing.
     if len({word.text for word in hidden}) < BLANKS:
         return False
     if kind == "bank":
@@ -211,6 +212,7 @@ def _is_settled(kind: str, words: Sequence[Word], mask: Sequence[int], rows: Seq
         return len(_find_fillings(words, mask)) == 1 and any(word.slot for word in hidden)
     if kind == "base":
         return any(word.slot in _INFLECTED for word in hidden)
+    # No other record may fit the visible words, or the rows would not decide.
     seen = {word.slot: word.text for at, word in enumerate(words) if word.slot and at not in mask}
     return not any(all(row[slot] == text for slot, text in seen.items()) for row in rows)
 
@@ -332,6 +334,7 @@ def _try_source(draw: Draw, level: int, kind: str, frame: int) -> SparseSource |
     if sparse is None or clustered is None:
         return None
     values, wrong = _fill_slots(draw, slots), _fill_slots(draw, slots)
+    # All words differ, also from those that are shown wrong: each clue then points to one place.
     if len({row[slot].lower() for row in (values, wrong) for slot in slots}) < 2 * len(slots):
         return None
     words = tuple(replace(word, text=values[word.slot]) if word.slot else word for word in blank)
@@ -359,7 +362,6 @@ def _try_source(draw: Draw, level: int, kind: str, frame: int) -> SparseSource |
 
 
 _ASKS: tuple[str, ...] = w.sentences("sparse", "asks")
-
 _WHAT: tuple[str, ...] = w.sentences("sparse", "what")
 
 

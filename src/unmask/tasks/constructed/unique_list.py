@@ -15,7 +15,7 @@ from unmask.tasks.task import Example, Scorer
 POOL = 12
 WANTED = 8
 LIMIT = 72
-"""Characters of the answer, so that it fits the horizon in a small vocabulary."""
+"""Longest answer, in characters, so that it fits the tokens of the task in a small vocabulary."""
 LONGEST = 9
 
 _TOPICS: dict[str, Sequence[str]] = {
@@ -128,6 +128,7 @@ def generate(draw: Draw, level: int) -> Example:
         pool = draw.permute(pool)
         parts = tuple(sorted(pool)[:WANTED])
         target = ",".join(parts)
+        # Invented words may coincide by chance, and such a pool is drawn again.
         if len(set(pool)) == POOL and len(target) <= LIMIT:
             break
     at = draw.below(len(_FRAMES))

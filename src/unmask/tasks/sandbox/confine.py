@@ -56,6 +56,7 @@ def _prctl(option: int, *arguments: object) -> None:
 
 def lower_limits(memory_mb: int) -> None:
     """Limit memory, files and core dumps of this process and those it forks."""
+    # No core dump: a crash would write all of the memory to the disk.
     _lower_limit(resource.RLIMIT_CORE, 0)
     _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     _lower_limit(resource.RLIMIT_FSIZE, FILE_BYTES)
@@ -64,6 +65,7 @@ def lower_limits(memory_mb: int) -> None:
 
 def lower_worker_limits(cpu_s: float) -> None:
     """Limit the CPU time and the processes of this worker. The process that runs the tests has no such limits."""
+    # The soft limit sends a signal that a completion may ignore; a second later the hard one kills.
     _lower_limit(resource.RLIMIT_CPU, math.ceil(cpu_s), math.ceil(cpu_s) + 1)
     _lower_limit(resource.RLIMIT_NPROC, TASKS)
 
@@ -225,6 +227,7 @@ _THREAD, _NEW_NAMESPACES = 0x00010000, 0x7E020000
 def refuse_calls(*others: int) -> None:
     """Make dangerous system calls fail from now on, for good. Signals may go to this process and to `others`."""
     program = filter_program(os.uname().machine, os.getpid(), *others)
+    # Kept in a variable: the kernel reads the program through a pointer, and the memory must still be there.
     array = ctypes.create_string_buffer(program, len(program))
     _prctl(_NO_NEW_PRIVILEGES, 1)
     _prctl(_SECCOMP, 2, struct.pack("@HP", len(program) // 8, ctypes.addressof(array)))
@@ -261,7 +264,7 @@ def filter_program(machine: str, pid: int, *others: int) -> bytes:
 def _allow_only(
     call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM
 ) -> list[_Instruction]:
-    """Let a call through only with some values of its arguments, each 32 bits at an offset; else `answer`."""
+    """Build instructions that allow a call only with listed values of its arguments, and give `answer` otherwise."""
     # An instruction loads 32 bits, and to the kernel these arguments have no more: nothing can hide in the bits above.
     # Of the one pointer both halves are compared.
     body: list[_Instruction] = []

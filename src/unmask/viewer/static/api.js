@@ -1,31 +1,15 @@
-"use strict";
-// What every part of the page uses: elements, questions to the server, and streams of events.
+// Questions to the server, streams of events, and the line that says what went wrong.
+import { byId } from "./dom.js";
 
-function make(name, attributes, ...children) {
-  // Children are elements or texts: a text stays a text, whatever it holds.
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes || {})) {
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (value === true) element.setAttribute(key, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(key, value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-function byId(id) {
-  return document.getElementById(id);
-}
-
-function showProblem(text) {
+export function showProblem(text) {
   const box = byId("problem");
   box.textContent = text;
   box.hidden = !text;
   if (text) box.scrollIntoView({ block: "nearest" });
 }
 
-async function refusal(answer) {
-  // The one line that the server gave as its reason.
+/** The one line that the server gave as its reason. */
+export async function readRefusal(answer) {
   const text = await answer.text();
   try {
     return JSON.parse(text).error || text;
@@ -34,14 +18,14 @@ async function refusal(answer) {
   }
 }
 
-async function ask(what, parameters) {
+export async function ask(what, parameters) {
   const query = parameters ? "?" + new URLSearchParams(parameters) : "";
   const answer = await fetch(`api/${what}${query}`);
-  if (!answer.ok) throw new Error(await refusal(answer));
+  if (!answer.ok) throw new Error(await readRefusal(answer));
   return answer.json();
 }
 
-function post(what, value, signal) {
+export function post(what, value, signal) {
   const headers = { "Content-Type": "application/json" };
   return fetch(`api/${what}`, { method: "POST", headers, body: JSON.stringify(value), signal });
 }
@@ -55,10 +39,10 @@ function parseEvent(block) {
   return event;
 }
 
-async function stream(what, value, onEvent, signal) {
-  // Server-sent events of one question, in order, until the server says that it is done.
+/** Server-sent events of one question, in order, until the server says that it is done. */
+export async function stream(what, value, onEvent, signal) {
   const answer = await post(what, value, signal);
-  if (!answer.ok) throw new Error(await refusal(answer));
+  if (!answer.ok) throw new Error(await readRefusal(answer));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -70,24 +54,11 @@ async function stream(what, value, onEvent, signal) {
   }
 }
 
-function latest() {
-  // Answers may come in another order than questions: each question gets a test whether it is still the last one.
+/** Answers may come in another order than questions: each question gets a test whether it is still the last one. */
+export function latest() {
   let number = 0;
   return () => {
     const own = ++number;
     return () => own === number;
   };
-}
-
-function said(value) {
-  return value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString();
-}
-
-function signed(value) {
-  return (value > 0 ? "+" : value < 0 ? "−" : "±") + said(Math.abs(value));
-}
-
-function shortened(text, most) {
-  const letters = Array.from(text.replace(/\s+/g, " ").trim());
-  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join("");
 }

@@ -1,5 +1,0 @@
-"""`python -m unmask.cli`."""
-
-from unmask.cli.app import start
-
-start()

@@ -1,0 +1,166 @@
+"""The web application and the life of its server: which address does what, a socket of this machine alone."""
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from unmask.base.errors import ConfigError, UnmaskError, require
+from unmask.report.pages import asset, futures_page
+from unmask.viewer.explorer import Explorer
+from unmask.viewer.guard import TOO_LARGE, BodyTooLarge, Guard
+from unmask.viewer.jobs import JobQueue, one_line
+from unmask.viewer.page_requests import BranchRequest, ExportRequest, RunRequest, parse_body
+
+HOST = "127.0.0.1"
+FILES = {
+    **dict.fromkeys(("base.css", "grid.css", "states.css", "dom.js", "grid.js", "states.js"), "unmask.report"),
+    **dict.fromkeys(("view.css", "api.js", "prompts.js", "futures.js", "view.js"), "unmask.viewer"),
+}
+"""Files of the page, the only ones that are served, and the package of each."""
+GRACE_S = 2
+"""Seconds that open streams have to end before they are cut."""
+
+
+class Server:
+    """The explorer on a port of this machine; port 0 lets the system choose one."""
+
+    def __init__(self, explorer: Explorer, port: int = 0):
+        self.socket = _bind_socket(port)
+        self.port = int(self.socket.getsockname()[1])
+        self.jobs = JobQueue()
+        self.token = secrets.token_urlsafe(24)
+        app = Guard(make_app(explorer, self.jobs), self.token)
+        app.port = self.port
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE_S, ws="none"
+        )
+        self._server = uvicorn.Server(config)
+
+    @property
+    def address(self) -> str:
+        """The address to open, which holds the token."""
+        return f"http://{HOST}:{self.port}/{self.token}/"
+
+    def run(self, on_start: Callable[[], None] = lambda: None) -> None:
+        """Serve until Ctrl-C, SIGTERM or `stop`; afterwards no thread and no port is left."""
+        try:
+            asyncio.run(self._serve(on_start))
+        finally:
+            self.jobs.close()
+            self.socket.close()
+
+    def stop(self) -> None:
+        """End the server, from any thread."""
+        self._server.should_exit = True
+
+    async def _serve(self, on_start: Callable[[], None]) -> None:
+        serving = asyncio.create_task(self._server.serve(sockets=[self.socket]))
+        while not (self._server.started or serving.done()):
+            await asyncio.sleep(0.01)
+        if not serving.done():
+            on_start()
+        while not serving.done():
+            if self._server.should_exit:
+                # Otherwise open streams would keep the server until they are cut.
+                self.jobs.stop()
+            await asyncio.wait({serving}, timeout=0.05)
+        serving.result()
+
+
+def make_app(explorer: Explorer, jobs: JobQueue) -> Starlette:
+    """Return the application; it computes in threads, so that lists and pages open while every job is at work."""
+
+    async def index(request: Request) -> Response:
+        return HTMLResponse(asset("index.html", "unmask.viewer"))
+
+    async def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in FILES:
+            return PlainTextResponse("no such file\n", 404)
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response(asset(name, FILES[name]), media_type=kind)
+
+    def answer(method: Callable[..., Any], *names: str) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            given = [_parameter(request, name) for name in names]
+            return JSONResponse(await asyncio.to_thread(method, *given))
+
+        return endpoint
+
+    async def run(request: Request) -> Response:
+        wanted = RunRequest.from_table(await _read_body(request), "the request")
+        return jobs.stream(lambda job: explorer.run(job, wanted))
+
+    async def branch(request: Request) -> Response:
+        wanted = BranchRequest.from_table(await _read_body(request), "the request")
+        return jobs.stream(lambda job: explorer.branch(job, wanted))
+
+    async def export(request: Request) -> Response:
+        wanted = ExportRequest.from_table(await _read_body(request), "the request")
+        runs = [explorer.runs.get(id).data for id in wanted.runs]
+        page = await asyncio.to_thread(futures_page, runs)
+        return Response(page, media_type="application/octet-stream")
+
+    async def refuse(status: int, text: str | None, request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": one_line(text or str(error))}, status)
+
+    routes = [
+        Route("/", index),
+        Route("/static/{name}", static),
+        Route("/api/about", answer(explorer.about)),
+        Route("/api/kept", answer(explorer.kept_run, "run")),
+        Route("/api/prompts", answer(explorer.list_prompts, "task", "split", "start")),
+        Route("/api/study/prompts", answer(explorer.study_prompts, "model", "task", "split")),
+        Route("/api/study/states", answer(explorer.study_states, "model", "task", "split", "prompt")),
+        Route("/api/suggestions", answer(explorer.suggest_tokens, "run", "step", "position")),
+        Route("/api/run", run, methods=["POST"]),
+        Route("/api/branch", branch, methods=["POST"]),
+        Route("/api/export", export, methods=["POST"]),
+    ]
+    handlers: Any = {UnmaskError: partial(refuse, 400, None), BodyTooLarge: partial(refuse, 413, TOO_LARGE)}
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def _parameter(request: Request, name: str) -> Any:
+    """Return a query parameter; whole numbers are those that the page sends as such."""
+    value = request.query_params.get(name)
+    if value is None or len(value) > 300:
+        raise ConfigError(f"{name} is missing or too long; allowed: what the page sends; reload it")
+    if name not in ("start", "step", "position"):
+        return value
+    ok = value.isascii() and value.isdigit() and len(value) < 8
+    require(ok, name, value, "a whole number of at most 7 digits", "change it")
+    return int(value)
+
+
+async def _read_body(request: Request) -> Any:
+    """Return the JSON of a request that says it is JSON, which a form of another page cannot say."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    require(kind == "application/json", "content-type", kind, "application/json", "reload the page")
+    return parse_body(await request.body())
+
+
+def _bind_socket(port: int) -> socket.socket:
+    """Return a socket that only this machine reaches."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # A port that a server has just left may be used again at once.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        bound.close()
+        why = error.strerror if isinstance(error, OSError) else "not a port"
+        raise ConfigError(
+            f"port {port} of {HOST} cannot be had ({why}); allowed: a free one, 1024 to 65535, or 0 for any; choose "
+            "another with --port"
+        ) from error
+    return bound
