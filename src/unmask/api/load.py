@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from pydantic import Field
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from unmask.lab.cluster.remote_model import ModelName, RemoteModel
     from unmask.lab.cluster.where import Ray
 
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 OnProgress = Callable[[str, int], None]
 """Called with a parameter's name and its bytes after each one is read."""
 
@@ -156,14 +157,12 @@ def load(
     found = [_resolve_device(kind) for kind in check_model_name(name, options)]
     if name in MODELS:
         return MODELS[name].build(found[0], on_progress)
-    folder = resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False))
-    family = find_family(folder)
-    if family is not None and family.name not in MODELS:  # a family of the user's own
-        own = _resolve_device(CheckpointOptions.from_table({**options, "path": name}, name))
-        assert isinstance(own, CheckpointOptions)
-        return _open_checkpoint(name, folder, own, on_progress)
-    entry = MODELS["masked-lm" if family is None else family.name]
-    return entry.build(_resolve_device(entry.options.from_table({**options, "path": name}, name)), on_progress)
+    family = find_family(resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False)))
+    options = {**options, "path": name}
+    if family is None:
+        return _build_masked_lm(_resolve_device(MaskedLMOptions.from_table(options, name)), on_progress)
+    resolved = _resolve_device(CheckpointOptions.from_table(options, name))
+    return _build_published(family.name, family.name, resolved, on_progress)
 
 
 def load_named(name: "ModelName") -> Model:
@@ -195,7 +194,7 @@ def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tu
     )
 
 
-def _resolve_device(options: Options) -> Options:
+def _resolve_device(options: AnyOptions) -> AnyOptions:
     """Put what this machine has in place of `auto`; refuse what it does not have."""
     if not isinstance(options, DeviceOptions):
         return options
@@ -270,7 +269,7 @@ def _build_published(name: str, family: str, options: CheckpointOptions, on_prog
     kind = "masked-lm" if found is None else found.name
     require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
     return _open_checkpoint(
-        name if place == PUBLISHED[name] else place, folder, options.model_copy(update={"path": place}), on_progress
+        name if place == PUBLISHED.get(name) else place, folder, options.model_copy(update={"path": place}), on_progress
     )
 
 
