@@ -83,7 +83,7 @@ def compare(
     output.check_place()
     if default_split(options, tasks) == "evaluation" and not output.quiet:
         print_note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
-    with cluster.open_model(load, model) as (loaded, workers):
+    with cluster.open_model(load, model) as (loaded, executor):
         on_note = (lambda text: None) if output.quiet else print_note
         plan = plan_comparison(loaded, options, tasks, picks, on_note=on_note)
         config = plan.config(loaded)
@@ -103,7 +103,7 @@ def compare(
                 work_dir=folder,
                 warm_up=options.warm_up,
                 on_progress=on_progress,
-                workers=workers,
+                executor=executor,
             )
         seconds = time.monotonic() - started
     if comparison.answers.empty:

@@ -26,7 +26,7 @@ from unmask.lab.demo import (
 )
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.lab.study_models import ModelSpec
 from unmask.report import files
