@@ -17,7 +17,7 @@ from unmask.base.errors import ConfigError, ContractError, NotComplete, UnknownN
 from unmask.lab import calibrate as lab
 from unmask.lab.calibrate import calibrate, describe_gate, estimate_lift, summarise_runs
 from unmask.lab.store import Store
-from unmask.lab.study import site
+from unmask.lab.study import protocol
 from unmask.methods import candidates
 from unmask.stats import CalibrationSettings, fitted_half
 from unmask.stats.protocol import (
@@ -70,9 +70,9 @@ class TestCalibrations:
 
     def test_a_killed_one_goes_on(self, model, task, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "SHARD_PROMPTS", 1)
-        monkeypatch.setattr(site, "group_jobs", lambda engine, jobs: [[job] for job in jobs])
+        monkeypatch.setattr(protocol, "group_jobs", lambda settings, jobs, workers: [[job] for job in jobs])
         whole = calibrate(model, task=task, axis="region", work_dir=tmp_path / "whole", **QUICK)
-        real, ran = site.branch_group, []
+        real, ran = protocol.branch_prompts, []
 
         def dies(*given):
             if len(ran) == 2:
@@ -80,7 +80,7 @@ class TestCalibrations:
             ran.append(given)
             return real(*given)
 
-        monkeypatch.setattr(site, "branch_group", dies)
+        monkeypatch.setattr(protocol, "branch_prompts", dies)
         with pytest.raises(KeyboardInterrupt):
             calibrate(model, task=task, axis="region", work_dir=tmp_path / "cut", **QUICK)
         assert len(Store.open(tmp_path / "cut").names()) == 2

@@ -23,7 +23,7 @@ from unmask.lab.study import prompts
 from unmask.lab.study.prompts import FRESH, FRESH_FROM, select_examples
 from unmask.methods import LLaDA, fixed_action, with_remasking
 from unmask.report import compare as report
-from unmask.report.compare_words import remarks
+from unmask.report.compare import remarks
 from unmask.stats import mean_over_tasks
 from unmask.tasks import SPLITS, TASKS, Extraction, Verdict, find_task, own_task, score
 from unmask.train.sources import STRIDE, Folders, generate_texts

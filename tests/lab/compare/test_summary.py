@@ -8,7 +8,7 @@ from tests.helpers.made_comparison import made
 from unmask.base.errors import UnknownName
 from unmask.lab.compare.summary import MACRO, summarise
 from unmask.report import compare as report
-from unmask.report.compare_words import conclusions, remarks
+from unmask.report.compare import conclusions, remarks
 
 
 def test_costs_are_means_and_ratios_of_means():
