@@ -75,7 +75,7 @@ class TestFile:
         ("changes", "message"),
         [
             ({"gates": ["maen"]}, "did you mean mean"),
-            ({"gates": ["mean"], "end_to_end": False}, "allowed: with end_to_end = true"),
+            ({"gates": ["mean"], "end_to_end": False}, "allowed: names with end_to_end = true"),
             ({"axis_by": "gain"}, "axis_by"),
         ],
     )
@@ -471,7 +471,7 @@ def forced(choice):
 
 def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     asked = {key: one for key, one in fit_calibrations(copy).items() if key[1:] == (TASKS[0], "region")}
-    monkeypatch.setattr(protocol, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
+    monkeypatch.setattr(protocol, "fit_calibrations", lambda *given: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
