@@ -7,9 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.cases import each_case
 from unmask.axes import Cardinality, cardinality
-from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Prediction, State, Statistics
 
 MASK = 9
@@ -94,22 +92,9 @@ def test_k_min_is_the_smallest_batch_that_finishes(masks, data):
     assert (need - 1) * left < masks
 
 
-def test_k_min_counts_masks_per_row_and_is_zero_when_done():
-    start = state([7, 3], [3, 3])
-    assert cardinality.k_min(start).tolist() == [3, 1]
-    done = replace(start, tokens_BL=torch.where(start.masked_BL[:1], 1, start.tokens_BL))
-    assert cardinality.k_min(done).tolist()[0] == 0
-
-
 def quotas(masks, steps):
     step_B = torch.arange(steps)
     return cardinality.llada_quota(torch.tensor(masks), torch.tensor(steps), step_B).tolist()
-
-
-def test_llada_examples():
-    assert quotas(7, 3) == [3, 2, 2]
-    assert quotas(3, 5) == [1, 1, 1, 0, 0]
-    assert quotas(8, 4) == [2, 2, 2, 2]
 
 
 @given(masks=st.integers(0, 300), steps=st.integers(1, 300))
@@ -149,18 +134,9 @@ def dream_run(masks, steps):
     return counts
 
 
-def test_dream_examples():
-    assert dream_run(8, 4) == [1, 2, 2, 3]
-    assert dream_run(8, 8) == [0, 1, 1, 1, 1, 1, 1, 2]
-
-
 @given(masks=st.integers(1, 200), data=st.data())
 def test_dream_reveals_everything_in_time(masks, data):
     assert sum(dream_run(masks, data.draw(st.integers(1, 40)))) == masks
-
-
-def test_dream_past_its_last_step_reveals_everything():
-    assert int(cardinality.dream_count(torch.tensor(5), torch.tensor(4), torch.tensor(9))) == 5
 
 
 def test_above_a_threshold():
@@ -211,64 +187,3 @@ def test_steps_bound_every_rule_unless_it_says_below(text):
     bare = Cardinality.parse(cardinality.without_floor(str(text)))
     assert bare == replace(rule, below=True)
     assert counts(bare) == [1, 3]
-
-
-@pytest.mark.parametrize("text", ["count:3", "share:0.5", "schedule", "all"])
-def test_more_than_k_min_is_what_it_was(text):
-    start = state([8], [4])
-    seen = confident([[0.5] * 9])
-    rule = Cardinality.parse(text)
-    assert rule.within_steps(start, seen, start.masked_BL).tolist() == rule(start, seen, start.masked_BL).tolist()
-
-
-@pytest.mark.parametrize("text", ["schedule", "quota", "all", "count:2:below", "full"])
-def test_names_without_another_bare_form(text):
-    assert cardinality.without_floor(text) == text
-
-
-@each_case(
-    "text",
-    [
-        "schedule:below",
-        "count:below",
-        "count:2:below:below",
-        "count:2:below3",
-        "count",
-        "count:",
-        "count:0",
-        "count:-2",
-        "count:1.5",
-        "count:inf",
-        "count:nan",
-        "count:many",
-        "share:1.1",
-        "share:-0.1",
-        "share:nan",
-        "share:",
-        "above:2",
-        "above:x",
-        "schedule:3",
-        1.5,
-        -0.25,
-        float("nan"),
-        2,
-    ],
-)
-def test_refusals(text):
-    with pytest.raises(ConfigError) as caught:
-        Cardinality.parse(text)
-    what, allowed, todo = str(caught.value).split("; ")
-    assert str(text) in what
-    assert allowed.startswith("allowed: ")
-    assert todo
-
-
-def test_unknown_rules():
-    with pytest.raises(UnknownName, match="unknown cardinality 'counts'; did you mean count"):
-        Cardinality.parse("counts:3")
-
-
-@pytest.mark.parametrize("text", ["schedule", "count:4", "count:4:below", "share:0.25", "above:0.9"])
-def test_names_round_trip(text):
-    assert str(Cardinality.parse(text)) == text
-    assert Cardinality.parse(str(Cardinality.parse(text))) == Cardinality.parse(text)

@@ -7,9 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.cases import each_case
 from unmask.axes import Region, region
-from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
 
 MASK = 9
@@ -183,27 +181,3 @@ def test_phases_of_powers_of_two_halve_the_gaps(stride):
     for opened in (2**i for i in range(stride.bit_length())):
         first = sorted(phase for phase in range(stride) if order[phase] < opened)
         assert first == [*range(0, stride, stride // opened)]
-
-
-@pytest.mark.parametrize("text", ["full", "block:8", "last-block:16", "window:1", "dilated:2", "near:4"])
-def test_names_round_trip(text):
-    assert str(Region.parse(text)) == text
-    assert Region.parse(str(Region.parse(text))) == Region.parse(text)
-
-
-@each_case(
-    "text",
-    ["block", "block:", "block:0", "block:-1", "block:2.5", "block:x", "block:²", "near:", "full:3", "window: 4"],
-)
-def test_refusals(text):
-    with pytest.raises(ConfigError) as caught:
-        Region.parse(text)
-    what, allowed, todo = str(caught.value).split("; ")
-    assert repr(text) in what
-    assert allowed.startswith("allowed: ")
-    assert todo
-
-
-def test_unknown_rules():
-    with pytest.raises(UnknownName, match="unknown region 'blok'; did you mean block"):
-        Region.parse("blok:8")

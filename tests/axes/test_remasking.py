@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.axes import ReMDM, remasking
-from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
 
 GOLDEN = json.loads((paths.GOLDEN / "remdm.json").read_text())
@@ -85,18 +84,7 @@ def test_loop_as_the_authors(row):
     check_row(row, alpha_t, alpha_s, ReMDM("loop", row["eta"], *phases).shared_sigma(t, alpha_t, alpha_s))
 
 
-def test_every_row_is_tested():
-    samplers = {"mdlm", "remdm-conf", "remdm-loop", *NAMES}
-    assert {row["sampler"] for row in GOLDEN["posterior"]} == samplers
-
-
 HALF = (number(0.5), number(0.6))
-
-
-def test_sigma_max_by_hand():
-    assert remasking.sigma_max(*HALF).item() == pytest.approx(0.8)
-    assert remasking.sigma_max(number(0.0), number(0.1)).item() == 1
-    assert remasking.sigma_max(number(0.2), number(0.3)).item() == 1
 
 
 def test_loop_by_hand():
@@ -183,12 +171,6 @@ def test_rates_by_step():
         assert ReMDM("conf", eta=0.3).sigma(state, psi_BL)[0].sum().item() == pytest.approx(0.3 * limit)
 
 
-def test_loop_reads_the_clock_backwards():
-    inside = [step for step in range(10) if ReMDM("loop").sigma(some_state(step), psi_of(some_state(step))).any()]
-    # t = 1 - step / 10 lies in (0.05, 0.55] for steps 5 to 9, and 9 is the last step.
-    assert inside == [5, 6, 7, 8]
-
-
 @pytest.mark.parametrize(("horizon", "first", "last"), [(20, 9, 18), (40, 18, 37), (100, 45, 94), (1000, 450, 949)])
 def test_the_edges_of_the_loop_do_not_suffer_from_rounding(horizon, first, last):
     """t = t_on = 0.55 loops, t = t_off = 0.05 does not, whatever 1 - step / horizon rounds to."""
@@ -218,30 +200,6 @@ def test_published_settings_are_the_defaults():
     assert (loop.t_on, loop.t_off, loop.alpha_on) == (0.55, 0.05, 0.9)
 
 
-@each_case(
-    "options",
-    [
-        {"eta": -0.1},
-        {"eta": 1.1},
-        {"t_on": 1.0},
-        {"t_off": -0.1},
-        {"t_on": 0.1, "t_off": 0.2},
-        {"alpha_on": 0.0},
-        {"alpha_on": 1.0},
-        {"variant": "loop", "eta": 0.12},
-    ],
-)
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        ReMDM(**options)
-    assert ReMDM("loop", eta=0.11).rate == 0.11, "just below (1 - alpha_on) / alpha_on = 0.1111"
-
-
-def test_unknown_variant_is_refused_with_a_hint():
-    with pytest.raises(UnknownName, match="did you mean rescale"):
-        ReMDM("rescaled")
-
-
 @pytest.mark.parametrize(
     "operator",
     [ReMDM("conf"), ReMDM("cap", eta=0.02), ReMDM("rescale", eta=0.02), ReMDM("loop")],
@@ -260,7 +218,3 @@ def test_expected_re_masks_are_what_sigma_adds_up_to(operator):
         total += float(operator.sigma(state, torch.rand(tokens_BL.shape)).sum())
     assert total > 0
     assert operator.expected_remasks(positions, steps) == pytest.approx(total, rel=1e-9)
-
-
-def test_no_re_masks_are_expected_of_runs_too_short_to_have_any():
-    assert ReMDM("conf").expected_remasks(8, 2) == ReMDM("cap").expected_remasks(8, 1) == 0.0

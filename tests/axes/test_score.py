@@ -8,9 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.cases import each_case
 from unmask.axes import score
-from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import (
     RULES,
     ModelInput,
@@ -132,15 +130,6 @@ def test_a_landscape_is_made_once_for_a_prediction():
     assert not torch.equal(score.landscape(sure, 3), score.landscape(one, 3))
 
 
-def test_landscape_is_cut_to_the_canvas_in_the_order_of_the_rules():
-    seen = by_hand(drift_BN=torch.zeros(1, 3), visible_BN=torch.full((1, 3), 0.3))
-    landscape = score.landscape(seen, 2)
-    assert landscape.shape == (1, 2, 5)
-    assert landscape.dtype == torch.float64
-    for j, name in enumerate(RULES):
-        assert torch.equal(landscape[..., j], getattr(score, name)(seen)[:, :2].double())
-
-
 @given(
     seed=st.integers(0, 10**6),
     vocab=st.integers(2, 60),
@@ -165,26 +154,6 @@ def test_every_rule_stays_in_the_unit_interval(seed, vocab, scale, offset, dtype
     assert (values <= 1).all()
 
 
-def test_mixtures():
-    score_BLJ = torch.tensor([[[0.1, 0.2, 0.3, 0.4, 0.5]], [[0.5, 0.4, 0.3, 0.2, 0.1]]], dtype=torch.float64)
-    alpha_BJ = torch.tensor([[0.2] * 5, [0.5, 0.0, 0.5, 0.0, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(score.mix(alpha_BJ, score_BLJ), torch.tensor([[0.3], [0.4]], dtype=torch.float64))
-
-
-@given(st.integers(0, 10**6))
-def test_a_mixture_of_rules_stays_between_them(seed):
-    generator = torch.Generator().manual_seed(seed)
-    score_BLJ = torch.rand(3, 7, 5, generator=generator, dtype=torch.float64)
-    alpha_BJ = torch.rand(3, 5, generator=generator, dtype=torch.float64)
-    alpha_BJ = alpha_BJ / alpha_BJ.sum(-1, keepdim=True)
-    mixed = score.mix(alpha_BJ, score_BLJ)
-    assert (mixed <= score_BLJ.amax(-1) + 1e-12).all()
-    assert (mixed >= score_BLJ.amin(-1) - 1e-12).all()
-    for row in range(3):
-        alone = score.mix(alpha_BJ[row : row + 1], score_BLJ[row : row + 1])
-        assert torch.equal(alone, mixed[row : row + 1])
-
-
 def test_a_rule_of_weight_zero_may_be_nan_and_one_with_weight_may_not_hide():
     score_BLJ = torch.tensor([[[0.25, float("nan"), 0.75, float("nan"), float("inf")]]], dtype=torch.float64)
     alpha_BJ = torch.tensor([[0.5, 0.0, 0.5, 0.0, 0.0]], dtype=torch.float64)
@@ -199,32 +168,6 @@ def test_weights():
     assert score.weights((0, 0, 0, 0, 1)) == [0, 0, 0, 0, 1]
     for j, name in enumerate(RULES):
         assert score.weights(name).index(1.0) == j
-
-
-@each_case(
-    "mixture",
-    [
-        [0.5, 0.5, 0.5, 0, 0],
-        [1.5, -0.5, 0, 0, 0],
-        [1, 0, 0, 0],
-        [],
-        [0] * 5,
-        {"confidence": 0.9},
-        {},
-        [1, float("nan"), 0, 0, 0],
-        [float("nan"), 1, 0, 0, 0],
-    ],
-)
-def test_off_the_simplex(mixture):
-    with pytest.raises(ConfigError, match=r"alpha is \[.*\]; allowed: .*; (divide|order)"):
-        score.weights(mixture)
-
-
-def test_unknown_rules():
-    with pytest.raises(UnknownName, match="unknown scoring rule 'confidenc'; did you mean confidence"):
-        score.weights("confidenc")
-    with pytest.raises(UnknownName, match="entropy"):
-        score.weights({"entropy": 1.0})
 
 
 def test_needs_ask_only_for_what_the_mixture_weighs():
@@ -273,10 +216,3 @@ def test_a_single_rule_alone_has_the_bits_of_the_mixture(rule):
             got = score.order(alpha_BJ, seen, length, rule)
             want = score.order(alpha_BJ, seen, length)
             assert torch.equal(got.view(torch.int64), want.view(torch.int64))
-
-
-def test_weights_belong_to_the_caller():
-    """A policy that writes to its weights changes no other action, not even on a single row."""
-    state = State.from_prompts([[0]], new_tokens=2, steps=2, mask_id=5)
-    score.rows("confidence", state).fill_(0.2)
-    assert score.rows("confidence", state).tolist() == [[1, 0, 0, 0, 0]]

@@ -27,12 +27,6 @@ def test_top_reveals_a_share_of_the_whole_region():
     assert not nothing.commit_BL.any()
 
 
-def test_top_counts_masked_positions_only():
-    state, open_BL = open_state()
-    wide = Action.top(state, torch.ones_like(open_BL), torch.tensor([2, 3]))
-    assert wide.kappa_B.tolist() == [0.5, 0.5]
-
-
 def test_reveal_chooses_exactly_the_set_or_waits():
     state, open_BL = open_state()
     chosen_BL = open_BL.clone()

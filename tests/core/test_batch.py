@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -43,22 +42,6 @@ def test_select_reaches_every_level():
     assert got.notes["a"].tolist() == [2.5, 0.5, 0.5]
     assert got.noise.key_B.tolist() == [2, 0, 0]
     assert got.size == 3
-
-
-def test_any_mapping_is_selected_and_joined():
-    notes = MappingProxyType({"a": torch.arange(3)})
-    assert select(notes, ROWS)["a"].tolist() == [2, 0, 0]
-    assert concat([notes, notes])["a"].tolist() == [0, 1, 2, 0, 1, 2]
-
-
-def test_select_nothing():
-    assert select(outer(0), torch.zeros(0, dtype=torch.long)).inner.x_B.shape == (0,)
-
-
-def test_select_leaves_the_original_alone():
-    value = outer(0)
-    select(value, ROWS).inner.x_B.add_(1)
-    assert value.inner.x_B.tolist() == [0, 1, 2]
 
 
 def test_concat_undoes_a_split():

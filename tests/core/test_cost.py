@@ -5,11 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.helpers.oracle import oracle
 from unmask.api.load import load
 from unmask.core import AnswerCost, State, Trajectory, answer_tokens, cost_columns, total_cost
-from unmask.engine import decode
-from unmask.methods import make_policy
 
 METHODS = {"wino": {"block_length": 4, "tau1": 0.3}, "info-gain": {}, "remdm": {}, "p2": {"eta": 4.0}, "llada": {}}
 
@@ -48,36 +45,9 @@ def test_filler_is_not_counted():
     assert answer_tokens(state, [], cut=True).tolist() == [5, 4, 6]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_counts_need_no_records(model, name):
-    assert total_cost(run(model, name, record=False).trajectory) == total_cost(run(model, name).trajectory)
-
-
-def test_some_method_here_looks_ahead_and_some_re_masks(model):
-    costs = {name: run(model, name).cost for name in METHODS}
-    assert costs["info-gain"].extra_forwards > 0
-    assert costs["llada"].extra_forwards == costs["llada"].remasks == 0
-    assert max(cost.remasks for cost in costs.values()) > 0
-
-
 def test_a_file_has_the_same_counts(model, tmp_path):
     traj = run(model, "remdm").trajectory
     traj.save(tmp_path / "run.npz")
     read = Trajectory.load(tmp_path / "run.npz")
     assert total_cost(read) == total_cost(traj)
     assert torch.equal(read.resume(1, 2).remasks_B, sum(s.remasked_BL.sum(-1) for s in traj.row(1).steps[:2]))
-
-
-def test_planner_passes_are_counted_apart():
-    from tests.helpers.oracle import CARRY
-    from unmask.api.request import start_trajectory, token_request
-    from unmask.tasks import find_task
-
-    model = oracle()
-    prompt = model.codec.encode(find_task(CARRY).examples("development")[0].prompt)
-    start = start_trajectory(model.denoiser, [token_request(model, prompt, 8, 4)], 0)
-    end = decode(model.denoiser, make_policy("p2", planner=True), start, planner=model.denoiser, record=False)
-    cost = total_cost(end)
-    assert cost.planner_forwards > 0
-    assert cost.forwards == int(end.state.step_B.sum())
-    assert cost.extra_forwards == 0

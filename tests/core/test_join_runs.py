@@ -39,12 +39,6 @@ def test_a_search_keeps_every_rows_own_history(model):
         assert merged.row(row).to_bytes() == whole.row(row).to_bytes()
 
 
-def test_without_steps_there_are_none(model):
-    merged = in_parts(model, PROMPTS, GROUPS, record=False)
-    assert merged.steps == ()
-    assert torch.equal(merged.forwards_B, model.generate(PROMPTS).trajectory.forwards_B)
-
-
 @pytest.mark.parametrize("policy", ["llada", "remdm", "wino", "klass"])
 def test_longer_canvases_beside_shorter_ones(model, policy):
     """Every row has what it has by itself, as far as its own canvas goes; shadow slots stay behind the canvas."""
@@ -71,22 +65,9 @@ def cut_to(wide, name, alone, own):
     return wide.nan_to_num(-1)
 
 
-def test_it_can_be_branched_from(model):
-    whole = model.generate(PROMPTS, steps=4).trajectory
-    merged = replace(in_parts(model, PROMPTS, GROUPS, steps=4), config=whole.config)
-    one, other = (model.branch(run, row=3, step=2, policy="dream") for run in (whole, merged))
-    assert one.trajectory.to_bytes() == other.trajectory.to_bytes()
-
-
 @pytest.mark.parametrize("rows", [[[0], [1]], [[0, 1], [1]], [[0, 1]], [[1, 2], [3]], []])
 def test_rows_that_fit_no_runs(model, rows):
     parts = [model.generate(PROMPTS[:2]).trajectory, model.generate(PROMPTS[2]).trajectory]
     assert join_runs(parts, [[0, 2], [1]]).state.batch == 3
     with pytest.raises(ConfigError, match="the place of every row"):
         join_runs(parts, rows)
-
-
-def test_runs_of_two_models_are_refused(model):
-    other = load("exact", n=8, vocab=3)
-    with pytest.raises(ConfigError, match="merge those of one call"):
-        join_runs([model.generate("ab").trajectory, other.generate("ab").trajectory], [[0], [1]])

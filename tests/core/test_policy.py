@@ -1,13 +1,11 @@
 """How a method declares what it is: class attributes and properties, never fields."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 
 from unmask.base.errors import ContractError
-from unmask.core import Policy
-from unmask.core.policy import STEPS, TRAITS, DecodingMethod
+from unmask.core.policy import STEPS, TRAITS
 from unmask.methods import METHODS, Composed, describe_policy, fixed_action, make_policy
 
 
@@ -38,13 +36,6 @@ def test_a_field_named_like_a_trait_is_refused(trait):
         type("Sloppy", (Composed,), {"__annotations__": {trait: bool}, trait: True})
 
 
-def test_an_annotated_class_variable_is_no_field():
-    class Careful(Composed):
-        random: ClassVar[bool] = True
-
-    assert Careful().random
-
-
 def test_unknown_meanings_of_steps_are_refused():
     with pytest.raises(ContractError, match="steps of Endless is 'never'; allowed: end, pace, ignore"):
         type("Endless", (Composed,), {"steps": "never"})
@@ -55,9 +46,3 @@ def test_traits_are_no_settings(name):
     method = make_policy(name)
     assert not TRAITS & set(describe_policy(method))
     assert method.steps in STEPS
-
-
-def test_every_trait_has_a_default():
-    policies = {trait for trait in TRAITS if hasattr(Policy, trait)}
-    assert TRAITS - policies == {"baseline"}
-    assert not DecodingMethod.__annotations__.keys() & TRAITS

@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
-from unmask.core import ModelInput, ModelOutput, Needs, Noise, Posterior, SamplingParams, State, Vocabulary, sample
+from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State, Vocabulary, sample
 
 EOS, EOT, MASK, SIZE = 3, 4, 6, 7
 VOCABULARY = Vocabulary(SIZE, MASK, (EOS, EOT))
@@ -142,23 +142,6 @@ def test_bar_mask(temperature):
     assert torch.equal(barred.clean.p_BNK, run(SamplingParams(temperature=temperature), t6=-50.0).clean.p_BNK)
 
 
-def test_a_mask_outside_the_vocabulary_needs_no_bar():
-    assert SamplingParams().edit(Vocabulary(5, 5)).ids == ()
-    assert SamplingParams().edit(Vocabulary(5, 4)).ids == (4,)
-
-
-def test_edits_combine():
-    edit = SamplingParams(logits_eos_inf=True, eos_penalty=2.0).edit(VOCABULARY)
-    inf = float("inf")
-    assert dict(zip(edit.ids, edit.deltas, strict=True)) == {MASK: -inf, EOS: -inf, EOT: -2.0}
-    assert SamplingParams(logits_eos_inf=True).edit(Vocabulary(7, 7)).ids == ()
-
-
-def test_greedy_keeps_everything_but_the_randomness():
-    sampling = SamplingParams(temperature=0.7, sampler="gumbel", eos_penalty=1.0, logits_eos_inf=True)
-    assert sampling.greedy == SamplingParams(eos_penalty=1.0, logits_eos_inf=True)
-
-
 @each_case(
     ("option", "value"),
     [
@@ -260,16 +243,6 @@ def test_noise_follows_the_step_and_the_slots_position():
     assert tokens(inputs, 0) == [int((row.cumsum(0) > x).nonzero()[0]) for row, x in zip(p_RV, u, strict=True)]
 
 
-def test_several_draws():
-    seen = run(SamplingParams(temperature=2.0), replace(FULL, draws=3))
-    assert seen.token_BND.shape == seen.confidence_BND.shape == (3, 8, 3)
-    assert torch.equal(seen.token_BND[..., 0], seen.token_BN)
-    assert torch.equal(seen.token_BN, run(SamplingParams(temperature=2.0)).token_BN)
-    assert len({tuple(wanted(seen, seen.token_BND[..., d]).tolist()) for d in range(3)}) == 3
-    gumbel = run(SamplingParams(temperature=2.0, sampler="gumbel"), replace(FULL, draws=3))
-    assert len({tuple(wanted(gumbel, gumbel.token_BND[..., d]).tolist()) for d in range(3)}) == 3
-
-
 def test_given_tokens():
     start = state()
     inputs = ModelInput.of(start, FULL)
@@ -298,14 +271,6 @@ def test_the_posterior_sums_to_one_and_knows_the_edits():
     top = dense.sort(-1, descending=True)
     torch.testing.assert_close(top.values[..., :3], seen.clean.p_BNK)
     assert run(SamplingParams()).posterior is None
-
-
-def test_log_prob_is_finite_where_tokens_are_barred():
-    posterior = run(SamplingParams(), replace(FULL, posterior=True)).posterior
-    log_p = posterior.log_prob(torch.tensor([0, 5]))
-    assert log_p.isfinite().all()
-    assert (log_p[:, MASK] == -1e4).all()
-    assert isinstance(posterior, Posterior)
 
 
 def test_drift_is_nan_without_a_previous_posterior():
@@ -344,14 +309,6 @@ def test_visible_attention_mass():
     # Row 0 sees tokens at 0 and 3; row 1 at 0 and 2, its last slot is padding.
     torch.testing.assert_close(seen.visible_BN, torch.tensor([[0.5] * 4, [0.4] * 4]))
     assert run(SamplingParams()).visible_BN is None
-
-
-def test_light_drops_what_grows():
-    seen = run(SamplingParams(), replace(FULL, posterior=True))
-    heavy = replace(seen, attention_BNN=torch.zeros(3, 8, 8), hidden_BNH=torch.zeros(3, 8, 2))
-    light = heavy.light
-    assert light.attention_BNN is light.hidden_BNH is light.posterior is None
-    assert light.token_BN is seen.token_BN
 
 
 def test_nothing_wanted():

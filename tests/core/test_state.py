@@ -47,33 +47,11 @@ def test_from_prompts():
     assert state.fixed_BL.dtype == state.committed_BL.dtype == torch.bool
 
 
-def test_a_mask_id_inside_a_prompt_is_a_given_token():
-    state = generation()
-    assert where(state.masked_BL) == [[2, 3, 4], [3, 4, 5, 6, 7]]
-    assert where(state.fixed_BL & state.valid_BL) == [[0, 1], [0, 1, 2]]
-
-
-def test_infilling():
-    state = State.from_canvases([[9, 1, 9, 9, 2], [3, 9]], steps=[2, 1], mask_id=MASK)
-    assert where(state.masked_BL) == [[0, 2, 3], [1]]
-    assert where(state.fixed_BL & state.valid_BL) == [[1, 4], [0]]
-    assert state.rank_BL[0].tolist() == [0, 0, 1, 2, 2]
-
-
 def test_infilling_with_tokens_that_may_change():
     state = State.from_canvases([[5, 1, 9]], steps=2, mask_id=MASK, given=[[False, True, False]])
     assert where(state.revisable_BL) == [[0]]
     assert where(state.masked_BL) == [[2]]
     assert where(state.answer_BL) == [[0, 2]]
-
-
-def test_derived_sets():
-    state = mixed()
-    assert where(state.valid_BL) == [[0, 1, 2, 3, 4]]
-    assert where(state.answer_BL) == [[2, 3, 4]]
-    assert where(state.masked_BL) == [[2]]
-    assert where(state.revealed_BL) == [[3, 4]]
-    assert where(state.revisable_BL) == [[3]]
 
 
 tokens = st.integers(0, 8)
@@ -91,22 +69,6 @@ def test_every_position_is_of_one_kind(canvases):
         assert state.rank_BL[row, answer].tolist() == list(range(len(answer)))
 
 
-def test_steps_remaining_never_fall_below_one():
-    state = mixed()
-    assert state.remaining_B.tolist() == [1]
-    for step, left in ((0, 3), (1, 2), (3, 1), (7, 1)):
-        assert State(**vars(state) | {"step_B": torch.tensor([step])}).remaining_B.tolist() == [left]
-
-
-def test_select_reorders_and_repeats():
-    state, rows = generation(), torch.tensor([1, 0, 1])
-    picked = state.select(rows)
-    assert picked.mask_id == MASK
-    for field in fields(State):
-        if field.name != "mask_id":
-            assert torch.equal(getattr(picked, field.name), getattr(state, field.name)[rows])
-
-
 def test_padding_changes_no_derived_set():
     for state in (generation(), mixed()):
         longer, length = state.pad_to(40), state.tokens_BL.shape[1]
@@ -118,11 +80,6 @@ def test_padding_changes_no_derived_set():
         assert torch.equal(longer.rank_BL[:, :length], state.rank_BL)
         assert torch.equal(longer.remaining_B, state.remaining_B)
         assert torch.equal(state.pad_to(length).tokens_BL, state.tokens_BL)
-
-
-def test_padding_is_not_blank_even_if_the_mask_id_is_zero():
-    state = State.from_prompts([[1], [1]], new_tokens=[1, 3], steps=1, mask_id=0).pad_to(9)
-    assert where(state.masked_BL) == [[1], [1, 2, 3]]
 
 
 REFUSED = {

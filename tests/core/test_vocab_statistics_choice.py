@@ -13,7 +13,7 @@ from tests.helpers.kernel_cases import gumbel, inverse, logits
 from unmask import core
 from unmask.base.errors import ConfigError, warn_once
 from unmask.core import Edit, TokenDraw, choose_statistics, vocab_statistics, vocab_statistics_triton
-from unmask.core.vocab_statistics import VARIABLE, StatisticsChoice, StatsRequest, fast_vocab_stats, vocab_stats
+from unmask.core.vocab_statistics import VARIABLE, StatsRequest, fast_vocab_stats, vocab_stats
 from unmask.core.vocab_statistics_triton import kernels_support
 
 ASKED = StatsRequest(edit=Edit((2,), (float("-inf"),)))
@@ -83,12 +83,6 @@ def test_without_triton_the_plain_path_runs_and_says_so_once(without_triton):
     assert said.startswith("statistics: the plain path runs, since Triton cannot be loaded (No module named 'triton');")
 
 
-def test_the_choice_without_triton(without_triton):
-    with pytest.warns(UserWarning, match="the plain path runs, since Triton cannot be loaded"):
-        found = choose_statistics(torch.device("cpu"))
-    assert found == StatisticsChoice("plain", "Triton cannot be loaded (No module named 'triton')")
-
-
 def test_a_cpu_never_imports_triton():
     """It takes long, and a broken installation of Triton must not break a machine without a GPU."""
     code = """
@@ -101,15 +95,6 @@ print("triton" in sys.modules)
 """
     done = fresh_python(code, env={k: v for k, v in environment().items() if k != VARIABLE})
     assert done.stdout.split() == ["False"], done.stderr
-
-
-@pytest.mark.parametrize(
-    ("choice", "why"),
-    [("auto", "cpu is not a CUDA device: no kernels there"), ("plain", "UNMASK_STATISTICS=plain")],
-)
-def test_the_choice_on_a_cpu(choice, why, monkeypatch):
-    monkeypatch.setenv(VARIABLE, choice)
-    assert choose_statistics(torch.device("cpu")) == StatisticsChoice("plain", why)
 
 
 def test_the_choice_where_kernels_cannot_run(monkeypatch):
@@ -144,12 +129,6 @@ def test_too_little_memory_is_no_reason_to_go_on(monkeypatch):
     monkeypatch.setenv(VARIABLE, "fused")
     with pytest.raises(torch.OutOfMemoryError):
         fast_vocab_stats(logits(0, 3, 20), ASKED)
-
-
-def test_no_rows(monkeypatch):
-    monkeypatch.setattr(vocab_statistics_triton, "run_kernels", never)
-    monkeypatch.setenv(VARIABLE, "fused")
-    assert fast_vocab_stats(torch.zeros(0, 7), StatsRequest(top_k=3)).top_RK.shape == (0, 3)
 
 
 def test_what_the_kernels_leave_to_the_plain_path():

@@ -9,7 +9,7 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
-from unmask.core import ModelOutput, Needs, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
+from unmask.core import Needs, Noise, Policy, SamplingParams, State, Trajectory, row_key
 from unmask.engine import LookCache, StepSettings, decode, predict
 from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy, with_remasking
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
@@ -78,12 +78,6 @@ def test_the_policy_sees_no_more_than_it_asks_for():
     assert {step.prediction.clean.p_BNK.shape[-1] for step in traj.steps} == {4}
 
 
-@pytest.mark.parametrize("top", [-1, 2.5, "3"])
-def test_refused_number_of_recorded_probabilities(top):
-    with pytest.raises(ConfigError, match=r"record_top is .*allowed: 0 or more"):
-        run(record_top=top)
-
-
 def test_finished_rows_leave_the_batch():
     traj = run(prompts=((0,), (1,), (2,)), new_tokens=[2, 6, 4], steps=[1, 6, 3])
     assert [len(s.rows_B) for s in traj.steps] == [3, 2, 2, 1, 1, 1]
@@ -124,10 +118,6 @@ def test_the_record_says_what_was_remasked():
             assert torch.equal(reopened, before.remasked_BL)
 
 
-def test_a_record_keeps_nothing_that_was_derived_for_the_step():
-    assert not any("landscapes" in vars(step.prediction) for step in run(fixed_action(score="margin")).steps)
-
-
 def test_without_a_record_the_tokens_are_the_same():
     for policy in (LLaDA(), fixed_action(score="stability"), with_remasking()):
         full, bare = run(policy), run(policy, record=False)
@@ -135,13 +125,6 @@ def test_without_a_record_the_tokens_are_the_same():
         assert torch.equal(full.forwards_B, bare.forwards_B)
         assert full.steps
         assert not bare.steps
-
-
-def test_on_step_sees_every_transition():
-    seen = []
-    traj = run(on_step=lambda t: seen.append(t.state.tokens_BL.clone()))
-    assert len(seen) == len(traj.steps)
-    assert torch.equal(seen[-1], traj.state.tokens_BL)
 
 
 def test_same_seed_same_tokens_other_seed_other_tokens():
@@ -197,11 +180,6 @@ def test_eos_fill_closes_the_tail_and_saves_forwards(temperature):
     assert any(bool(s.confidence_BL.isnan().any()) for row in steps for s in row)
 
 
-def test_eos_fill_without_an_end_of_text_token_does_nothing():
-    bare = ExactDenoiser(JOINT)
-    assert torch.equal(run(denoiser=bare).state.tokens_BL, run(denoiser=bare, eos_fill=True).state.tokens_BL)
-
-
 @dataclass(frozen=True)
 class Broken:
     """A denoiser that answers in a wrong way."""
@@ -229,11 +207,6 @@ def test_nan_logits_are_an_error_that_names_the_row(how):
         run(denoiser=Broken(EXACT, how))
 
 
-def test_a_vocabulary_mismatch_is_an_error():
-    with pytest.raises(DenoiserError, match="4 logit columns; allowed: 5"):
-        run(denoiser=Broken(EXACT, "columns"))
-
-
 @dataclass(frozen=True)
 class Lazy(Policy):
     name: ClassVar[str] = "lazy"
@@ -257,12 +230,6 @@ def test_an_invalid_action_is_reported_with_its_row_and_step():
         run(Lazy(region=False))
 
 
-def test_a_prediction_is_not_there_before_the_forward():
-    state, noise = start([[0]], 2, 1)
-    with pytest.raises(ConfigError, match="no prediction yet"):
-        _ = Trajectory.start(state, noise).current_prediction
-
-
 def test_looks_are_charged_to_their_owner_and_remembered():
     state, noise = start([[0], [1]], 4, 4)
     settings = StepSettings(EXACT, SamplingParams())
@@ -283,15 +250,6 @@ def test_looks_are_charged_to_their_owner_and_remembered():
     assert torch.equal(again.current_prediction.clean.entropy_BN, fresh.current_prediction.clean.entropy_BN)
 
 
-def test_a_look_ahead_that_comes_true_saves_the_next_forward():
-    """After the first step only looks are paid for, and the last step, which has nothing to compare, is free."""
-    traj = run(InfoGain(threshold=None, candidates=4), prompts=((0,),), steps=6)
-    looked = [int(s.forwards_B) for s in traj.row(0).steps]
-    assert looked[0] >= 1 + 2
-    assert 0 in looked or min(looked[1:-1]) >= 2
-    assert looked[-1] == 0
-
-
 @pytest.mark.parametrize("guidance", [0.0, 1.5])
 def test_a_resumed_look_ahead_reports_what_the_whole_run_does(guidance, tmp_path):
     """The forward that a look had paid for is run again, from memory or from a file, and counted once."""
@@ -306,13 +264,6 @@ def test_a_resumed_look_ahead_reports_what_the_whole_run_does(guidance, tmp_path
             assert [int(s.forwards_B) for s in resumed.steps] == [int(s.forwards_B) for s in traj.row(1).steps]
             assert torch.equal(resumed.forwards_B, traj.forwards_B[1:])
             assert torch.equal(resumed.processed_B, traj.processed_B[1:])
-
-
-def test_a_method_that_does_not_look_pays_for_its_own_forward():
-    traj = run(InfoGain(threshold=None, candidates=4), prompts=((0,),), steps=6)
-    step = next(i for i, s in enumerate(traj.steps) if s.prepaid_B is not None and bool(s.prepaid_B.any()))
-    other = decode(EXACT, LLaDA(), traj.resume(0, step))
-    assert [int(s.forwards_B) for s in other.steps[step:]] == [1] * (6 - step)
 
 
 def test_the_start_is_never_modified():
@@ -334,17 +285,6 @@ def test_a_resumed_run_gets_its_previous_posterior_back():
         assert torch.equal(resumed.forwards_B, traj.forwards_B[1:])
 
 
-def test_mismatched_wanted_slots_are_refused():
-    class Narrow:
-        vocabulary = Vocabulary(4, 4)
-
-        def __call__(self, view, needs):
-            return ModelOutput(torch.zeros(2, 4), view.wanted_BN[:, :3])
-
-    with pytest.raises(DenoiserError, match="slots of shape"):
-        run(denoiser=Narrow())
-
-
 def test_guided_look_ahead_does_not_mix_rows_that_share_a_canvas():
     """Two rows may reach one canvas with different given tokens; guidance hides those, so their logits differ."""
     for seed in range(12):
@@ -360,39 +300,6 @@ def test_guided_look_ahead_does_not_mix_rows_that_share_a_canvas():
             alone = decode(denoiser, policy, state.select(one), noise=noise.select(one))
             assert torch.equal(alone.state.tokens_BL[0], whole.state.tokens_BL[row])
             assert int(alone.forwards_B) == int(whole.forwards_B[row])
-
-
-def test_resuming_keeps_the_recorded_divergences():
-    policy = fixed_action(score="stability", cardinality="count:1")
-    traj = run(policy, prompts=((0,),), steps=6)
-    resumed = decode(EXACT, policy, traj.resume(0, 3))
-    recorded = [s.prediction.drift_BN for s in traj.steps]
-    again = [s.prediction.drift_BN for s in resumed.steps]
-    assert all(torch.equal(a.nan_to_num(-1), b.nan_to_num(-1)) for a, b in zip(recorded, again, strict=True))
-    assert not recorded[2].isnan().all()
-
-
-def test_a_fault_names_the_row_of_the_run_after_others_have_left():
-    @dataclass(frozen=True)
-    class Late(Policy):
-        name: ClassVar[str] = "late"
-
-        def act(self, traj, look_ahead):
-            action = LLaDA().act(traj, look_ahead)
-            bad_B = torch.where(traj.state.step_B >= 2, 7.0, action.kappa_B)
-            return replace(action, kappa_B=bad_B)
-
-    with pytest.raises(InvalidAction, match="row 1, step 2: kappa"):
-        run(Late(), prompts=((0,), (1,)), new_tokens=[2, 6], steps=[1, 6])
-
-
-def test_a_tail_behind_an_end_of_text_that_may_be_reopened_is_not_final():
-    prompts = [(a, b) for a in range(4) for b in range(4)]
-    for commit, final in (("all", True), ("none", False)):
-        traj = run(fixed_action(commitment=commit), prompts=prompts, steps=6, eos_fill=True)
-        filled = [(s.confidence_BL.isnan(), s) for s in traj.steps if s.confidence_BL.isnan().any()]
-        assert filled
-        assert bool(traj.state.committed_BL[traj.state.answer_BL].any()) is final
 
 
 def test_a_state_of_another_model_and_missing_noise_are_refused():

@@ -8,10 +8,9 @@ import torch
 
 from unmask.api.load import load
 from unmask.axes import ReMDM
-from unmask.base.errors import ConfigError, ContractError
+from unmask.base.errors import ConfigError
 from unmask.core import (
     NO_LOOK_AHEAD,
-    ForbiddenNoise,
     ModelInput,
     Needs,
     Noise,
@@ -63,12 +62,6 @@ class TestLook:
         assert torch.equal(looked.token_BN, real.token_BN)
         assert torch.equal(looked.confidence_BN, real.confidence_BN)
 
-    def test_draws_several_tokens_at_once(self):
-        traj = begun()
-        many = looks(traj).predict(traj.state, torch.arange(2), Needs(draws=16), noise=traj.noise)
-        assert many.token_BND.shape[-1] == 16
-        assert len(many.token_BND[0, traj.state.masked_BL[0]].unique()) > 1
-
     def test_gives_attention_and_hidden_rows(self, scaled, tmp_path):
         network = load(str(scaled.llada(tmp_path / "llada", layers=1)), dtype="fp32", device="cpu").denoiser
         mask_id = network.vocabulary.mask_id
@@ -111,19 +104,6 @@ class TestLook:
         _, cost = predict(made.settings, traj, ModelInput.of(traj.state, Needs()), Needs(), made)
         assert cost.forwards_B.tolist() == [0], "a look that comes true is not run again"
 
-    def test_nobody_looks_who_does_not_say_so(self):
-        @dataclass(frozen=True)
-        class Sly(Policy):
-            name: ClassVar[str] = "sly"
-
-            def act(self, traj, look_ahead):
-                look_ahead.predict(traj.state, torch.arange(traj.state.batch))
-                return fixed_action().act(traj, NO_LOOK_AHEAD)
-
-        traj = begun()
-        with pytest.raises(ContractError, match="without saying so"):
-            decode(EXACT, Sly(), traj)
-
 
 @dataclass(frozen=True)
 class Planned(Policy):
@@ -151,13 +131,6 @@ class TestPlanner:
         assert end.planner_forwards_B.tolist() == [4, 2]
         assert [s.planner_forwards_B.tolist() for s in end.row(0).steps] == [[1]] * 4
         assert end.resume(0, 2).planner_forwards_B.tolist() == [2]
-
-    def test_decides(self):
-        traj = begun(new_tokens=5, steps=5)
-        mine = decode(EXACT, Planned(), traj, planner=EXACT)
-        theirs = decode(EXACT, Planned(), traj, planner=PLANNER)
-        orders = [[s.revealed_BL[0].nonzero().item() for s in run.row(0).steps] for run in (mine, theirs)]
-        assert orders[0] != orders[1]
 
     def test_has_to_be_there(self):
         with pytest.raises(ConfigError, match=r"planner=\.\.\."):
@@ -223,19 +196,6 @@ class TestSearch:
     def test_is_checked_before_it_starts(self):
         with pytest.raises(ConfigError, match="5 positions at most"):
             decode(EXACT, Leftmost(), begun(new_tokens=6, prompts=((0,),)))
-
-    def test_draws_only_if_it_says_so(self):
-        @dataclass(frozen=True)
-        class Sly(Leftmost):
-            random = False
-            draws: bool = True
-
-        one = replace(begun(), noise=ForbiddenNoise(begun().noise.key_B)).select(torch.tensor([0]))
-        with pytest.raises(ContractError, match="without saying so"):
-            one.uniform("order")
-        assert decode(EXACT, Leftmost(draws=True), begun()).noise.key_B.tolist() == begun().noise.key_B.tolist()
-        with pytest.raises(ContractError, match="without saying so"):
-            decode(EXACT, Sly(), begun())
 
 
 class TestClock:

@@ -165,12 +165,6 @@ def test_a_stuck_row_is_given_up_at_the_same_step_whoever_runs_beside_it(rows):
         decode(EXACT, policy, replace(padded, state=padded.state.pad_to(30)))
 
 
-def test_rows_that_finish_have_no_limit():
-    """The flag is raised by a further step alone: a row that is done takes none."""
-    long = decode(EXACT, Stuck(-1), start([0, 1]))
-    assert not long.state.masked_BL.any()
-
-
 DRAWS = {
     "uniform": lambda noise, step_B, at_BL: noise.uniform(step_B, at_BL, "order"),
     "uniform_packed": lambda noise, step_B, at_BL: noise.uniform_packed(step_B, step_B, step_B * 0, "order"),

@@ -314,43 +314,6 @@ def test_ties_go_to_the_lower_position():
     assert where(change.revealed_BL) == [1, 2]
 
 
-def test_the_best_come_first_and_take_their_proposed_tokens():
-    change = run(row("gmmmm", scores=[0, 0.1, 0.9, 0.2, 0.8], kappa=Fraction(1, 2))).check()
-    assert change.state.tokens_BL.tolist() == [[7, MASK, 2, MASK, 4]]
-    assert change.confidence_BL.tolist() == [[0, 0, 0.9, 0, 0.8]]
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_every_rule_can_lead(name):
-    best = {
-        "confidence": {"p1": {2: 0.9}},
-        "margin": {"p2": {1: 0.4, 3: 0.4}},
-        "certainty": {"entropy": {1: 1.0, 3: 1.0}},
-        "stability": {"drift": {1: 0.5, 2: 0.1, 3: 0.5}},
-        "dependency": {"visible": {2: 0.3}},
-    }[name]
-    assert where(run(row("gmmm", kappa=Fraction(1, 3), alpha=name, **best)).check().revealed_BL) == [2]
-
-
-def test_mixtures_weigh():
-    scores = {"p1": {1: 0.9, 2: 0.2, 3: 0.6}, "visible": {1: 0.0, 2: 0.9, 3: 0.6}}
-    for alpha, first in (([1, 0, 0, 0, 0], 1), ([0, 0, 0, 0, 1], 2), ([0.5, 0, 0, 0, 0.5], 3)):
-        change = run(row("gmmm", kappa=Fraction(1, 3), alpha=[float(a) for a in alpha], **scores)).check()
-        assert where(change.revealed_BL) == [first]
-
-
-def test_an_empty_region_is_invalid():
-    for region in ([], [0], [4]):
-        with pytest.raises(InvalidAction, match=r"row 0, step 3: the region holds no masked position.*allowed:.*grow"):
-            run(row("gmmmc", region=region, step=3)).check()
-
-
-def test_a_finished_row_may_have_an_empty_region():
-    change = run(row("gcr", region=[]), row("gmm")).check()
-    assert change.state.tokens_BL[0].tolist() == [7, 7, 7]
-    assert where(change.revealed_BL, 1) == [1, 2]
-
-
 def test_kappa_zero_reveals_nothing_and_still_takes_a_step():
     change = run(row("gmmm", kappa=0, step=2)).check()
     assert not change.revealed_BL.any()
@@ -358,75 +321,8 @@ def test_kappa_zero_reveals_nothing_and_still_takes_a_step():
     assert change.state.step_B.tolist() == [3]
 
 
-def test_kappa_one_reveals_the_whole_region():
-    assert where(run(row("gmmm", region=[0, 1, 3])).check().revealed_BL) == [1, 3]
-
-
-def test_the_last_step_can_finish():
-    change = run(row("gmrm", step=8)).check()
-    assert not change.state.masked_BL.any()
-    assert change.state.step_B.tolist() == [9]
-
-
-@pytest.mark.parametrize(("k", "n"), [(1, 3), (2, 3), (7, 25), (5, 7), (3, 10)])
-def test_kappa_counts_eligible_positions_not_masks(k, n):
-    change = run(row("g" + "m" * 30, region=range(1, n + 1), kappa=Fraction(k, n))).check()
-    assert where(change.revealed_BL) == [*range(1, k + 1)]
-
-
 def test_kappa_rounds_up():
     assert len(where(run(row("gmmmm", kappa=Fraction(26, 100))).check().revealed_BL)) == 2
-
-
-def test_given_committed_and_padding_are_untouched_even_if_named():
-    change = run(row("gmcmg"), row("gm")).check()
-    assert change.state.tokens_BL.tolist() == [[7, 1, 7, 3, 7], [7, 1, 0, 0, 0]]
-    assert where(change.revealed_BL) == [1, 3]
-
-
-def test_a_mask_id_in_the_prompt_is_untouched():
-    change = run(row("gmm", held={0: MASK})).check()
-    assert change.state.tokens_BL.tolist() == [[MASK, 1, 2]]
-
-
-def test_overriding_tokens_reach_neither_fixed_nor_unrevealed_positions():
-    change = run(row("gmcrm", region=[0, 1, 2, 3], override={0: 5, 1: 5, 2: 5, 3: 5, 4: 5})).check()
-    assert change.state.tokens_BL.tolist() == [[7, 5, 7, 7, MASK]]
-
-
-def test_nothing_outside_the_region_is_revealed():
-    change = run(row("gmmmm", region=[2], scores=[0, 1, 0.1, 1, 1])).check()
-    assert where(change.revealed_BL) == [2]
-
-
-def test_newly_revealed_are_committed_where_asked():
-    state = run(row("gmmrm", region=[1, 2]), commit_BL=flags(5, 0, 1, 3, 4)).check().state
-    assert where(state.committed_BL) == [0, 1]
-    assert where(state.revisable_BL) == [2, 3]
-
-
-def test_commitment_never_lapses():
-    change = run(row("gcm", commit=False)).check()
-    assert where(change.state.committed_BL) == [0, 1]
-
-
-def test_a_remasked_position_is_masked_next():
-    change = run(row("grrm", region=[3], remask={1: True})).check()
-    assert change.state.tokens_BL.tolist() == [[7, MASK, 7, 3]]
-    assert where(change.state.masked_BL) == [1]
-    assert where(change.remasked_BL) == [1]
-    assert where(change.state.committed_BL) == [0, 3]
-
-
-def test_remasking_everything_and_waiting():
-    change = run(row("grr", kappa=0, remask={1: True, 2: True})).check()
-    assert where(change.state.masked_BL) == [1, 2]
-    assert change.confidence_BL.tolist() == [[0, 0, 0]]
-
-
-def test_a_row_remasked_without_a_region_is_invalid():
-    with pytest.raises(InvalidAction, match="holds no masked position"):
-        run(row("grr", region=[], remask={1: True})).check()
 
 
 def test_remask_and_another_token_in_one_step():
@@ -438,52 +334,69 @@ def test_remask_and_another_token_in_one_step():
     assert math.isnan(change.confidence_BL[0, 1])
 
 
-@pytest.mark.parametrize(("kinds", "what"), [("gcm", "committed"), ("ggm", "given"), ("gmm", "masked")])
-def test_only_revisable_positions_can_be_remasked(kinds, what):
-    change = run(row(kinds, region=[2], remask={1: True}))
-    assert change.fault_B.tolist() == [REMASK], what
-    assert not change.remasked_BL.any()
-    with pytest.raises(InvalidAction, match=r"not revisable; allowed:.*leave prompt"):
-        change.check()
-
-
-def test_padding_cannot_be_remasked():
-    change = run(
-        row("gm"), row("grm", region=[2]), remask_BL=torch.tensor([[False, False, True], [False, True, False]])
-    )
-    assert change.fault_B.tolist() == [REMASK, 0]
-
-
-def test_what_is_revealed_now_cannot_be_remasked_now():
-    """A revealed token is context for at least one step."""
-    first = run(row("gmm", region=[1], remask={1: True}))
-    assert first.fault_B.tolist() == [REMASK]
-    assert first.state.tokens_BL.tolist() == [[7, MASK, MASK]]
-
-
-def test_overriding_tokens():
-    change = run(row("gmmm", kappa=Fraction(2, 3), scores=[0, 0.1, 0.9, 0.8], override={1: 5, 2: 6})).check()
-    assert change.state.tokens_BL.tolist() == [[7, MASK, 6, 3]]
-    assert repr(change.confidence_BL.tolist()) == "[[0.0, 0.0, nan, 0.8]]"
-
-
-def test_notes_are_ignored():
-    state, prediction, action = tensors([row("gmmr", kappa=Fraction(1, 2))])
-    noted = replace(action, notes={"anything": torch.tensor([NAN])})
-    assert same(*(outcome(apply(state, prediction, a), 0, 4) for a in (action, noted)))
-
-
 # --- faults -------------------------------------------------------------------------------------------------------
 
+FAULTY = {
+    "empty region": (row("gmmmc", region=[4]), EMPTY),
+    "given position alone": (row("gmmmc", region=[0]), EMPTY),
+    "weights above 1": (row("gmm", alpha=[0.5] * 5), ALPHA),
+    "no weights": (row("gmm", alpha=[0.0] * 5), ALPHA),
+    "negative weight": (row("gmm", alpha=[1.5, -0.5, 0, 0, 0]), ALPHA),
+    "weights not quite 1": (row("gmm", alpha=[1 - 1e-4, 0, 0, 0, 0]), ALPHA),
+    "kappa below 0": (row("gmm", kappa=Fraction(-1, 100)), KAPPA),
+    "kappa above 1": (row("gmm", kappa=Fraction(101, 100)), KAPPA),
+    "remasked committed": (row("gcm", region=[2], remask={1: True}), REMASK),
+    "remasked given": (row("ggm", region=[2], remask={1: True}), REMASK),
+    "remasked mask": (row("gmm", region=[2], remask={1: True}), REMASK),
+    "no sampled token": (row("gmm", wanted={2: False}), UNPROPOSED),
+    "a mask as token": (row("gmm", wanted={2: False}, override={2: MASK}), UNPROPOSED),
+    "NaN logits": (row("gmm", logz={2: NAN}, region=[1]), LOGITS),
+    "infinite logits": (row("gmm", logz={2: math.inf}, region=[1]), LOGITS),
+}
 
-@pytest.mark.parametrize(
-    "alpha", [[0.5] * 5, [0.0] * 5, [1.5, -0.5, 0, 0, 0], [NAN, 0, 0, 0, 1], [1 - 1e-4, 0, 0, 0, 0]]
-)
-def test_alpha_off_the_simplex(alpha):
-    change = run(row("gmm", alpha=alpha))
-    assert change.fault_B[0] & ALPHA
-    with pytest.raises(InvalidAction, match=r"alpha is off the simplex; allowed:.*divide the weights"):
+
+@each_case("name", FAULTY)
+def test_a_faulty_row_is_flagged_and_does_not_change(name):
+    faulty, flag = FAULTY[name]
+    fine = row("gmmr", kappa=Fraction(1, 2))
+    change = run(fine, faulty)
+    assert change.fault_B.tolist() == [0, flag]
+    assert same(outcome(change, 0, 4), slow_apply(fine))
+    assert not (change.revealed_BL | change.remasked_BL)[1].any()
+    with pytest.raises(DenoiserError if flag == LOGITS else InvalidAction, match=r"row 1, step 0: .*allowed: "):
         change.check()
+
+
+def test_numbers_that_are_not_finite_are_faults():
+    for kappa in (NAN, math.inf, -math.inf):
+        assert run(row("gmm"), kappa_B=torch.tensor([kappa])).fault_B.tolist() == [KAPPA]
+    assert run(row("gmm"), alpha_BJ=torch.tensor([[NAN, 0, 0, 0, 1]])).fault_B[0] & ALPHA
+
+
+@pytest.mark.parametrize(("rule", "missing"), [("stability", "drift_BN"), ("dependency", "visible_BN")])
+def test_weight_on_a_rule_that_was_not_computed_is_a_fault(rule, missing):
+    state, prediction, action = tensors([row("gmm", alpha=rule)])
+    assert apply(state, replace(prediction, **{missing: None}), action).fault_B.tolist() == [MISSING]
+    state, prediction, action = tensors([row("gmm", alpha="margin")])
+    assert apply(state, replace(prediction, **{missing: None}), action).fault_B.tolist() == [0]
+
+
+WRONG_TENSORS = [
+    {"alpha_BJ": torch.zeros(1, 4)},
+    {"alpha_BJ": torch.zeros(2, 5)},
+    {"kappa_B": torch.zeros(2)},
+    {"tokens_BL": torch.zeros(1, 4, dtype=torch.long)},
+    {"tokens_BL": torch.ones(1, 3)},
+    *({f"{name}_BL": flags(2)} for name in ("region", "commit", "remask")),
+    *({f"{name}_BL": torch.ones(1, 3, dtype=torch.long)} for name in ("region", "commit", "remask")),
+]
+
+
+@each_case("wrong", WRONG_TENSORS)
+def test_tensors_of_another_shape_or_type_are_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(InvalidAction, match=rf"{name.partition('_')[0]} has (shape|dtype) .*; allowed: "):
+        run(row("gmm"), **wrong)
 
 
 @pytest.mark.parametrize("edit", ["replaced", "written to", "scaled"])
@@ -511,87 +424,6 @@ def test_joined_actions_keep_a_rule_they_share():
     assert concat([action, action]).rule == "confidence"
     assert concat([action, replace(action, rule=None)]).rule is None
     assert select(action, torch.tensor([0])).rule == "confidence"
-
-
-def test_alpha_may_be_float32():
-    change = run(row("gmm", drift={1: 0.0, 2: 0.0}), alpha_BJ=torch.full((1, 5), 0.2))
-    assert change.fault_B.tolist() == [0]
-
-
-@pytest.mark.parametrize("kappa", [-0.01, 1.01, NAN, math.inf, -math.inf])
-def test_kappa_outside(kappa):
-    change = run(row("gmm"), kappa_B=torch.tensor([kappa]))
-    assert change.fault_B.tolist() == [KAPPA]
-    assert not change.revealed_BL.any()
-    with pytest.raises(InvalidAction, match=r"kappa is outside \[0, 1\]; allowed:.*divide k"):
-        change.check()
-
-
-SHAPES = {
-    "alpha": ("alpha_BJ", torch.zeros(1, 4)),
-    "alpha of another batch": ("alpha_BJ", torch.zeros(2, 5)),
-    "region": ("region_BL", flags(2)),
-    "kappa": ("kappa_B", torch.zeros(2)),
-    "commit": ("commit_BL", flags(4)),
-    "remask": ("remask_BL", flags(2)),
-    "tokens": ("tokens_BL", torch.zeros(1, 4, dtype=torch.long)),
-}
-
-
-@pytest.mark.parametrize("case", SHAPES)
-def test_wrong_shapes(case):
-    name, value = SHAPES[case]
-    with pytest.raises(InvalidAction, match=rf"{case.split()[0]} has shape .*; allowed: \(1.*; build it"):
-        run(row("gmm"), **{name: value})
-
-
-@each_case("name", ["region", "commit", "remask"])
-@each_case("dtype", [torch.long, torch.float32, torch.uint8])
-def test_flags_must_be_boolean(name, dtype):
-    with pytest.raises(InvalidAction, match=rf"{name} has dtype {dtype}; allowed: torch.bool"):
-        run(row("gmm"), **{f"{name}_BL": torch.ones(1, 3, dtype=dtype)})
-
-
-def test_tokens_must_be_whole_numbers():
-    with pytest.raises(InvalidAction, match=r"tokens has dtype torch.float32; allowed: torch.int64"):
-        run(row("gmm"), tokens_BL=torch.ones(1, 3))
-
-
-@pytest.mark.parametrize(("rule", "missing"), [("stability", "drift_BN"), ("dependency", "visible_BN")])
-def test_weight_on_a_rule_that_was_not_computed(rule, missing):
-    state, prediction, action = tensors([row("gmm", alpha=rule)])
-    change = apply(state, replace(prediction, **{missing: None}), action)
-    assert change.fault_B.tolist() == [MISSING]
-    with pytest.raises(InvalidAction, match=r"not computed; allowed:.*to `needs`"):
-        change.check()
-
-
-def test_a_missing_rule_without_weight_is_no_fault():
-    state, prediction, action = tensors([row("gmm", alpha="margin")])
-    change = apply(state, replace(prediction, drift_BN=None, visible_BN=None), action)
-    assert change.fault_B.tolist() == [0]
-
-
-def test_a_position_without_a_token():
-    change = run(row("gmm", wanted={2: False}))
-    assert change.fault_B.tolist() == [UNPROPOSED]
-    with pytest.raises(InvalidAction, match=r"no proposed token; allowed:.*pass `tokens`"):
-        change.check()
-    assert run(row("gmm", wanted={2: False}, override={2: 3})).fault_B.tolist() == [0]
-    assert run(row("gmm", wanted={2: False}, region=[1])).fault_B.tolist() == [0]
-
-
-@pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
-def test_bad_logits_are_the_denoisers_fault(bad):
-    change = run(row("gmm", logz={2: bad}, region=[1]))
-    assert change.fault_B.tolist() == [LOGITS]
-    with pytest.raises(DenoiserError, match=r"row 0, step 0: .*NaN or infinite logits; allowed:.*check the checkpoint"):
-        change.check()
-
-
-def test_bad_logits_are_named_before_what_follows_from_them():
-    with pytest.raises(DenoiserError):
-        run(row("gmm", logz={2: NAN}, p1={2: NAN}, alpha=[0.5] * 5)).check()
 
 
 def test_all_reasons_and_the_first_row_are_named():
@@ -642,39 +474,10 @@ def test_inputs_are_not_modified(seed):
     assert [bits(i) for i in inputs] == before
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_draws_nothing(seed):
-    inputs = tensors(random_batch(seed))
-    torch.manual_seed(seed)
-    before = torch.get_rng_state()
-    first = bits(apply(*inputs))
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(seed + 1)
-    assert bits(apply(*inputs)) == first
-
-
-@each_case("seed", range(10))
-def test_a_row_does_not_depend_on_its_batch(seed):
-    rows = random_batch(seed, careless=True)
-    whole = apply(*tensors(rows))
-    for b, one in enumerate(rows):
-        alone = apply(*tensors([one]))
-        assert same(outcome(whole, b, len(one.positions)), outcome(alone, 0, len(one.positions)))
-    backwards = apply(*tensors(rows[::-1]))
-    for b, one in enumerate(rows):
-        assert same(outcome(whole, b, len(one.positions)), outcome(backwards, 4 - b, len(one.positions)))
-
-
 def test_a_view_with_extra_slots_is_cut_to_the_canvas():
     state, prediction, action = tensors([row("gmm")])
     _, longer, _ = tensors([row("gmmmm")])
     assert same(*(outcome(apply(state, p, action), 0, 3) for p in (prediction, longer)))
-
-
-def test_bad_logits_of_an_extra_slot_count():
-    state, _, action = tensors([row("gmm")])
-    _, longer, _ = tensors([row("gmmmm", logz={4: NAN})])
-    assert apply(state, longer, action).fault_B.tolist() == [LOGITS]
 
 
 # --- closing the tail after an end of text ------------------------------------------------------------------------
@@ -704,16 +507,6 @@ def test_end_of_text_in_the_prompt_or_an_infilled_text_ends_nothing():
     assert change.state.tokens_BL.tolist() == [[0, 4, MASK, 6, MASK, MASK]]
 
 
-def test_given_tokens_after_the_end_stay():
-    change = closed(row("gmmgm", region=[1], token={1: 0}))
-    assert change.state.tokens_BL.tolist() == [[7, 0, 0, 7, 0]]
-
-
-def test_revealed_tokens_after_the_end_stay():
-    change = closed(row("gmrm", region=[1], token={1: 0}))
-    assert change.state.tokens_BL.tolist() == [[7, 0, 7, 0]]
-
-
 def test_rows_close_for_themselves_and_padding_stays():
     change = closed(row("gmm", region=[1], token={1: 0}), row("gmmm", region=[1], token={1: 4}))
     assert change.state.tokens_BL.tolist() == [[7, 0, 0, 0], [7, 4, MASK, MASK]]
@@ -732,7 +525,3 @@ def test_a_proposed_mask_reveals_nothing():
     assert where(change.revealed_BL) == [2]
     assert where(change.state.masked_BL) == [1]
     assert where(change.state.committed_BL) == [0, 2]
-
-
-def test_a_mask_is_no_overriding_token():
-    assert run(row("gmm", wanted={2: False}, override={2: MASK})).fault_B.tolist() == [UNPROPOSED]

@@ -13,19 +13,19 @@ class ComputeMatchedControl:
     """Best of n of a search's base method; n is known once search and base have decoded a task."""
 
     search: str
-    """The arm of the search."""
+    """Name of the search's arm."""
     base: str
-    """The arm of its base method, decoded once."""
+    """Name of the arm of its base method, decoded once."""
     policy: BestOf
-    """The control, whose n is still to come."""
+    """Best of n, with n not yet known."""
 
     def affordable_n(self, forwards: Mapping[str, float]) -> int:
-        """Count the decodes of the base that the search's mean forwards pay for, at least one; `forwards` is by arm."""
+        """Compute how many base decodes the search's mean forwards pay for, one at least; `forwards` is by arm."""
         # A ratio of means may lie a rounding error below its whole number.
         return max(1, int(forwards[self.search] / forwards[self.base] + 1e-9))
 
     def describe(self) -> dict[str, Any]:
-        """Return the control as a comparison's configuration has it."""
+        """Return the entry of this control in a comparison's configuration."""
         return {
             "of": self.search,
             "base": self.base,

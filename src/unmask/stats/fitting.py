@@ -24,7 +24,7 @@ from unmask.stats.resampling import Array, Bools, Ints, cluster_sums, prompt_cod
 FORMAT = "unmask-detector-1"
 STAGES = 4
 FIXED_BY = ("one-step", "end-to-end")
-"""How a fixed action is chosen: by one step, after which the reference goes on (the paper's), or by whole runs."""
+"""Ways to choose the fixed action: by one step, after which the reference goes on (the paper's), or by whole runs."""
 
 
 # The fitted values
@@ -50,7 +50,7 @@ class StageSchedule:
     states_K: Ints
 
     def actions(self, masked_S: ArrayLike) -> Ints:
-        """The action of each state by its masked fraction."""
+        """Return the action of each state by its masked fraction."""
         return self.action_K[stages(masked_S, len(self.action_K))]
 
 
@@ -63,37 +63,37 @@ class Detector:
     """Mean cross-fitted opportunity of the validation states in each bin; NaN without any state."""
     states_B: Ints
     positive_B: Ints
-    """How many of them have a positive one."""
+    """Number of these states whose opportunity is positive."""
     without_signal: int
     """Validation states without a signal, which are in no bin."""
 
     def bin_of(self, signal_S: ArrayLike) -> Ints:
-        """The bin of each signal, -1 for NaN. Signals beyond all that were seen go to the end bins."""
+        """Return the bin of each signal, -1 for NaN. Signals beyond all that were seen go to the end bins."""
         signal = np.asarray(signal_S, dtype=np.float64)
         return np.where(np.isnan(signal), -1, np.searchsorted(self.start_E, signal, side="right"))
 
     def predict(self, signal_S: ArrayLike) -> Array:
-        """Expected opportunity. NaN where there is no signal: none is expected, it ranks last and opens no gate."""
+        """Return the expected opportunity, NaN where there is no signal: such a state ranks last and opens no gate."""
         bin_S = self.bin_of(signal_S)
         return np.where(bin_S < 0, np.nan, self.g_B[bin_S])
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A score from which on to act: None never acts, -inf acts wherever there is a score."""
+    """Smallest score at which to act. None: never act. -inf: act wherever there is a score."""
 
     value: float | None
     lift: float = 0.0
     """Mean gain over the fixed action on validation states; the threshold was chosen for it, so it flatters."""
     out_of_fold: float = 0.0
-    """The same where each fold of prompts uses the threshold that the other folds choose; this one does not."""
+    """Mean gain where each fold of prompts uses the threshold that the other folds choose, which does not flatter."""
     error: float = 0.0
     """Standard error of `out_of_fold` over prompts."""
     reason: str = ""
-    """Why the threshold is never reached; empty otherwise."""
+    """Reason why no threshold is used; empty where one is."""
 
     def active(self, score_S: ArrayLike) -> Bools:
-        """Mask of states to act at; False where the score is NaN."""
+        """Return the mask of states to act at; False where the score is NaN."""
         score = np.asarray(score_S, dtype=np.float64)
         return np.zeros(score.shape, dtype=np.bool_) if self.value is None else np.asarray(score >= self.value)
 
@@ -103,7 +103,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class ValidationGains:
-    """Validation states beside a fixed action, which is all that bins and thresholds are fitted on."""
+    """Gains of validation states over a fixed action: all that bins and thresholds are fitted on."""
 
     prompt_S: Ints
     """Prompts as numbers; they are what was drawn at random."""
@@ -126,7 +126,7 @@ class ValidationGains:
 
 
 def fit_detector(signal_S: Array, g_S: Array, bins: int) -> Detector:
-    """Quantile bins of the signal with their mean opportunity, over the states that have one.
+    """Cut the signal into quantile bins and average the opportunity of the states in each.
 
     `eq:opportunity_detector`
     """
@@ -142,7 +142,7 @@ def fit_detector(signal_S: Array, g_S: Array, bins: int) -> Detector:
 
 
 def quantile_starts(signal_S: Array, bins: int) -> Array:
-    """Signals at which the bins after the first start: order statistics, so that equal signals share a bin."""
+    """Return the signals at which all bins but the first start. Equal signals share a bin."""
     known = np.sort(signal_S[~np.isnan(signal_S)])
     if not len(known):
         return known
@@ -152,14 +152,14 @@ def quantile_starts(signal_S: Array, bins: int) -> Array:
 
 
 def fit_action_threshold(states: ValidationGains, bins: int, caution: float) -> Threshold:
-    """Fit theta, the signal below which the diagnostic abstains: one of the starts of the bins, or -inf, or never."""
+    """Fit theta, the signal below which the diagnostic abstains: the start of a bin, -inf, or never."""
     used_S = states.used_S
     levels = [*quantile_starts(states.signal_S[used_S], bins)[::-1].tolist(), -np.inf]
     return choose_threshold(states, states.signal_S, levels, caution)
 
 
 def fit_gate_threshold(states: ValidationGains, bins: int, caution: float, rule: str) -> Threshold:
-    """Fit tau, the expected opportunity from which on the selective policy deviates. `eq:selective_policy`
+    """Fit tau, the smallest expected opportunity at which the selective policy deviates. `eq:selective_policy`
 
     With the rule `lift` it is chosen by what the proposal gains where predictions are out of fold, and lies halfway
     between the predictions of neighbouring bins, so that small differences between detectors do not decide. With the
@@ -187,7 +187,7 @@ def fit_gate_threshold(states: ValidationGains, bins: int, caution: float, rule:
 
 
 def gate_gains(states: ValidationGains, bins: int, rule: str) -> Array:
-    """Gain of the gate at each used state, with the threshold that the other folds of prompts choose."""
+    """Compute the gain of the gate at each used state with the threshold that the other folds of prompts choose."""
     used_S = states.used_S
     if rule == "lift":
         levels = gate_levels(fit_detector(states.signal_S, states.g_S, bins))
@@ -203,14 +203,14 @@ def gate_gains(states: ValidationGains, bins: int, rule: str) -> Array:
 
 
 def gate_levels(detector: Detector) -> list[float]:
-    """Thresholds that tell the detector's bins apart, the highest first, and last the one that is always open."""
+    """List thresholds between the predictions of neighbouring bins, the highest first, then -inf (always open)."""
     # Bins whose means differ by rounding only must not be told apart by a threshold between them.
     distinct = np.unique(round_scores(detector.g_B[np.isfinite(detector.g_B)]))
     return [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
 
 
 def choose_threshold(states: ValidationGains, score_S: Array, levels: Sequence[float], caution: float) -> Threshold:
-    """The threshold with the largest mean gain, if choosing so pays on prompts that did not choose; else never.
+    """Choose the threshold with the largest mean gain, or never if that rule gains nothing on prompts left out.
 
     `levels` are from the highest to the lowest; of equal gains the highest counts, which deviates least.
     """
@@ -230,7 +230,7 @@ def choose_threshold(states: ValidationGains, score_S: Array, levels: Sequence[f
 
 
 def fit_schedule(mean_SA: Array, masked_S: ArrayLike, fixed: int, reference: int, count: int = STAGES) -> StageSchedule:
-    """The best mean utility in each stage; the fixed action where a stage is empty or the fixed action is as good.
+    """Choose the action with the best mean utility in each stage of the answer.
 
     Actions are compared on the states where each has a utility. Ties without the fixed action go to the reference,
     then to the first.
@@ -250,7 +250,7 @@ def fit_schedule(mean_SA: Array, masked_S: ArrayLike, fixed: int, reference: int
 
 
 def stages(masked_S: ArrayLike, count: int = STAGES) -> Ints:
-    """Stage of each state by the masked fraction of its answer: of four, 0 has more than 3/4 masked, 3 at most 1/4."""
+    """Return the stage of each state. Of four stages, 0 has more than 3/4 of the answer masked, 3 at most 1/4."""
     masked = np.asarray(masked_S, dtype=np.float64)
     if not ((masked >= 0) & (masked <= 1)).all():
         raise ValueError(f"masked_S has values {masked.ravel()[:3]}...; it must be fractions of the answer in [0, 1]")
@@ -258,13 +258,13 @@ def stages(masked_S: ArrayLike, count: int = STAGES) -> Ints:
 
 
 def prompt_folds(prompts: int, folds: int, seed: int) -> Ints:
-    """The fold of each prompt: as equal in size as can be, drawn at random."""
+    """Deal prompts into folds at random, as equal in size as can be."""
     # A stream of its own: the bootstrap draws from (seed,) and (seed, 0), random states and halves from [seed, 2].
     return np.random.default_rng([seed, 1]).permutation(prompts) % min(folds, prompts)
 
 
 def predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
-    """Expected opportunity of each state from a detector that saw none of its prompt's fold."""
+    """Predict the opportunity of each state by a detector that is fitted without the fold of its prompt."""
     predicted_S = np.full(len(states.signal_S), np.nan)
     for fold in states.folds:
         here_S = states.fold_S == fold
@@ -276,7 +276,7 @@ def predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
 
 
 def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[float]) -> tuple[Array, Array]:
-    """Gains of the used states without deviating and at every threshold, and at the threshold of the other folds."""
+    """Return gains of the used states at every threshold (column 0: never), and at the one that other folds choose."""
     used_S = states.used_S
     # Column 0 is never, which gains nothing.
     gain_SH = states.gain_S[used_S, None] * (score_S[used_S, None] >= np.array(levels))
@@ -289,7 +289,7 @@ def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[fl
 
 
 def _smallest_above_mean(detector: Detector) -> float | None:
-    """The smallest opportunity of a bin that is above the mean of its states; None if no bin is."""
+    """Return the smallest bin prediction above the mean opportunity of all states; None if there is none."""
     known = detector.states_B > 0
     if not known.any():
         return None
@@ -299,7 +299,7 @@ def _smallest_above_mean(detector: Detector) -> float | None:
 
 
 def _first_largest(sum_FH: Array) -> Ints:
-    """The first column with the largest sum, up to rounding."""
+    """Return the first column with the largest sum, up to rounding, for each row."""
     return np.asarray((sum_FH >= sum_FH.max(1, keepdims=True) - TIE).argmax(1))
 
 
@@ -314,33 +314,33 @@ def _cluster_error(x_S: Array, prompt_S: Ints) -> float:
 
 
 class CalibrationSettings(Options):
-    """How choices are made on validation states."""
+    """Options for the choices made on validation states."""
 
     seed: int = Field(ge=0)
-    """Deals prompts into folds."""
+    """Seed of the folds of prompts."""
     proposal: Literal["raw", "snapped"] = "raw"
-    """Which action thresholds are chosen for: the diagnostic's own, or the candidate nearest to it."""
+    """Action that thresholds are chosen for: the diagnostic's own, or the candidate nearest to it."""
     bins: int = Field(default=10, ge=1)
     stages: int = Field(default=STAGES, ge=1)
     prompt_folds: int = Field(default=5, ge=2)
     caution: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Standard errors by which acting must pay out of fold; with 0 any gain will do."""
+    """Number of standard errors that an out-of-fold gain must exceed for a threshold to be used."""
     fixed_out_of_fold: bool = True
-    """Opportunity and gains are those over the fixed action that a prompt's *other* folds choose. Over the one that all
-    prompts choose, which is best on these very states by luck as well, nothing seems to gain."""
+    """Whether gains are over the fixed action that a prompt's *other* folds choose. The one that all prompts choose is
+    best on these very states partly by luck, so that nothing seems to gain over it."""
     deterministic: bool = False
-    """Rollouts cannot differ, so that one is the truth and nothing is cross-fitted."""
+    """Whether rollouts cannot differ, so that one is the truth and nothing is cross-fitted."""
     rule: Literal["lift", "mean"] = "lift"
-    """How tau is chosen: by what the proposal gains out of fold, or as the mean validation opportunity."""
+    """Rule for tau: what the proposal gains out of fold, or the mean validation opportunity."""
     fixed: Literal["one-step", "end-to-end"] = "one-step"
-    """One of `FIXED_BY`."""
+    """How the fixed action is chosen: one of `FIXED_BY`."""
 
     def with_changes(self, **changes: Any) -> "CalibrationSettings":
         """Return the settings with some of them changed."""
         return CalibrationSettings(**{**self.model_dump(), **changes})
 
     def to_body(self) -> dict[str, Any]:
-        """Return the settings as a file has them; `theta` and `folds` are options of an older version."""
+        """Return the settings in the form of a file, with its old options `theta` and `folds`."""
         body = self.model_dump()
         usual = {"rule": "lift", "fixed": "one-step"}
         later = {name: body.pop(name) for name in usual}
@@ -352,14 +352,14 @@ class CalibrationSettings(Options):
 
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> "CalibrationSettings":
-        """Build the settings that a file has."""
+        """Build settings from those of a file."""
         renamed = {"fixed_out_of_fold" if name == "apart" else name: value for name, value in body.items()}
         return cls(**{name: value for name, value in renamed.items() if name not in ("theta", "folds")})
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was chosen on validation prompts, before any held-out state is looked at."""
+    """All choices made on validation prompts, before any held-out state is looked at."""
 
     candidates: tuple[str, ...]
     reference: int
@@ -367,11 +367,11 @@ class Calibration:
     schedule: StageSchedule
     detector: Detector
     theta: Threshold
-    """On the signal: below it the diagnostic abstains. It shapes the one-step experiments only."""
+    """Threshold of the signal below which the diagnostic abstains. It shapes the one-step experiments only."""
     tau: Threshold
-    """On the detector's prediction: from it on the selective policy takes the diagnostic's action."""
+    """Threshold of the detector's prediction from which the selective policy takes the diagnostic's action."""
     prompts: int
-    """Validation prompts behind all of this."""
+    """Number of validation prompts behind these choices."""
     settings: CalibrationSettings
 
     @property
@@ -395,11 +395,11 @@ class Calibration:
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def agrees(self, other: "Calibration") -> bool:
-        """Whether the two are equal, but for how the arithmetic of another machine may round."""
-        return _close(_to_body(self), _to_body(other))
+        """Return whether two calibrations are equal up to rounding, which may differ between machines."""
+        return _is_close(_to_body(self), _to_body(other))
 
     def inspect(self) -> str:
-        """Say in plain text what was chosen."""
+        """Describe the choices in plain text."""
         whole = self.settings.fixed == "end-to-end"
         mean = f"{self.fixed.mean_A[self.fixed.action]:.4f}, {self.fixed.states} {'prompts' if whole else 'states'}"
         lines = [
@@ -407,8 +407,8 @@ class Calibration:
             f"fixed action: {self.fixed_name} ({'best end to end, ' if whole else ''}mean utility {mean}); reference: "
             f"{self.candidates[self.reference]}",
             "stages, most masked first: " + ", ".join(self.candidates[a] for a in self.schedule.action_K),
-            f"theta: the diagnostic acts {_describe(self.theta, 'its signal')}",
-            f"tau: the selective policy deviates {_describe(self.tau, 'the expected opportunity')}",
+            f"theta: the diagnostic acts {_describe_threshold(self.theta, 'its signal')}",
+            f"tau: the selective policy deviates {_describe_threshold(self.tau, 'the expected opportunity')}",
             f"{'signal':>24}  {'states':>6}  {'positive':>8}  expected opportunity",
         ]
         edges = [-math.inf, *self.detector.start_E.tolist(), math.inf]
@@ -422,7 +422,7 @@ class Calibration:
         return "\n".join(lines)
 
 
-def _describe(threshold: Threshold, what: str) -> str:
+def _describe_threshold(threshold: Threshold, what: str) -> str:
     if threshold.value is None:
         return f"never: {threshold.reason}"
     gain = f"out of fold {threshold.out_of_fold:+.4f} ± {threshold.error:.4f} a state"
@@ -432,7 +432,7 @@ def _describe(threshold: Threshold, what: str) -> str:
 
 
 def _to_body(value: Any) -> Any:
-    """Lists, numbers and texts only; the order of the fields is that of the file's bytes."""
+    """Convert to lists, numbers and texts, in the order of the file's fields."""
     if isinstance(value, CalibrationSettings):
         return value.to_body()
     if is_dataclass(value):
@@ -449,7 +449,7 @@ def _to_body(value: Any) -> Any:
 def _from_body(body: dict[str, Any]) -> Calibration:
     fixed, detector, schedule = body["fixed"], body["detector"], body["schedule"]
     actions = len(body["candidates"])
-    start_E, g_B = _array(detector["start_E"]), _array(detector["g_B"])
+    start_E, g_B = _to_array(detector["start_E"]), _to_array(detector["g_B"])
     states_B, positive_B = (np.array(detector[name], dtype=np.int64) for name in ("states_B", "positive_B"))
     # The hash holds against accidents; a body that was hashed anew must not index beyond the candidates.
     chosen = [fixed["action"], body["reference"], *schedule["action_K"]]
@@ -460,29 +460,29 @@ def _from_body(body: dict[str, Any]) -> Calibration:
     return Calibration(
         candidates=tuple(body["candidates"]),
         reference=body["reference"],
-        fixed=FixedAction(fixed["action"], _array(fixed["mean_A"]), fixed["states"], fixed["excluded"]),
+        fixed=FixedAction(fixed["action"], _to_array(fixed["mean_A"]), fixed["states"], fixed["excluded"]),
         schedule=StageSchedule(*(np.array(schedule[name], dtype=np.int64) for name in ("action_K", "states_K"))),
         detector=Detector(start_E, g_B, states_B, positive_B, detector["silent"]),
-        theta=_threshold(body["theta"]),
-        tau=_threshold(body["tau"]),
+        theta=_read_threshold(body["theta"]),
+        tau=_read_threshold(body["tau"]),
         prompts=body["prompts"],
         settings=CalibrationSettings.from_body(body["settings"]),
     )
 
 
-def _array(values: list[Any]) -> Array:
+def _to_array(values: list[Any]) -> Array:
     return np.array([math.nan if v is None else float(v) for v in values], dtype=np.float64)
 
 
-def _threshold(entry: dict[str, Any]) -> Threshold:
+def _read_threshold(entry: dict[str, Any]) -> Threshold:
     return Threshold(**{**entry, "value": None if entry["value"] is None else float(entry["value"])})
 
 
-def _close(one: Any, other: Any) -> bool:
+def _is_close(one: Any, other: Any) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_is_close(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_close, one, other))
+        return len(one) == len(other) and all(map(_is_close, one, other))
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     return bool(one == other)

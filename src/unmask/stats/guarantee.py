@@ -21,16 +21,16 @@ from unmask.stats.ranking import TIE
 from unmask.stats.resampling import Array, Bools, Ints, NotEnough
 
 MARGIN = 0.05
-"""Loss of mean utility, which lies in [0, 1], that is accepted unless somebody says otherwise."""
+"""Default margin: the loss of mean utility (from 0 to 1) that a gate may have."""
 BETS = 20
-"""Shares of the capital that are put at stake, 1/20 to all of it; each has an equal part of the money."""
+"""Number of bettors. Bettor k stakes k/20 of its money each time; all begin with the same sum."""
 _STEPS = 60
-"""Halvings of [0, 1]: below the spacing of floating point."""
+"""Halvings of [0, 1] in the search for a bound, enough to reach the spacing of floating point."""
 
 
 @dataclass(frozen=True)
 class SequentialTest:
-    """The outcome of testing thresholds in a row."""
+    """Outcome of testing thresholds one after the other."""
 
     chosen: int | None
     """Index of the chosen threshold; None where the gate stays shut."""
@@ -40,24 +40,24 @@ class SequentialTest:
     difference: float = 0.0
     """Mean of gated less fixed on the tested prompts, with the chosen threshold; 0 for never."""
     bound: float = 0.0
-    """The mean over all prompts is above this, at the level of the test; 0 for never."""
+    """Lower bound of the mean over all prompts, at the level of the test; 0 for never."""
     reason: str = ""
-    """Why the gate stays shut; empty otherwise."""
+    """Reason why the gate stays shut; empty where it opens."""
 
 
 def fitted_half(prompts: int, seed: int) -> Bools:
-    """Mask of the prompts to fit on, drawn at random; the others, one more of an odd number, are tested on."""
+    """Draw half of the prompts to fit on (a mask, rounded down); the others are for testing."""
     return np.random.default_rng([seed, 2]).permutation(prompts) < prompts // 2
 
 
 def worst_differences(gated_PH: ArrayLike, fixed_P: ArrayLike) -> Array:
-    """Gated less fixed utilities; an answer that could not be judged counts as it would hurt most."""
+    """Subtract fixed from gated utilities, and count an answer that could not be judged as it would hurt most."""
     gated, fixed = np.asarray(gated_PH, dtype=np.float64), np.asarray(fixed_P, dtype=np.float64)
     return np.where(np.isnan(gated), 0.0, gated) - np.where(np.isnan(fixed), 1.0, fixed)[:, None]
 
 
 def order_tests(fitted_PH: ArrayLike, margin: float) -> Ints:
-    """Thresholds that gain on the fitted prompts, the one with the strongest evidence there first.
+    """List the thresholds that gain on the fitted prompts, the one with the strongest evidence first.
 
     One that gains nothing there is not worth a risk, however small. `fitted_PH` are differences to the fixed action.
     """
@@ -68,7 +68,7 @@ def order_tests(fitted_PH: ArrayLike, margin: float) -> Ints:
 
 
 def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, margin: float) -> SequentialTest:
-    """Test thresholds in the order of the fitted prompts; of those that pass, take the one that gained most there.
+    """Test thresholds in the order that the fitted prompts give, until one fails, and choose among those that pass.
 
     Columns are thresholds, rows prompts, numbers differences to the fixed action, end to end.
     """
@@ -97,7 +97,7 @@ def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, 
 
 
 def smallest_margin(n: int, risk: float) -> float:
-    """Smallest margin that a test on `n` prompts can guarantee for a gate that has no effect on utility.
+    """Compute the smallest margin that a test on `n` prompts can guarantee for a gate without effect on utility.
 
     A smaller margin passes only for a gate that gains something.
     """
@@ -126,12 +126,12 @@ def capital(x_P: ArrayLike, null: float) -> Array:
 
 
 def p_value(x_P: ArrayLike, null: float) -> float:
-    """P-value of "the mean is at most `null`": one by the largest capital so far, whenever one stops to look."""
+    """Compute the p-value of "the mean is at most `null`": 1 over the largest capital that the bettors reach."""
     return float(min(1.0, 1 / capital(x_P, null).max()))
 
 
 def lower_bound(x_P: ArrayLike, risk: float) -> float:
-    """The mean is above this but for a probability of `risk`: all smaller means are rejected at that level."""
+    """Compute a lower confidence bound of the mean: all smaller means are rejected at level `risk`."""
     if not 0 < risk < 1:
         raise ValueError(f"risk is {risk}; it must be above 0 and below 1")
     low, high = 0.0, 1.0
@@ -145,5 +145,5 @@ def lower_bound(x_P: ArrayLike, risk: float) -> float:
 
 
 def _to_unit(difference_P: ArrayLike) -> Array:
-    """Differences of utilities, from -1 to 1, as numbers from 0 to 1."""
+    """Map differences of utilities from [-1, 1] to [0, 1]."""
     return (np.asarray(difference_P, dtype=np.float64) + 1) / 2

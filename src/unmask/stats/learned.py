@@ -37,10 +37,9 @@ except ModuleNotFoundError as error:
     raise ConfigError(f"the learned detector needs scikit-learn ({error}); pip install 'unmask[lab]'") from error
 
 PENALTIES = tuple(10.0**k for k in range(6, -1, -1))
-"""Of squared weights of standardised columns, beside the sum of squared errors over states; the first leaves next to
-nothing but the order."""
+"""Ridge penalties to choose from. The largest leaves next to nothing of the weights but their order."""
 _DIGITS = 12
-"""Predictions are rounded to these: how a machine sums must not break ties."""
+"""Digits of a prediction. Without rounding, the order of a machine's sums would break ties."""
 
 
 @dataclass(frozen=True)
@@ -51,30 +50,30 @@ class LearnedDetector:
     names: tuple[str, ...]
     """Names of the columns: `signal`, the features, and `signal x` each feature."""
     sorted_N: tuple[Array, ...]
-    """Known values of every input at the states it was fitted to, the signal first; ranks are among these."""
+    """Sorted values of every input at the fitted states, the signal first. Ranks are taken among these."""
     mean_M: Array
     scale_M: Array
     weight_M: Array
-    """Of standardised columns: opportunity beyond the bin's per standard deviation."""
+    """Weights of the standardised columns: opportunity beyond the bin's, per standard deviation."""
     penalty: float
     states: int
     prompts: int
     tau: Threshold
-    """From which prediction on its gate opens."""
+    """Smallest prediction at which the gate of this detector opens."""
 
     def predict(self, signal_S: Array, features: pd.DataFrame) -> Array:
         """Return the expected opportunity of each state; NaN without a signal, where no action is proposed."""
-        return self._predict(_inputs(signal_S, features))
+        return self._predict(_input_table(signal_S, features))
 
     def _predict(self, inputs_SN: Array) -> Array:
         if inputs_SN.shape[1] != len(self.sorted_N):
             raise ValueError(f"there are {inputs_SN.shape[1]} inputs; this detector reads {len(self.sorted_N)}")
-        column_SM = _columns(inputs_SN, self.sorted_N)
+        column_SM = _rank_columns(inputs_SN, self.sorted_N)
         beyond_S = ((column_SM - self.mean_M) / self.scale_M * self.weight_M).sum(1)
         return np.round(self.bins.predict(inputs_SN[:, 0]) + beyond_S, _DIGITS)
 
     def sorted_weights(self) -> list[tuple[str, float]]:
-        """Names and weights of all columns, the largest first, whatever their sign."""
+        """List names and weights of all columns by falling absolute weight."""
         order = np.argsort(-np.abs(np.round(self.weight_M, _DIGITS)), kind="stable")
         return [(self.names[at], float(self.weight_M[at])) for at in order]
 
@@ -82,7 +81,7 @@ class LearnedDetector:
 def fit_learned(
     states: ValidationSet, features: pd.DataFrame, fixed: int, settings: CalibrationSettings
 ) -> LearnedDetector:
-    """Fit a learned detector to validation states: bins of the signal, and a ridge regression on the features.
+    """Fit bins of the signal, and a ridge regression that corrects them, to validation states.
 
     Opportunity, folds of prompts and the rule that chooses the gate's threshold tau are those of a detector of bins.
     `features` has a row per state and a column per number that is known before acting, NaN where one is not. The
@@ -90,7 +89,7 @@ def fit_learned(
     prompt's fold.
     """
     gains = gains_out_of_fold(states, fixed, settings)
-    inputs_SN, fitted_S = _inputs(gains.signal_S, features), np.isfinite(gains.g_S) & ~np.isnan(gains.signal_S)
+    inputs_SN, fitted_S = _input_table(gains.signal_S, features), np.isfinite(gains.g_S) & ~np.isnan(gains.signal_S)
     names = ("signal", *map(str, features), *(f"signal x {name}" for name in features))
     there = len(np.unique(gains.prompt_S[fitted_S]))
     if there < FEWEST:
@@ -100,26 +99,28 @@ def fit_learned(
     with config_context(assume_finite=True, skip_parameter_validation=True):
         for fold in gains.folds:
             here_S = gains.fold_S == fold
-            detector = _fit(names, inputs_SN, gains, fitted_S & ~here_S, settings)
+            detector = _fit_ridge(names, inputs_SN, gains, fitted_S & ~here_S, settings)
             predicted_S[here_S] = detector._predict(inputs_SN[here_S])
-        fitted = _fit(names, inputs_SN, gains, fitted_S, settings)
+        fitted = _fit_ridge(names, inputs_SN, gains, fitted_S, settings)
     # Thresholds to choose from are as many quantiles of the predictions as there are bins, and always.
     levels = [*quantile_starts(predicted_S[gains.used_S], settings.bins)[::-1].tolist(), -np.inf]
     return replace(fitted, tau=choose_threshold(gains, predicted_S, levels, settings.caution))
 
 
-def _fit(
+def _fit_ridge(
     names: tuple[str, ...], inputs_SN: Array, gains: ValidationGains, these_S: Bools, settings: CalibrationSettings
 ) -> LearnedDetector:
-    """Ridge regression on some states, with the penalty that does best out of fold among them."""
+    """Fit the ridge regression to some states, with the penalty that does best out of fold among them."""
     x_SN, g_S = inputs_SN[these_S], gains.g_S[these_S]
     prompt_S, prompts = prompt_codes(gains.prompt_S[these_S])
     bins = fit_detector(x_SN[:, 0], g_S, settings.bins)
     left_S = g_S - bins.predict(x_SN[:, 0])
     sorted_N = tuple(np.sort(x_S[~np.isnan(x_S)]) for x_S in x_SN.T)
-    scaler = StandardScaler().fit(_columns(x_SN, sorted_N))
-    standard_SM = scaler.transform(_columns(x_SN, sorted_N))
-    penalty = _penalty(standard_SM, left_S, prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S])
+    scaler = StandardScaler().fit(_rank_columns(x_SN, sorted_N))
+    standard_SM = scaler.transform(_rank_columns(x_SN, sorted_N))
+    penalty = _choose_penalty(
+        standard_SM, left_S, prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
+    )
     # What the bins leave has mean 0, and so have the columns: no intercept.
     ridge = Ridge(alpha=penalty, fit_intercept=False).fit(standard_SM, left_S)
     return LearnedDetector(
@@ -136,8 +137,8 @@ def _fit(
     )
 
 
-def _penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
-    """Penalty with the smallest squared error at states of other folds; of equal ones the largest."""
+def _choose_penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
+    """Choose the penalty with the smallest squared error out of fold; of equal ones the largest."""
     if fold_S.max() == 0:
         return PENALTIES[0]
     error = np.zeros(len(PENALTIES))
@@ -149,22 +150,22 @@ def _penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
     return PENALTIES[int((error <= error.min() * (1 + TIE) + TIE).argmax())]
 
 
-def _inputs(signal_S: Array, features: pd.DataFrame) -> Array:
-    """Table of inputs per state, the signal in the first column."""
+def _input_table(signal_S: Array, features: pd.DataFrame) -> Array:
+    """Build the table of inputs per state, with the signal in the first column."""
     value_SN = features.to_numpy(dtype=np.float64)
     if len(value_SN) != len(signal_S) or np.isinf(value_SN).any():
         raise ValueError(f"features have {len(value_SN)} rows for {len(signal_S)} states, or infinite values; use NaN")
     return np.column_stack([signal_S, value_SN])
 
 
-def _columns(inputs_SN: Array, sorted_N: Sequence[Array]) -> Array:
-    """Ranks from -1 to 1, 0 where a number is not known, and their products with the signal's."""
-    rank_SN = np.stack([_ranks(x_S, known) for x_S, known in zip(inputs_SN.T, sorted_N, strict=True)], 1)
+def _rank_columns(inputs_SN: Array, sorted_N: Sequence[Array]) -> Array:
+    """Build the columns of the regression: ranks from -1 to 1 (0 if unknown), and their products with the signal's."""
+    rank_SN = np.stack([_rank_among(x_S, known) for x_S, known in zip(inputs_SN.T, sorted_N, strict=True)], 1)
     return np.column_stack([rank_SN, rank_SN[:, :1] * rank_SN[:, 1:]])
 
 
-def _ranks(x_S: Array, known: Array) -> Array:
-    """Share of the known values below less share above: of equal ones the middle."""
+def _rank_among(x_S: Array, known: Array) -> Array:
+    """Rank numbers among known values: the share below less the share above."""
     if not len(known):
         return np.zeros(len(x_S))
     below_S, upto_S = (np.searchsorted(known, x_S, side=side) for side in ("left", "right"))

@@ -47,9 +47,9 @@ from unmask.stats.resampling import (
 Key = tuple[str, Any]
 """Name of a measure, and what it is taken at; "" for nothing."""
 DRAWS = 10_000
-"""Random choices of states beside the best-ranked ones."""
+"""Number of random choices of states that a ranking is compared with."""
 CURVE = tuple(k / 20 for k in range(1, 21))
-"""Coverages of the curve of lift by coverage."""
+"""Coverages at which the curve of lift is computed."""
 ARMS = ("fixed", "stage", "always", "diagnostic", "selective", "oracle")
 """Ways to choose one action: columns of `held_out_frame`."""
 DETECTORS = ("bins", "learned")
@@ -62,13 +62,13 @@ class Measures:
     estimates: Mapping[Key, Estimate] = field(repr=False)
     states: int
     excluded: int
-    """States left out because some utility is missing."""
+    """Number of states left out because some utility is missing."""
     prompts: int
     positive_prompts: int
-    """Prompts with a state whose cross-fitted opportunity is positive."""
+    """Number of prompts with a state whose cross-fitted opportunity is positive."""
 
     def __getitem__(self, key: str | Key) -> Estimate:
-        """The estimate of a key; a name alone stands for (name, "")."""
+        """Return the estimate of a key; a name alone stands for (name, "")."""
         return self.estimates[(key, "") if isinstance(key, str) else key]
 
     @property
@@ -112,17 +112,17 @@ class Opportunity(Measures):
     """E1's measures: `RATIOS`, `bidirectional`, `concentration` by coverage, `pairwise` by pair of actions a < b."""
 
     pair: tuple[int, int] | None
-    """The pair with the largest bidirectional mass, the first of ties; None where no pair reverses."""
+    """Pair of actions with the largest bidirectional mass, the first of ties; None where no pair reverses."""
     same: int
-    """States where the naive and the cross-fitted opportunity are the same number."""
+    """Number of states whose naive and cross-fitted opportunity are equal."""
     noisy: int
-    """States where some action's rollouts differ; with none there was nothing to correct."""
+    """Number of states where rollouts of some action differ. With 0 there is nothing to correct."""
     crossfitted: bool
-    """False where the caller vouched that rollouts cannot differ."""
+    """Whether folds of rollouts were used; False where rollouts cannot differ."""
 
     @property
     def largest_pair(self) -> tuple[int, int] | None:
-        """The pair of actions with the largest pairwise value; None where none is above 0."""
+        """Pair of actions with the largest pairwise value; None where no value is above 0."""
         pairs = [at for name, at in self.estimates if name == "pairwise"]
         values_U = np.nan_to_num([self["pairwise", pair].value for pair in pairs])
         largest = _first_largest(values_U)
@@ -130,7 +130,7 @@ class Opportunity(Measures):
 
     @property
     def bracket(self) -> tuple[float, float]:
-        """From the lower end of `delta` to the upper end of `naive`: holds Delta_adapt where rollouts are noisy, too.
+        """Interval from the lower end of `delta` to the upper end of `naive`, for noisy rollouts.
 
         Few rollouts miss some of the opportunity, so `delta` is too small on average, and `naive` is too large.
         """
@@ -145,7 +145,7 @@ class OpportunityStates:
     prompt_S: NDArray[Any]
     stage_S: Ints
     column_SM: Array
-    """What is summed over states: columns of `RATIOS`, then four for each pair of actions."""
+    """Columns that are summed over states: those of `RATIOS`, then four for each pair of actions."""
 
 
 def opportunity_states(
@@ -157,7 +157,7 @@ def opportunity_states(
     reference: int | None = None,
     deterministic: bool = False,
 ) -> OpportunityStates:
-    """Held-out states beside the action that validation chose; its means also say which of two actions is better."""
+    """Prepare held-out states for `opportunity_measures`, given the fixed action that validation chose."""
     fit = cross_fit(q_SAR, fixed.action, reference=reference, deterministic=deterministic)
     g_S = fit.g_S
     columns = (
@@ -180,7 +180,7 @@ def opportunity_states(
 def opportunity_measures(
     tasks: Mapping[str, OpportunityStates], *, stage: int | None = None, seed: int, resamples: int = RESAMPLES
 ) -> Opportunity:
-    """All quantities of E1 over some tasks, each of which counts the same whatever its number of states.
+    """Compute all quantities of E1 over some tasks. Each task counts the same whatever its number of states.
 
     Prompts are drawn within tasks, and the states of a prompt move together. A resample chooses neither the fixed
     action nor the pair of `bidirectional` again: the largest of resampled masses lies above the largest mass. With a
@@ -238,7 +238,7 @@ def opportunity_measures(
 
 
 def _rank_cells(score_S: Array, g_S: Array, prompt_S: Ints, weight_S: Array) -> tuple[Array, Array, Ints, Array]:
-    """Score, value, prompt and mass of what one fold ranks and the other grades.
+    """Group states that one fold ranks and the other grades: score, value, prompt and mass of each group.
 
     States of one prompt with one score are drawn together and tied. Joining them changes no number and leaves little
     to sort where opportunity is rare.
@@ -249,7 +249,7 @@ def _rank_cells(score_S: Array, g_S: Array, prompt_S: Ints, weight_S: Array) -> 
 
 
 def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
-    """For each pair a < b: what a wins from b, b from a, the loser from the better one, and whether both are known.
+    """Compute four columns for each pair a < b: a over b, b over a, worse over better, both known.
 
     One fold of rollouts says where a is better than b, the other by how much, and back; a fold that sees a tie counts
     for neither. `mean_A` says which of the two is better as a fixed action.
@@ -260,11 +260,11 @@ def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
     won_SAA = np.where(both_SAA, ((d0 > 0) * d1 + (d1 > 0) * d0) / 2, 0.0)
     a, b = np.triu_indices(won_SAA.shape[1], 1)
     up_SU, down_SU = won_SAA[:, a, b], won_SAA[:, b, a]
-    return np.concatenate([up_SU, down_SU, np.where(_better(mean_A)[a, b], down_SU, up_SU), both_SAA[:, a, b]], 1)
+    return np.concatenate([up_SU, down_SU, np.where(_is_better(mean_A)[a, b], down_SU, up_SU), both_SAA[:, a, b]], 1)
 
 
-def _better(mean_A: Array) -> Bools:
-    """better_AA[a, b]: a has the larger mean, or the same and a smaller number; an unknown mean is the smallest."""
+def _is_better(mean_A: Array) -> Bools:
+    """Compare actions by mean: entry [a, b] for a above b. Ties go to the first; an unknown mean is smallest."""
     mean = np.where(np.isfinite(mean_A), mean_A, -np.inf)
     with np.errstate(invalid="ignore"):
         lead_AA = np.nan_to_num(zero_rounding(mean[:, None] - mean[None, :]))
@@ -273,14 +273,14 @@ def _better(mean_A: Array) -> Bools:
 
 
 def _pair_masses(sum_DM: Array) -> tuple[Array, Array]:
-    """Bidirectional mass of each pair, -inf where no state has both actions, and its pairwise value."""
+    """Compute the bidirectional mass of each pair (-inf where no state has both actions) and its pairwise value."""
     up_DU, down_DU, reversal_DU, both_DU = np.split(sum_DM[:, len(RATIOS) :], 4, axis=1)
     mass_DU = np.minimum(ratio(up_DU, both_DU), ratio(down_DU, both_DU))
     return np.where(np.isnan(mass_DU), -np.inf, mass_DU), ratio(reversal_DU, both_DU)
 
 
 def _first_largest(x_U: Array) -> int | None:
-    """Index of the largest value, the first of those that differ by rounding only; None for an empty array."""
+    """Return the index of the largest value, the first of equal ones up to rounding; None for an empty array."""
     return int(np.argmax(x_U >= x_U.max() - TIE)) if len(x_U) else None
 
 
@@ -290,7 +290,7 @@ def _first_largest(x_U: Array) -> int | None:
 def measure_detection(
     frame: pd.DataFrame, *, excluded: int = 0, seed: int, resamples: int = RESAMPLES, draws: int = DRAWS
 ) -> Measures:
-    """All measures of one held-out frame with intervals over its prompts; what validation chose stays as it is."""
+    """Compute all measures of a held-out frame with intervals over its prompts. Choices of validation stay fixed."""
     coverages = tuple(dict.fromkeys((*COVERAGES, *CURVE)))
     estimates: dict[Key, Estimate] = estimate_measures(
         lambda weight_DS: detection_measures(frame, coverages, weight_DS),
@@ -319,7 +319,7 @@ def measure_detection(
 
 
 def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_DS: Array) -> dict[Key, Array]:
-    """Every measure of E2 and E3 for weights of the states, one vector per measure.
+    """Compute every measure of E2 and E3 for weights of the states, one vector per measure.
 
     E2: `regret` against the oracle, `recovered` share of its gap, `agrees_...`, a share of the proposals. E3: `utility`
     and `lift` of each arm, and how the prediction ranks states. At a coverage c only the best-ranked share c of all
@@ -417,7 +417,7 @@ def why_missing(frame: pd.DataFrame) -> str:
 
 
 def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Estimate]:
-    """Captured share and lift of a random share c of the states: mean and interval over draws without replacement.
+    """Estimate captured share and lift of a random share c of the states, over draws without replacement.
 
     As in `top_sums`, c times the number of states is not rounded. One random order serves all coverages.
     """
@@ -455,7 +455,7 @@ def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Es
 
 
 def compare_detectors(frame: pd.DataFrame, weight_DS: Array) -> dict[tuple[str, str, Any], Array]:
-    """Measures of both detectors, and of their difference, learned less bins, for weights of the states.
+    """Compute measures of the bins, the learned detector and their difference for weights of the states.
 
     `frame` is a held-out frame with the columns `learned`, the prediction of the learned detector, and `learned_opens`.
     States, proposals and weights are the same for both, so that differences are paired. Keys are detector, or
@@ -494,7 +494,7 @@ def _detector_measures(frame: pd.DataFrame, score_S: Array, opens_S: Array, weig
 def mean_comparison(
     frames: Mapping[str, Sequence[pd.DataFrame]], *, seed: int, resamples: int = RESAMPLES
 ) -> dict[tuple[str, str, Any], Estimate]:
-    """Means of `compare_detectors` over tasks that count the same, and over the settings of a task that count the same.
+    """Average `compare_detectors` over tasks, each counting the same, and over the settings of each task.
 
     Prompts are drawn within each task, once for all its settings. A setting in which a number does not exist is no part
     of that number's mean.
@@ -532,7 +532,7 @@ def mean_comparison(
 
 
 def _setting_shares(task_N: Ints, point_N: Array) -> Array:
-    """Weight of each setting in a mean: tasks that have the number weigh the same, and their settings share that."""
+    """Compute the weight of each setting in a mean: tasks weigh the same, and settings share the weight of theirs."""
     there_N = np.isfinite(point_N)
     tasks, settings = np.unique(task_N[there_N], return_counts=True)
     size = dict(zip(tasks.tolist(), settings.tolist(), strict=True))
@@ -541,5 +541,5 @@ def _setting_shares(task_N: Ints, point_N: Array) -> Array:
 
 
 def _floats(frame: pd.DataFrame, name: str) -> Array:
-    """A column as contiguous floats: a strided one may be summed in another order."""
+    """Return a column as contiguous floats, because a strided one may be summed in another order."""
     return np.ascontiguousarray(frame[name].to_numpy(), dtype=np.float64)

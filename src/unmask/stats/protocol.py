@@ -37,7 +37,7 @@ except ModuleNotFoundError as error:
     raise ConfigError(f"studies and calibrations need pandas ({error}); pip install 'unmask[lab]'") from error
 
 PROPOSALS = ("raw", "snapped")
-"""The diagnostic's own action, and the candidate nearest to it."""
+"""Kinds of proposals: the diagnostic's own action, and the candidate nearest to it."""
 _COLUMNS = ("prompt_S", "place_S", "masked_S", "signal_S", "abstained_S")
 
 
@@ -74,7 +74,7 @@ class StateSet:
     abstained_S: Bools
     """Whether the diagnostic proposed nothing; the fixed action is taken there."""
     proposals: Mapping[str, ProposedAction]
-    """By the names of `PROPOSALS`."""
+    """Outcomes of each kind of `PROPOSALS`."""
     candidates: tuple[str, ...]
     reference: int
     """Index of the candidate that is the reference."""
@@ -107,7 +107,7 @@ class StateSet:
     def __len__(self) -> int:
         return len(self.q_SAR)
 
-    def select(self: "Set", prompts: ArrayLike) -> "Set":
+    def select(self: "States", prompts: ArrayLike) -> "States":
         """Return the states of some prompts."""
         these_S = np.isin(self.prompt_S, np.asarray(prompts))
         columns: dict[str, Any] = {name: getattr(self, name)[these_S] for name in (*_COLUMNS, "q_SAR")}
@@ -123,7 +123,7 @@ class HeldOutSet(StateSet):
     """States of held-out prompts: nothing is chosen here."""
 
 
-Set = TypeVar("Set", bound=StateSet)
+States = TypeVar("States", bound=StateSet)
 
 
 def check_utilities(q_SAR: ArrayLike) -> Array:
@@ -167,7 +167,7 @@ def require_apart(validation: StateSet, held_out: StateSet) -> None:
 
 
 def masked_share(prompt_S: ArrayLike, masked_S: ArrayLike) -> Array:
-    """Masked fraction of each state's answer, from its prompt and its number of masked positions.
+    """Compute the masked fraction of each state's answer from its prompt and its number of masked positions.
 
     The first state of every prompt is taken before the first step, so its count is the length of the answer.
     """
@@ -188,13 +188,13 @@ class CrossFit:
     g_S: Array
     """The cross-fitted estimate of `eq:crossfit_axis_opportunity`; below 0 where the folds disagree."""
     g_FS: Array
-    """Its two halves: picked on fold f, graded on the other."""
+    """Opportunity of the action picked on fold f, graded on the other fold; `g_S` is the mean of both."""
     seen_FS: Array
     """Opportunity as fold f itself sees it, >= 0. It ranks states; as a gain it would flatter."""
     chosen_FS: Ints
-    """The action that fold f picked."""
+    """Best action of each state by fold f."""
     naive_S: Array
-    """Picked and graded on all rollouts, for the audit; biased upwards."""
+    """Opportunity picked and graded on the same rollouts, for the audit; biased upwards."""
     noisy_S: Bools
     """Whether rollouts of some action differ."""
     used_S: Bools
@@ -203,11 +203,11 @@ class CrossFit:
     q_FSA: Array
     """Mean utility in each fold; NaN for an action without one in either, which cannot be picked."""
     crossfitted: bool
-    """False: the caller vouched that rollouts cannot differ, and the folds are the same rollouts."""
+    """Whether the folds are different rollouts; False where rollouts cannot differ."""
 
     @property
     def q_SA(self) -> Array:
-        """Utility of every action: the mean of its two fold means, so that gains of all actions add up."""
+        """Utility of every action as the mean of its two fold means, so that gains of all actions add up."""
         return np.asarray(self.q_FSA.mean(0))
 
     @property
@@ -216,7 +216,7 @@ class CrossFit:
 
         What the opportunity comes on top of, so it is taken over the same states and the same fold means.
         """
-        known_S = _take(self.q_SA, self.fixed_S)[self.used_S]
+        known_S = _select_action(self.q_SA, self.fixed_S)[self.used_S]
         return float(known_S.mean()) if len(known_S) else float("nan")
 
     @property
@@ -230,7 +230,7 @@ class CrossFit:
 def cross_fit(
     q_SAR: ArrayLike, fixed: ArrayLike, *, reference: int | None = None, deterministic: bool = False
 ) -> CrossFit:
-    """Cross-fitted opportunity over `fixed`, one action or one per state, chosen elsewhere.
+    """Estimate the opportunity of every state over `fixed`, an action (or one per state) that was chosen elsewhere.
 
     The best of several noisy means looks better than it is, even if all actions are equal. So the first and the second
     half of the rollouts are two folds: each picks an action, the other grades it, and the two grades are averaged. Ties
@@ -260,17 +260,17 @@ def cross_fit(
     q_FSA = np.stack([mean_over_rollouts(fold) for fold in folds])
     # An action without a utility in one fold could be picked by the other and not be graded.
     q_FSA = np.where(np.isfinite(q_FSA).all(0), q_FSA, np.nan)
-    used_S = np.isfinite(_take(q_FSA[0], fixed_S))
+    used_S = np.isfinite(_select_action(q_FSA[0], fixed_S))
     chosen_FS = np.stack([_best_action(q_SA, fixed_S, reference) for q_SA in q_FSA])
     # Means of equal rollouts can differ in the last bit, and a gain of 1e-17 would count as positive.
-    gain_FSA = zero_rounding(q_FSA - np.stack([_take(q_SA, fixed_S) for q_SA in q_FSA])[:, :, None])
-    g_FS = np.stack([_take(gain_FSA[1 - f], chosen_FS[f]) for f in (0, 1)])
+    gain_FSA = zero_rounding(q_FSA - np.stack([_select_action(q_SA, fixed_S) for q_SA in q_FSA])[:, :, None])
+    g_FS = np.stack([_select_action(gain_FSA[1 - f], chosen_FS[f]) for f in (0, 1)])
     mean_SA = np.where(np.isfinite(q_FSA[0]), mean_over_rollouts(q), np.nan)
-    best_S, fixed_mean_S = np.where(np.isfinite(mean_SA), mean_SA, -np.inf).max(1), _take(mean_SA, fixed_S)
+    best_S, fixed_mean_S = np.where(np.isfinite(mean_SA), mean_SA, -np.inf).max(1), _select_action(mean_SA, fixed_S)
     return CrossFit(
         g_S=zero_rounding(g_FS.mean(0)),
         g_FS=g_FS,
-        seen_FS=np.stack([_take(gain_FSA[f], chosen_FS[f]) for f in (0, 1)]),
+        seen_FS=np.stack([_select_action(gain_FSA[f], chosen_FS[f]) for f in (0, 1)]),
         # Excluded states have a pick, too, because NaN is set to -inf for it; nothing may read that.
         chosen_FS=np.where(used_S, chosen_FS, -1),
         naive_S=zero_rounding(np.where(np.isfinite(fixed_mean_S), best_S, 0.0) - fixed_mean_S),
@@ -283,7 +283,7 @@ def cross_fit(
 
 
 def mean_over_rollouts(q_SAR: Array) -> Array:
-    """Mean over the rollouts that have a utility; NaN where none has."""
+    """Average over the rollouts that have a utility; NaN where none has."""
     known_SA = np.isfinite(q_SAR).sum(2)
     total_SA = np.where(np.isfinite(q_SAR), q_SAR, 0.0).sum(2)
     return np.divide(total_SA, known_SA, out=np.full(total_SA.shape, np.nan), where=known_SA > 0)
@@ -295,11 +295,11 @@ def _best_action(q_SA: Array, fixed_S: Ints, reference: int | None) -> Ints:
     chosen_S = tied_SA.argmax(1)
     if reference is not None:
         chosen_S = np.where(tied_SA[:, reference], reference, chosen_S)
-    return np.where(_take(tied_SA, fixed_S), fixed_S, chosen_S)
+    return np.where(_select_action(tied_SA, fixed_S), fixed_S, chosen_S)
 
 
-def _take(x_SA: NDArray[Any], action_S: Ints) -> NDArray[Any]:
-    """The entry of one action per state."""
+def _select_action(x_SA: NDArray[Any], action_S: Ints) -> NDArray[Any]:
+    """Return the entry of one action per state."""
     return x_SA[np.arange(len(x_SA)), action_S]
 
 
@@ -307,7 +307,7 @@ def _take(x_SA: NDArray[Any], action_S: Ints) -> NDArray[Any]:
 
 
 def choose_fixed(q_SAR: ArrayLike, *, reference: int | None = None) -> FixedAction:
-    """The action with the best mean utility over validation states and all rollouts. `eq:adaptation_gap`
+    """Choose the action with the best mean utility over validation states and all rollouts. `eq:adaptation_gap`
 
     Actions are compared on the same states: those where each of them has a utility. An action that has none anywhere
     is left out first. Ties go to the reference, then to the first.
@@ -328,7 +328,7 @@ def choose_fixed(q_SAR: ArrayLike, *, reference: int | None = None) -> FixedActi
 
 
 def choose_fixed_by_runs(whole_runs: pd.DataFrame, reference: int) -> FixedAction:
-    """Choose as fixed action the candidate whose whole runs have the best mean utility.
+    """Choose the candidate whose whole runs have the best mean utility as the fixed action.
 
     Only prompts with a run of every candidate count.
     `whole_runs` has a row per prompt and a column per candidate. Means and counts are of prompts, not of states.
@@ -340,7 +340,7 @@ def choose_fixed_by_runs(whole_runs: pd.DataFrame, reference: int) -> FixedActio
 
 
 def gains_over(states: StateSet, fixed: ArrayLike, proposal: str, *, deterministic: bool) -> tuple[CrossFit, Array]:
-    """Cross-fitted opportunity over `fixed`, and the proposal's gain over it in each fold, (F, S).
+    """Compute the opportunity over `fixed`, and the proposal's gain over it in each fold, (F, S).
 
     The gain is 0 where the diagnostic abstains and NaN where a utility is missing.
     """
@@ -348,14 +348,14 @@ def gains_over(states: StateSet, fixed: ArrayLike, proposal: str, *, determinist
     q_SR = states.proposals[proposal].q_SR
     # As a table of one action, so that a proposal is graded on the same folds as every candidate.
     proposed_FS = cross_fit(q_SR[:, None], 0, deterministic=deterministic).q_FSA[:, :, 0]
-    fixed_FS = np.stack([_take(q_SA, fit.fixed_S) for q_SA in fit.q_FSA])
+    fixed_FS = np.stack([_select_action(q_SA, fit.fixed_S) for q_SA in fit.q_FSA])
     return fit, zero_rounding(np.where(states.abstained_S, 0.0, proposed_FS - fixed_FS))
 
 
 def gains_out_of_fold(
     states: ValidationSet, fixed: int, settings: CalibrationSettings, whole_runs: pd.DataFrame | None = None
 ) -> ValidationGains:
-    """Gain of each validation state over a fixed action chosen without its prompt.
+    """Compute the gain of each validation state over a fixed action chosen without its prompt.
 
     Prompts are cut into folds, and a state is compared with the action that is best on the other folds, so that it does
     not help to choose its own baseline. `fixed` is used where the other folds have no usable state, and everywhere
@@ -384,7 +384,7 @@ def gains_out_of_fold(
 def fit_calibration(
     states: ValidationSet, settings: CalibrationSettings, whole_runs: pd.DataFrame | None = None
 ) -> Calibration:
-    """Make every choice, in the order in which they depend on each other. Only validation states can be passed.
+    """Choose fixed action, schedule, bins and thresholds on validation states.
 
     `whole_runs` has the utilities of whole runs, prompts by candidates, where they choose the fixed action.
     """
@@ -414,7 +414,7 @@ def fit_calibration(
 def estimate_gate_lift(
     states: ValidationSet, calibration: Calibration, whole_runs: pd.DataFrame | None = None
 ) -> Estimate:
-    """Expected gain of the gate over the fixed action per state, on the states that it was calibrated on.
+    """Estimate the gain of the gate over the fixed action per state, on the states that it was calibrated on.
 
     It is measured out of fold, with an interval over prompts. A gate that never opens gains nothing.
     """
@@ -428,7 +428,7 @@ def estimate_gate_lift(
 
 
 def estimate_tested_lift(states: ValidationSet, calibration: Calibration) -> Estimate:
-    """The gate's gain per state on validation prompts that the calibration has not seen, with the gate as it is."""
+    """Estimate the gain of a gate per state on validation prompts that its calibration has not seen."""
     require_kind(states, ValidationSet)
     settings = calibration.settings
     fit, gain_FS = gains_over(states, calibration.fixed.action, settings.proposal, deterministic=settings.deterministic)
@@ -442,7 +442,7 @@ def estimate_tested_lift(states: ValidationSet, calibration: Calibration) -> Est
 
 
 def held_out_frame(states: HeldOutSet, calibration: Calibration) -> pd.DataFrame:
-    """A row per held-out state on which every arm has a utility, with what is known before acting and what is true.
+    """Build the frame of held-out states: what is known before acting, and what each arm gains.
 
     Before acting: `prompt`, `place` among the prompt's states, `bin` of the detector (-1 without a signal),
     `predicted` opportunity (NaN ranks last), `proposes`, `acts` (the signal reaches theta), `opens` (the prediction
@@ -456,7 +456,7 @@ def held_out_frame(states: HeldOutSet, calibration: Calibration) -> pd.DataFrame
     settings, fixed, row = calibration.settings, calibration.fixed.action, np.arange(len(states))
     fit, gain_FS = gains_over(states, fixed, settings.proposal, deterministic=settings.deterministic)
     q_SA, proposes_S = fit.q_SA, ~states.abstained_S
-    stage_S = zero_rounding(_take(q_SA, calibration.schedule.actions(states.masked_S)) - q_SA[:, fixed])
+    stage_S = zero_rounding(_select_action(q_SA, calibration.schedule.actions(states.masked_S)) - q_SA[:, fixed])
     always_S, predicted_S = zero_rounding(gain_FS.mean(0)), calibration.detector.predict(states.signal_S)
     acts_S = calibration.theta.active(states.signal_S) & proposes_S
     opens_S = calibration.tau.active(predicted_S) & proposes_S

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from unmask.stats.resampling import LEVEL, Array, Bools, Estimate, Ints, NotEnough, ratio
 
 TIE = 1e-9
-"""Utilities this close are equal: two means of the same thirds can differ in their last bit."""
+"""Largest difference of utilities that counts as none: two means of the same thirds can differ in their last bit."""
 COVERAGES = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares of states, as in the paper's tables."""
+"""Coverages of the paper's tables: shares of all states."""
 
 
 def zero_rounding(x: Array) -> Array:
@@ -31,7 +31,7 @@ def round_scores(score_S: Array) -> Array:
 def auroc(
     score_S: ArrayLike, positive_S: ArrayLike, weight_DS: ArrayLike | None = None, group_S: ArrayLike | None = None
 ) -> Array:
-    """Chance that a positive state scores above another one, ties counted half, for each resample.
+    """Compute the chance that a positive state scores above another one, ties counted half, for each resample.
 
     NaN where all states are of one class. A NaN score is the smallest. With groups, only states of the same group are
     compared, so that what tells the groups apart cannot help.
@@ -50,7 +50,7 @@ def auroc(
 
 
 def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None = None) -> Array:
-    """Spearman correlation of scores and values for each resample; NaN where one of the two is constant.
+    """Compute Spearman's correlation for each resample; NaN where scores or values are constant.
 
     Numbers that differ by rounding only are ties. A NaN score is the smallest.
     """
@@ -65,7 +65,7 @@ def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None
 def top_sums(
     score_S: ArrayLike, value_S: ArrayLike, coverages: Sequence[float], weight_DS: ArrayLike | None = None
 ) -> Array:
-    """Weighted sum of `value` over the states that make up the top share c of all weight by `score`, (D, C).
+    """Sum `value` over the states that make up the top share c of all weight by `score`, (D, C).
 
     States tied at the cut share what is left of it: the exact expectation over ties broken uniformly. c times the
     number of states is not rounded; part of a state counts in part. A NaN score ranks last.
@@ -98,7 +98,7 @@ def top_sums(
 
 
 def captured_shares(halves: Sequence[tuple[Array, Array, Array]], coverages: Sequence[float]) -> Array:
-    """Share of all value in the top c of states by score, (D, C); NaN where all value is 0 or less.
+    """Compute the share of all value in the top c of states by score, (D, C); NaN where all value is 0 or less.
 
     Each half is (score_S, value_S, weight_DS). Both sums are added over the halves before they are divided.
     """
@@ -111,7 +111,7 @@ def captured_shares(halves: Sequence[tuple[Array, Array, Array]], coverages: Seq
 
 
 def pareto_front(quality_A: ArrayLike, cost_A: ArrayLike) -> Bools:
-    """Which policies are beaten by none: no other has at least their quality at no more cost and is better in one.
+    """Mark policies that no other beats, with at least their quality at no more cost and an advantage in one of both.
 
     Two that are equal in both are both on the front; a policy without a number is not.
     """
@@ -123,7 +123,7 @@ def pareto_front(quality_A: ArrayLike, cost_A: ArrayLike) -> Bools:
 
 
 def wilson(right: int, n: int, level: float = LEVEL) -> Estimate:
-    """A share of n with Wilson's interval; NaN where nothing was counted.
+    """Compute a share of n with Wilson's interval; NaN where nothing was counted.
 
     It keeps its level near 0 and 1 too, where a bootstrap of n wrong answers would have no width.
     """
@@ -149,7 +149,7 @@ def _check_ranked(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike |
 
 
 def _dense_places(score_S: Array) -> tuple[Ints, int]:
-    """Place of each state among the distinct scores, smallest first, and how many there are."""
+    """Number the distinct scores, smallest first; return the number of each state, and how many there are."""
     # Means of bins are sums that were rounded: equal bins must share a place, or the last bit would order them.
     distinct, place_S = np.unique(round_scores(score_S), return_inverse=True)
     return place_S.ravel().astype(np.int64), len(distinct)

@@ -27,7 +27,7 @@ LEVEL = 0.95
 FEWEST = 10
 """Fewest prompts with a positive opportunity for a reliable interval; docs/protocol.md shows why."""
 MAX_ENTRIES = 1 << 21
-"""Entries of the widest array held at a time: 16 MiB. A statistic may hold a few of them."""
+"""Limit on the entries of an array held at a time: 16 MiB. A statistic may hold a few such arrays."""
 
 
 class NotEnough(ValueError):
@@ -66,7 +66,7 @@ def bootstrap(
     resamples: int = RESAMPLES,
     width: int = 1,
 ) -> dict[Key, Estimate]:
-    """Intervals of named measures of prompt counts: (D, P) in, a vector of D numbers per name out.
+    """Estimate named measures of prompt counts with intervals: (D, P) in, a vector of D numbers per name out.
 
     `strata` has the number of prompts of each stratum, such as a task; prompts are drawn within each, with its own
     seed. `width` is the number of entries that the measures hold per resample. It bounds how many resamples are
@@ -102,7 +102,7 @@ def draw_counts(strata: Sequence[int], seeds: Sequence[Sequence[int]], resamples
 
 
 def quantile_interval(drawn_DM: Array, level: float = LEVEL) -> Array:
-    """Both ends of the interval of each column, (2, M), over the finite values; linear between order statistics."""
+    """Compute both ends of the interval of each column, (2, M), over its finite values."""
     # As np.nanquantile but for last digits, which all stored intervals have; infinities count as undefined.
     ordered_DM = np.sort(np.where(np.isfinite(drawn_DM), drawn_DM, np.nan), 0)
     last_M = np.isfinite(ordered_DM).sum(0) - 1
@@ -114,7 +114,7 @@ def quantile_interval(drawn_DM: Array, level: float = LEVEL) -> Array:
 
 
 def task_seeds(seed: int, tasks: Iterable[str]) -> list[tuple[int, int]]:
-    """A seed for each task that does not depend on which other tasks there are."""
+    """Return a seed for each task that does not depend on which other tasks there are."""
     return [(seed, zlib.crc32(task.encode())) for task in tasks]
 
 
@@ -124,7 +124,7 @@ def task_seeds(seed: int, tasks: Iterable[str]) -> list[tuple[int, int]]:
 def estimate_measures(
     measures: Callable[[Array], Mapping[Key, Array]], prompt_S: ArrayLike, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[Key, Estimate]:
-    """Intervals of named measures of state weights: (D, S) in, a vector of D numbers per name out.
+    """Estimate named measures of state weights with intervals: (D, S) in, a vector of D numbers per name out.
 
     The states of a prompt weigh as much as the prompt was drawn.
     """
@@ -137,7 +137,7 @@ def estimate_measures(
 def estimate_ratio(
     top_S: ArrayLike, bottom_S: ArrayLike, prompt_S: ArrayLike, *, seed: int, resamples: int = RESAMPLES
 ) -> Estimate:
-    """Sum of `top` over sum of `bottom`; with ones as `bottom` the mean over states."""
+    """Estimate the sum of `top` over the sum of `bottom`; with ones as `bottom` the mean over states."""
     code_S, prompts = prompt_codes(prompt_S)
     columns_S = [np.asarray(x_S, dtype=np.float64)[:, None] for x_S in (top_S, bottom_S)]
     top_P1, bottom_P1 = (cluster_sums(column_S, code_S, prompts) for column_S in columns_S)
@@ -159,7 +159,7 @@ def mean_over_tasks(
     seed: int,
     resamples: int = PROMPT_RESAMPLES,
 ) -> tuple[Estimate, ...]:
-    """Mean over tasks of sum of `top` over sum of `bottom`, for every column of the tables (prompts by columns).
+    """Average the ratio of sums of `top` and `bottom` over tasks, for every column of the tables (prompts by columns).
 
     Without `bottoms` these are means over prompts. Columns share their resampled prompts and so stay paired; tasks are
     fixed. With `relative_to` every column is divided by that column's number of the same resample, over the rows that
@@ -203,7 +203,7 @@ def mean_over_tasks(
 
 
 def mean_of_task_means(sums_T: Sequence[Array], count_DP: Array) -> Array:
-    """Mean over tasks of the means within each, (D, M), so that each task counts the same.
+    """Average the means of tasks, (D, M), so that each task counts the same.
 
     A task has a row of M sums for every prompt. The first column counts what its other columns add up.
     """
@@ -216,7 +216,7 @@ def mean_of_task_means(sums_T: Sequence[Array], count_DP: Array) -> Array:
 
 
 def cluster_sums(x_SM: Array, code_S: Ints, clusters: int) -> Array:
-    """Sum of each column over the states of each cluster, (clusters, M).
+    """Sum each column over the states of each cluster, (clusters, M).
 
     `reduceat` on sorted rows fixes the order of the additions. `bincount` and `np.add.at` give other last bits, and
     whether two bins of a detector tie can depend on them.
@@ -230,7 +230,7 @@ def cluster_sums(x_SM: Array, code_S: Ints, clusters: int) -> Array:
 
 
 def prompt_codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
-    """Prompts of any name as numbers 0..P-1 in the order of their names, and P."""
+    """Number prompts 0..P-1 in the order of their names; return the number of each state, and P."""
     names = np.asarray(prompt_S)
     if len(names) == 0:
         raise NotEnough("there is no state; a number over prompts needs one or more")
@@ -239,10 +239,10 @@ def prompt_codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
 
 
 def ratio(top: Array, bottom: Array) -> Array:
-    """`top / bottom`, NaN where there is nothing to divide by."""
+    """Divide `top` by `bottom`; NaN where there is nothing to divide by."""
     return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
 
 
 def weighted_mean(weight_DS: Array, value_S: Array) -> Array:
-    """Weighted mean for each resample; NaN without weight."""
+    """Compute the weighted mean for each resample; NaN without weight."""
     return ratio(weight_DS @ value_S, weight_DS.sum(1))

@@ -10,19 +10,19 @@ from unmask.stats.resampling import Array
 
 
 def opportunity(q_SA: ArrayLike, fixed: int | None = None) -> Array:
-    """Gain of each state's best action over `fixed`, by default the best on average. `eq:state_opportunity`"""
+    """Compute what each state's best action gains over `fixed` (default: best on average). `eq:state_opportunity`"""
     q = np.asarray(q_SA, dtype=np.float64)
     fixed = int(q.mean(0).argmax()) if fixed is None else fixed
     return np.asarray(q.max(1) - q[:, fixed])
 
 
 def adaptation_gap(q_SA: ArrayLike, fixed: int | None = None) -> float:
-    """Mean opportunity over a fixed action. `eq:adaptation_gap`"""
+    """Compute the mean opportunity over a fixed action. `eq:adaptation_gap`"""
     return float(opportunity(q_SA, fixed).mean())
 
 
 def frequency_margin(g_S: ArrayLike) -> tuple[float, float]:
-    """Pr(g > 0) and E[g | g > 0], whose product is the gap. `eq:frequency_margin_decomposition`"""
+    """Compute Pr(g > 0) and E[g | g > 0], whose product is the gap. `eq:frequency_margin_decomposition`"""
     g = np.asarray(g_S, dtype=np.float64)
     if (g < 0).any():
         raise ValueError(f"g_S has {g.min()}; a true opportunity is >= 0: an estimate has a mean, but no such product")
@@ -31,13 +31,13 @@ def frequency_margin(g_S: ArrayLike) -> tuple[float, float]:
 
 
 def pairwise_gap(d_S: ArrayLike) -> float:
-    """Adaptation gap of two actions from their difference D: (E|D| - |E D|) / 2. `eq:pairwise_adaptation_gap`"""
+    """Compute the gap of two actions from their difference D: (E|D| - |E D|) / 2. `eq:pairwise_adaptation_gap`"""
     d = np.asarray(d_S, dtype=np.float64)
     return float((np.abs(d).mean() - abs(d.mean())) / 2)
 
 
 def reversal_lower_bound(q_SA: ArrayLike, challenger: int, margin: float, fixed: int | None = None) -> float:
-    """Lower bound of the gap: margin times the share of states on which one challenger wins by at least that."""
+    """Compute a lower bound of the gap: margin times the share of states where a challenger wins by at least that."""
     q = np.asarray(q_SA, dtype=np.float64)
     fixed = int(q.mean(0).argmax()) if fixed is None else fixed
     return margin * float((q[:, challenger] - q[:, fixed] >= margin).mean())

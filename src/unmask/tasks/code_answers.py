@@ -19,7 +19,7 @@ from unmask.tasks.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
 from unmask.tasks.task import TEXT_LIMIT, TOO_LONG, Answers, Example, Extraction, OnVerdict, Part, Verdict
 
 CODE_LIMIT = 1 << 15
-"""Characters. Longer code is not looked at."""
+"""Longest code that is looked at, in characters."""
 INDENT = "    "
 """Indentation of the function that the head begins."""
 _FENCE = re.compile(r"[ \t]*+(?:```|~~~)[ \t]*+([^`\s]*+)[^`\n]*+")
@@ -121,7 +121,7 @@ def _defines_function(code: str, entry: str, indent: str = r"[ \t]*") -> bool:
 
 
 def _continue_head(code: str, head: str, entry: str) -> str:
-    """Return what to append to the head: the first reading that makes Python of it, or else the first."""
+    """Return the text to append to the head: the first indentation that parses as Python, else the first of all."""
     joint = "" if head.endswith("\n") else "\n"
     # Parsed together with the head, because a body alone is no Python.
     readings = [joint + text for text in _indentation_variants(code, entry)]
@@ -150,7 +150,7 @@ def _indentation_variants(code: str, entry: str) -> Iterator[str]:
 
 
 def _reindent(lines: Sequence[str]) -> str:
-    """Turn the margin of the first line, where all have it, into that of the function."""
+    """Replace the indentation that all lines share by that of the function."""
     margin = _find_margin(lines[0])
     if not all(line.startswith(margin) for line in lines if line[:1] in (" ", "\t") and line.strip()):
         margin = INDENT
@@ -238,7 +238,7 @@ def code_stretches(lines: Iterable[str]) -> list[list[str]]:
 
 @dataclass
 class _Nesting:
-    """The long string or the brackets that are open after some lines. There is no prose in either."""
+    """Long string or brackets that are still open after some lines. Lines inside them are never prose."""
 
     quote: str = ""
     depth: int = 0

@@ -20,11 +20,11 @@ from unmask.base.json_files import refuse_constant
 from unmask.tasks.draw import Json, canonical
 
 JSON_DEPTH = 64
-"""Levels of nesting beyond which a JSON text is refused."""
+"""Deepest nesting of a JSON text, in levels."""
 REREADING = 4
-"""Times its own length that a text may be read in search of an object among braces in prose."""
+"""How much may be read in search of an object among braces in prose, in lengths of the text."""
 MAX_DIGITS = 100
-"""A longer run of digits is refused as a number."""
+"""Longest run of digits that is read as a number."""
 
 # Names of the rules that find answers. Verdicts record them.
 
@@ -112,7 +112,7 @@ def squeeze(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Drop the differences that ordinary text may have from its target: whitespace and case. Eq. (eq:part_credit)"""
+    """Normalise whitespace and case, which do not count in part credit, Eq. (eq:part_credit)."""
     return squeeze(text).casefold()
 
 
@@ -270,7 +270,7 @@ def find_object(text: str) -> RawAnswer:
 
 
 def parse_object(text: str) -> ParsedJson:
-    """Read the object that a text is, or else the last object in it, as in a block of code or with prose around.
+    """Read a text as a JSON object, or else the last object in it, as in a block of code or with prose around.
 
     Of an object that is broken or cut short, no inner object is taken for the answer. A brace that does not begin an
     object is prose, and the text is read anew behind it; how much is read again is limited.

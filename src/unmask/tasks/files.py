@@ -18,7 +18,7 @@ from unmask.tasks.registry import TASKS, find_task
 from unmask.tasks.task import SPLITS, DataDir, Example, OnVerdict, Verdict, score_all
 
 LINE_LIMIT = 1 << 24
-"""Bytes of the longest line that is read."""
+"""Longest line that is read, in bytes."""
 ID_KEYS = ("id", "task_id")
 TEXT_KEYS = ("text", "prediction", "completion")
 """Names that the text of a prediction may have. `task_id` and `completion` are those of HumanEval's sample files."""

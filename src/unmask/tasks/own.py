@@ -36,9 +36,9 @@ MIN_VALIDATION = 2
 RANK_NAME = "own"
 """Name that ids are ranked under. Not the task's name, so that a prompt stays held out under any name."""
 NAME_LENGTH = 100
-"""Characters of the longest name of a task, which is part of file names."""
+"""Longest name of a task, in characters: it is part of file names."""
 LONGEST_ANSWER = 1_000_000
-"""Tokens of the longest answer that a task may ask for; no model reads so many."""
+"""Longest answer that a task may ask for, in tokens; no model reads so many."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 
@@ -181,7 +181,7 @@ def _wrap_score_function(function: ScoreFunction, name: str) -> Scorer:
 
 
 def check_scorer(task: Task) -> None:
-    """Try a user's scoring function on right answers, the targets of its own prompts, before hours are spent on others.
+    """Try a user's scoring function on the targets of its own prompts, before hours are spent on other answers.
 
     It may raise where it cannot tell; if it cannot tell for the targets of the first few prompts, it cannot at all.
     """
@@ -323,7 +323,7 @@ def _raw_target(example: Example) -> Json:
 
 
 def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, ...]:
-    """Return the target of each run of blanks of a text, after a check that the runs can be told apart."""
+    """Check the blanks of a text, and return the target of each run of them."""
     pieces, counts = extract.cut_at_blanks(text)
     ok = bool(counts) and 0 not in counts
     require(ok, f"text of {where}", text, "one [MASK] or [MASK*5] or more", "mark the blanks")
@@ -340,7 +340,7 @@ def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, 
 
 
 def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | None) -> int:
-    """Return the tokens of the longest output: as given for prompts, counted for texts with blanks."""
+    """Return the tokens of the longest output: given by the user for prompts, counted for texts with blanks."""
     if any(example.has_blanks for example in examples):
         is_mixed = not all(example.has_blanks for example in examples)
         require(not is_mixed, f"rows of {name}", "prompts and texts", "one of them", "make two tasks of them")

@@ -17,7 +17,7 @@ from unmask.tasks.extract import RawAnswer, fold, squeeze
 from unmask.tasks.task import Example, Extraction, Part, Verdict
 
 SHOWN_WIDTH = 100
-"""Characters of a text that `explain` shows; the middle of a longer one is left out."""
+"""Longest text that `explain` shows whole, in characters."""
 
 # A reference that does not begin with # names another document, which jsonschema would fetch over the network.
 _OUTSIDE_REFERENCE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')
@@ -64,7 +64,7 @@ def score_single(
     none: str,
     shown: str = "",
 ) -> Verdict:
-    """Make the verdict on an answer that is right or not.
+    """Make the verdict on an answer that is either right or wrong.
 
     `name`, `other` and `none` say in words what a right answer, another one and no answer is. `shown` is the answer as
     the verdict shows it, where that is not the text that is compared.
@@ -79,7 +79,7 @@ def score_single(
 
 
 def score_cell(text: str, example: Example) -> Verdict:
-    """Score one cell of a table, in the case that it is written in."""
+    """Score one cell of a table. Upper and lower case differ; runs of whitespace do not matter."""
     answer = extract.find_answer(text)
     given = squeeze(answer.text)
     right = given == squeeze(example.target)
@@ -143,7 +143,10 @@ def score_positions(
     parts: str,
     joint: str,
 ) -> Verdict:
-    """Give part credit place by place. `part` and `parts` name one and several; `joint` stands between them."""
+    """Give part credit place by place.
+
+    `part` and `parts` are the words for one and several places in the verdict, `joint` the text between two of them.
+    """
     compared = tuple(
         Part(
             f"{part} {k + 1}",

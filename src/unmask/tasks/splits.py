@@ -17,7 +17,7 @@ from unmask.tasks.task import LEVELS, SPLITS, TRAINING, DataDir, Example, Genera
 
 COUNTS = split_counts(100, 100, 500)
 REDRAWS = 1000
-"""Times that a prompt which exists already is drawn again before its generator is refused."""
+"""How often a prompt that exists already is drawn again before its generator is refused."""
 
 
 def rank_ids(name: str, ids: Iterable[str]) -> list[str]:

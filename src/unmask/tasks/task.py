@@ -21,7 +21,7 @@ SCORINGS = ("ours", "paper")
 """Ways to count surplus parts of an answer. ours: as wrong parts; paper: not at all, as in the paper's equation."""
 
 TEXT_LIMIT = 1 << 18
-"""Characters of the longest output that is read; a longer one scores 0. Our answers have at most 256 tokens."""
+"""Longest output that is read, in characters; a longer one scores 0. Our answers have at most 256 tokens."""
 TOO_LONG = "too long"
 
 
@@ -52,7 +52,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Extraction:
-    """The steps from an output to the text that is compared with the target."""
+    """Steps from an output to the text that is compared with the target."""
 
     raw: str
     how: str
@@ -74,7 +74,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The worth of an output, with every step that led to it."""
+    """Utility of an output, with every step that led to it."""
 
     id: str
     utility: float | None
@@ -87,7 +87,7 @@ class Verdict:
 
     @property
     def paper_utility(self) -> float | None:
-        """Utility by Eq. (eq:part_credit) to the letter: the share of the K target parts, whatever else is there."""
+        """Utility by the paper's Eq. (eq:part_credit), which ignores surplus parts."""
         counts = self.utility and self.surplus
         return sum(part.right for part in self.parts) / len(self.parts) if counts else self.utility
 
@@ -95,7 +95,7 @@ class Verdict:
 Answers: TypeAlias = Sequence[tuple[str, Example]]
 OnVerdict: TypeAlias = Callable[[Verdict], object]
 Generator: TypeAlias = Callable[[Draw, int], Example]
-"""Makes an example of a level. Pure: equal draws and level give the same example on every machine, now and later."""
+"""Function that makes an example of a level. Equal draws give the same example on every machine, now and later."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class Task:
     name: str
     title: str
     max_new_tokens: int
-    """Tokens that a model has for its output."""
+    """Longest output, in tokens."""
     source: str
     output: str
     scorer: Scorer = field(repr=False)
@@ -132,10 +132,10 @@ class Task:
     make_splits: Callable[[DataDir], Mapping[str, tuple[Example, ...]]] = field(repr=False)
     make_training: Callable[[int, DataDir], Iterator[Example]] | None = field(default=None, repr=False)
     generator: Generator | None = field(default=None, repr=False)
-    """Maker of examples without end; only constructed tasks have one."""
+    """Function that makes new examples without end; only constructed tasks have one."""
 
     def examples(self, split: str = "evaluation", data_dir: DataDir = None) -> tuple[Example, ...]:
-        """Return all examples of a split, in the order of a hash of their ids: the first n are a fair sample."""
+        """Return all examples of a split, ordered by a hash of their ids, so that the first n are a fair sample."""
         if split not in SPLITS:
             raise UnknownName("split", split, SPLITS)
         return self.make_splits(data_dir)[split]

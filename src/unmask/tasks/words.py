@@ -131,7 +131,7 @@ def compare_adjective(adjective: str, ending: str) -> str:
 
 
 def article(phrase: str) -> str:
-    """Return `a` or `an`, by sound."""
+    """Return the indefinite article of a phrase, `a` or `an`, by its sound."""
     word = phrase.lower()
     if word.startswith(("hour", "honest", "heir", "honour")):
         return "an"

@@ -174,7 +174,7 @@ def mask_batch(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: flo
 def fit_places(
     place_R: Ints, weight_R: Floats, loss_count: int, slots: int, noise: "_MaskNoise"
 ) -> tuple[Ints, NDArray[np.float32]]:
-    """Choose exactly `loss_count` places and weights with the same expected sum of losses.
+    """Fill up or sample the masked places to exactly `loss_count`, keeping the expected sum of losses.
 
     Missing places are filled up with places of weight 0. Of too many places a random subset is read, with weights
     raised by R / loss_count: the expectation over subsets is the whole sum, so the objective has no bias. All of them

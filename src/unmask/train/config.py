@@ -176,7 +176,7 @@ class TrainConfig(Options):
 
 
 def describe_differences(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """Say for each key in which two flat configurations differ what it is and what it was."""
+    """List the keys in which two flat configurations differ, each with its value now and before."""
 
     def show(flat: Mapping[str, Any], name: str) -> str:
         return json.dumps(flat[name]) if name in flat else "absent"

@@ -69,7 +69,7 @@ class TrainingData:
     """Tokenizer and rows that a run trains and validates on."""
 
     key: str
-    """Hash of everything the rows follow from."""
+    """Hash of everything that the rows depend on."""
     tokenizer: Tokenizer
     ids: ControlIds
     training: Rows
@@ -79,7 +79,7 @@ class TrainingData:
 
 
 def data_key(config: TrainConfig, folders: Folders) -> str:
-    """Hash what the rows follow from: settings, versions of generators, and the texts of the user's folder."""
+    """Hash everything that the rows depend on: settings, versions of generators, and the texts of the user's folder."""
     settings = {
         name: value
         for name, value in config.flatten().items()

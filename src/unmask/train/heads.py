@@ -35,7 +35,7 @@ LOSSES = {
 }
 """Loss of each kind of head, in the words of its card."""
 LONGEST = 1024
-"""Tokens of a canvas. Longer texts are left out."""
+"""Longest canvas, in tokens. Longer texts are left out."""
 
 
 Amount = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -178,7 +178,7 @@ def _fit_and_save(
 
 
 def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -> tuple[Tensor, Tensor]:
-    """Return logits of the head on some texts, and their targets, flattened to the known ones."""
+    """Return the head's logits on some texts, and the targets at the same places, both flattened."""
     hidden_BWH = pad_sequence([row.hidden_WH for row in rows], batch_first=True)
     if kind == "ddpd":
         known_BW = pad_sequence([torch.ones_like(row.p_W) for row in rows], batch_first=True) > 0
@@ -259,7 +259,7 @@ def make_canvases(
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Features of W positions of one text, and the targets of the head there."""
+    """Inputs of a head at W positions of one text, and its targets there."""
 
     hidden_WH: Tensor
     p_W: Tensor

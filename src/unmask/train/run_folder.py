@@ -16,8 +16,8 @@ from unmask.base.files import atomic_write, find_leftovers, format_path, lock, o
 from unmask.train.config import TrainConfig, describe_differences
 
 CHECKPOINTS, LOCK = "checkpoints", ".lock"
-KEPT = 2
-"""Checkpoints that are kept, so that a damaged one costs an interval and not the run."""
+KEPT_CHECKPOINTS = 2
+"""Number of checkpoints that stay, so that a damaged one costs an interval and not the run."""
 HASH_LINE = b"\nunmask training, sha256 of the bytes before this line: "
 """Ends a hashed file, followed by 64 hexadecimal digits. `torch.load` ignores what follows its archive."""
 
@@ -47,7 +47,7 @@ def read_hashed(path: Path, next_step: str) -> bytes:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder to write to, or say why that cannot be done."""
+    """Make a folder that can be written to, or raise an error with the reason."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -107,7 +107,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any]) -> None:
     torch.save(dict(state), stored)
     write_hashed(home / f"step-{state['step']:08d}.pt", stored.getbuffer())
     # With what a process that was killed in here left behind. The folder is locked: nobody else is writing.
-    for path in (*list_checkpoints(folder)[:-KEPT], *home.glob(".step-*.partial")):
+    for path in (*list_checkpoints(folder)[:-KEPT_CHECKPOINTS], *home.glob(".step-*.partial")):
         path.unlink()
 
 

@@ -33,9 +33,9 @@ SOURCES = (*CONSTRUCTED, GSM8K, *WRITTEN, FILES)
 STRIDE = 10**9
 """Distance between the stretches of the endless streams that two seeds read. The second half of each is held out."""
 CHUNK = 2000
-"""Examples that a process makes at once."""
+"""Number of examples that a process makes at once."""
 PASSAGE = 400
-"""Characters of a passage of plain text, at most."""
+"""Longest passage of plain text, in characters."""
 _SUFFIXES = (".txt", ".md", ".py")
 
 

@@ -33,7 +33,7 @@ CURVE, SCORES, MODEL, SNAPSHOT = "curve.csv", "scores.csv", "model", "snapshot"
 SHIFT = {"llada": 0, "dream": 1}
 """Slots before a position at which each family reads the position's logits."""
 REHEARSALS = 3
-"""Steps before one is recorded: compilation, autotuning, library handles and optimizer state cannot be recorded."""
+"""Number of steps before one is recorded: compilation, autotuning and optimizer state cannot be recorded."""
 
 Score = Callable[[Path, int], Mapping[str, float]]
 """Function (folder of a model, prompts per task) -> mean utility by task, on development prompts."""
@@ -154,7 +154,7 @@ class BatchTensors(NamedTuple):
 
 @contextmanager
 def restore_afterwards(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
-    """Put weights and optimizer state back to what they were, in the same memory, because a graph knows addresses.
+    """Restore weights and optimizer state after the block, in the same memory, because a graph knows addresses.
 
     State that an optimizer creates in its first step is set to zero, as it starts.
     """
@@ -323,7 +323,7 @@ class CurvePoint:
 
     step: int
     loss: float
-    """Mean since the line before."""
+    """Mean loss since the line before."""
     validation: float | None
     rate: float
     gradient: float
@@ -356,7 +356,7 @@ class RunState:
     """Sum of losses since the last line of the curve, kept on the device."""
     loss_count: int = 0
     step: int = 0
-    """Steps done."""
+    """Number of steps done."""
     seconds: float = 0.0
     curve: list[CurvePoint] = field(default_factory=list)
     scores: list[tuple[int, str, float]] = field(default_factory=list)
@@ -377,7 +377,7 @@ def train(
     log: Callable[[str], None] = lambda line: None,
     on_step: Callable[[TrainingProgress], None] = lambda progress: None,
 ) -> Path:
-    """Train a model, or go on where an interrupted run in `out` stopped, and return the folder of the exported model.
+    """Train a model, or continue an interrupted run in `out`, and return the folder of the exported model.
 
     One run at a time has the folder. Rows of tokens are kept in `cache` (default: `out`), where other runs on the same
     data find them. `workers` processes make the texts (default: one per core); they change nothing but the time it

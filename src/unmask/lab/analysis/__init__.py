@@ -12,7 +12,7 @@ __all__ = ["Findings", "StudyFrames", "analyse", "read_study"]
 
 
 def analyse(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) -> Findings:
-    """Work out all that a study's finished shards say; what it does not hold has no rows."""
+    """Compute all findings of a study's finished shards. Experiments that the study lacks have no rows."""
     study = read_study(store)
     opportunity = analyse_opportunity(study, resamples)
     methods = analyse_methods(study, opportunity, resamples)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from unmask.lab.analysis.load import ALL_AXES, MEAN, Row, StudyFrames, missing_row, result_rows
-from unmask.lab.analysis.steps import Diagnosed, Diagnostics, list_partial, threshold_numbers
+from unmask.lab.analysis.steps import DiagnosedSetting, Diagnostics, list_partial, threshold_numbers
 from unmask.lab.choose import StateKey
 from unmask.lab.store.schemas import SUMMARY
 from unmask.lab.study import ROLES
@@ -54,7 +54,7 @@ def state_features(readings: Mapping[str, Mapping[StateKey, Row]]) -> StateFeatu
 
 
 def reading_terms(row: Row) -> dict[str, float]:
-    """Signal of one reading, whether it abstained, and the terms that the signal was made of."""
+    """Return the signal of one reading, whether it abstained, and the terms behind the signal."""
     terms = {"signal": finite_or_nan(row["signal"]), ABSTAINED: float(row["abstained"])}
     for name, value in sorted(json.loads(row["ingredients"]).items()):
         # The last letters of a name say what its axes are: rules (J) are taken one by one, of a matrix of rules its
@@ -78,7 +78,7 @@ def finite_or_nan(value: Any) -> float:
 
 
 def feature_names(features: StateFeatures, own: str) -> list[str]:
-    """Names of the detector's inputs beside the signal of `own`, the diagnostic whose detector it is."""
+    """List the inputs of the detector of diagnostic `own`, without the signal of `own` itself."""
     names = ["masked share", "step share", *(column for column, _ in SUMMARY)]
     for name, terms in features.names.items():
         # The own signal is an input already, and where the own diagnostic abstains nothing is predicted.
@@ -113,13 +113,13 @@ def analyse_learned(study: StudyFrames, diagnostics: Diagnostics, resamples: int
 
 
 def _all_readings(study: StudyFrames, model: str, task: str, role: str) -> dict[str, Mapping[StateKey, Row]]:
-    """Readings of all axes of a model and task by diagnostic, in the order in which the table first has them."""
+    """Return the readings of all axes of a model and task by diagnostic, in the order of the table."""
     tables = [rows for key, rows in study.readings.items() if (key[0], key[1], key[3]) == (model, task, role)]
     return {name: by_state for rows in tables for name, by_state in rows.items()}
 
 
 def _compare(
-    study: StudyFrames, one: Diagnosed, features: Sequence[StateFeatures], resamples: int
+    study: StudyFrames, one: DiagnosedSetting, features: Sequence[StateFeatures], resamples: int
 ) -> tuple[dict[Any, Any], pd.DataFrame]:
     """Fit the learned detector on validation states and put both beside each other on the held-out ones."""
     # Loading scikit-learn takes a second, which reports of other studies need not wait for.
@@ -165,18 +165,18 @@ def _compare(
 
 
 def _by_arm(estimates: Mapping[tuple[str, str, Any], Any]) -> dict[Any, Any]:
-    """Keys of two detectors as (measure, arm, at): bins, learned, and their difference."""
+    """Reorder keys to (measure, arm, at); the arms are the two detectors and their difference."""
     return {(measure, detector, at): estimate for (detector, measure, at), estimate in estimates.items()}
 
 
 def _mean_rows(
     study: StudyFrames,
-    settings: Sequence[Diagnosed],
+    settings: Sequence[DiagnosedSetting],
     frames: Mapping[tuple[str, str, str], pd.DataFrame],
     missing: Sequence[Row],
     resamples: int,
 ) -> Iterator[Row]:
-    """Means over tasks of every diagnostic, then of all that the model's own decoder has."""
+    """Yield means over tasks for every diagnostic, then for all axes of the model's own decoder together."""
     for model in dict.fromkeys(one.model for one in settings):
         own = [one for one in settings if one.model == model]
         groups = {(one.axis, one.diagnostic): [x for x in own if x.diagnostic == one.diagnostic] for one in own}

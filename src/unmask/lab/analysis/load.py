@@ -53,7 +53,7 @@ NUMBERS = ("value", "low", "high", "undefined", "n", "note")
 
 @dataclass(frozen=True)
 class Findings(Displayable):
-    """What a study found: a row of `frame` for every number.
+    """All numbers that a study found: a row of `frame` for each.
 
     `experiment` is one of opportunity, methods, diagnostics, learned, arms, joint, gates, readings, headlines and
     searches. `task` may be "mean over tasks". `at` is what a measure is taken at: a coverage, a stage, a bin, a gate, a
@@ -66,14 +66,14 @@ class Findings(Displayable):
     resamples: int = RESAMPLES
 
     def select(self, experiment: str, **where: Any) -> pd.DataFrame:
-        """Rows of one experiment, with these values in these columns."""
+        """Return the rows of one experiment that have these values in these columns."""
         chosen = self.frame["experiment"] == experiment
         for column, value in where.items():
             chosen &= self.frame[column] == value
         return self.frame[chosen]
 
     def estimate(self, experiment: str, measure: str, **where: Any) -> Estimate:
-        """The one number with these values in these columns; `at` and `arm` are "" unless they are named."""
+        """Return the one number with these values in these columns; `at` and `arm` are "" unless they are named."""
         rows = self.select(experiment, measure=measure, **({"arm": "", "at": ""} | where))
         if len(rows) != 1:
             raise KeyError(
@@ -89,7 +89,7 @@ class Findings(Displayable):
 
 
 def result_rows(where: Mapping[str, Any], numbers: Mapping[Any, Number]) -> Iterator[Row]:
-    """Rows of numbers of one setting. A key is a measure, (measure, arm), (measure, at) or (measure, arm, at).
+    """Yield rows of numbers of one setting. A key is a measure, (measure, arm), (measure, at) or (measure, arm, at).
 
     A text as second part is an arm unless a third follows; anything else is what the measure is taken at.
     """
@@ -107,13 +107,13 @@ def result_rows(where: Mapping[str, Any], numbers: Mapping[Any, Number]) -> Iter
 
 
 def missing_row(experiment: str, model: str, task: str, axis: str, reason: str, diagnostic: str = "") -> Row:
-    """The row of a setting without numbers."""
+    """Build the row of a setting without numbers, which gives the reason."""
     where = {"experiment": experiment, "model": model, "task": task, "axis": axis, "diagnostic": diagnostic}
     return {**where, "measure": MISSING, "note": reason}
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """Put rows together, in their order."""
+    """Build the frame of findings from rows, in their order."""
     frame = pd.DataFrame(list(rows), columns=[*COLUMNS, *NUMBERS])
     texts, numbers = [*COLUMNS, "note"], [name for name in NUMBERS if name != "note"]
     frame[texts] = frame[texts].astype(object).where(frame[texts].notna(), "")
@@ -126,36 +126,36 @@ def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class StudyFrames:
-    """What is finished of a study, cut by model, task, axis and role."""
+    """Tables of the finished part of a study, cut by model, task, axis and role."""
 
     manifest: Mapping[str, Any]
     utilities: Mapping[tuple[str, ...], Utilities] = field(repr=False)
-    """By model, task, axis and role: utilities of branches."""
+    """Utilities of branches by model, task, axis and role."""
     readings: Mapping[tuple[str, ...], Mapping[str, Mapping[StateKey, Row]]] = field(repr=False)
-    """By model, task, axis and role, then by diagnostic and state."""
+    """Readings by model, task, axis and role, then by diagnostic and state."""
     decodes: pd.DataFrame = field(repr=False)
     """Whole runs of evaluation prompts."""
     units: Mapping[tuple[str, str], Mapping[str, Any]] = field(repr=False)
-    """By model and task: what its whole runs were made with."""
+    """Description of the whole runs by model and task: calibrations, gates, searches."""
     decodes_folder: str
     extents: pd.DataFrame
-    """A row for each model, task and split whose data is there: what is finished, and what is asked for."""
+    """Counts of finished and planned shards and prompts for each model, task and split with data."""
     costs: pd.DataFrame
-    """Row-forwards by model and axis, and of all its axes."""
+    """Row-forwards by model and axis, and summed over the axes of each model."""
     method_costs: pd.DataFrame
-    """What a step of each method of the policy axis takes beside one forward."""
+    """Mean extra forwards and tokens of a step of each method of the policy axis."""
     unjudged: pd.DataFrame
-    """Branches without a utility, counted by reason."""
+    """Number of branches without a utility by reason."""
     branches: int
     decode_seconds: float
     failures: Sequence[Failure]
-    """Work that failed so often that the study goes on without it."""
+    """Shards that failed so often that the study goes on without them."""
     folder: str
     hashes: Mapping[str, str]
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The study as its file has it."""
+        """Configuration of the study, as its file has it."""
         config: Mapping[str, Any] = self.manifest["study"]
         return config
 
@@ -165,17 +165,17 @@ class StudyFrames:
 
     @property
     def references(self) -> dict[str, str]:
-        """Decoder of each model, in the order of the study."""
+        """Reference decoder of each model, in the order of the study."""
         return {spec["name"]: str(spec["reference"]) for spec in self.config["models"]}
 
     @property
     def settings(self) -> CalibrationSettings:
-        """How the study chooses on its validation prompts."""
+        """Options for the study's choices on validation prompts."""
         return settings_of(self.config)
 
     @property
     def diagnosed_axes(self) -> list[str]:
-        """Axes with readings."""
+        """Axes that have readings of diagnostics."""
         return [axis for axis in self.config["axes"] if any(key[2] == axis for key in self.readings)]
 
     @property
@@ -190,21 +190,21 @@ class StudyFrames:
 
     @property
     def unavailable(self) -> dict[str, str]:
-        """Reason of each task whose data is not there."""
+        """Tasks without data, with the reason for each."""
         tasks = self.manifest["tasks"].items()
         return {task: str(about["unavailable"]) for task, about in tasks if about.get("unavailable")}
 
     def extends(self, model: str, axis: str) -> bool:
-        """Whether an axis is no choice of the model's own decoder, but an extension of it."""
+        """Return whether an axis extends the model's own decoder instead of being a choice within it."""
         return is_extension(self.references[model], axis)
 
     @cached_property
     def unfinished(self) -> dict[tuple[str, str], str]:
-        """The shards that are not there yet, in words, by model and task; empty texts where all are."""
+        """Names of shards that are not finished, by model and task; empty texts where all are."""
         return unfinished_shards(self.extents)
 
     def why_absent(self, model: str, task: str, axis: str) -> str:
-        """Give the reason why an axis of a task can have no numbers; empty if it can."""
+        """Return the reason why an axis of a task has no numbers; empty if it can have some."""
         if task in self.unavailable:
             return self.unavailable[task]
         extents = self.extents[(self.extents["model"] == model) & (self.extents["task"] == task)]
@@ -214,7 +214,7 @@ class StudyFrames:
         return why_not_cross_fitted(self.config, axis)
 
     def state_sets(self, model: str, task: str, axis: str, diagnostic: str) -> tuple[ValidationSet, HeldOutSet]:
-        """States of both roles with the readings of one diagnostic; its signal compares with the fixed action."""
+        """Return validation and held-out states with the readings of one diagnostic."""
         tables = {role: self.utilities[model, task, axis, role] for role in ROLES}
         mixture = fixed_mixture(tables["validation"], self.references[model], axis)
         rows = {role: self.readings.get((model, task, axis, role), {}).get(diagnostic, {}) for role in ROLES}
@@ -225,7 +225,7 @@ class StudyFrames:
 
 
 def read_study(store: Store) -> StudyFrames:
-    """Read everything of a study that is finished; refused where nothing is."""
+    """Read the finished part of a study; refuse a study of which nothing is finished."""
     manifest, infos = store.manifest, list(store.infos().values())
     extents = read_extents(manifest, infos)
     if not extents["shards"].any():
@@ -246,12 +246,12 @@ def read_study(store: Store) -> StudyFrames:
             }
             for key, part in parts(readings.drop_columns(["reason", "answer", *FIRST_STEP]), keys)
         },
-        decodes=_evaluation_runs(store) if units else pd.DataFrame(),
+        decodes=_read_runs(store) if units else pd.DataFrame(),
         units=units,
         decodes_folder=f"{store.folder}/decodes",
         extents=extents,
-        costs=_costs(infos),
-        method_costs=_method_costs(branches),
+        costs=_sum_model_costs(infos),
+        method_costs=_mean_method_costs(branches),
         unjudged=_count_unjudged(branches),
         branches=len(branches),
         decode_seconds=sum(float(info.get("seconds", 0)) for info in units.values()),
@@ -262,7 +262,7 @@ def read_study(store: Store) -> StudyFrames:
 
 
 def nothing_finished(store: Store) -> SchemaError:
-    """Error for a study of which no shard is finished."""
+    """Build the error for a study of which no shard is finished."""
     return SchemaError(
         f"study {store.manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: some of "
         "validation and of evaluation; carry it on with `unmask study run` and the same --out"
@@ -270,7 +270,7 @@ def nothing_finished(store: Store) -> SchemaError:
 
 
 def read_extents(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Count what is finished of every model, task and split whose data is there."""
+    """Count finished and planned shards and prompts of every model, task and split with data."""
     study, rows = manifest["study"], []
     finished: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for info in infos:
@@ -300,7 +300,7 @@ def read_extents(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]
 
 
 def unfinished_shards(extents: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Name the shards that are not there yet by model and task; empty texts where all are."""
+    """Name the shards that are not finished, by model and task; empty texts where all are."""
     remarks: dict[tuple[str, str], list[str]] = {}
     for row in extents.itertuples():
         of_task = remarks.setdefault((row.model, row.task), [])
@@ -312,7 +312,7 @@ def unfinished_shards(extents: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def sum_costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Row-forwards by axis: done, saved by reason, and `naive`, which is what both add up to."""
+    """Sum row-forwards by axis: done, saved by reason, and `naive`, the sum of both."""
     work = pd.DataFrame([{"axis": axis, **counts} for info in infos for axis, counts in info["axes"].items()])
     if work.empty:
         return pd.DataFrame(columns=["branches", "done", "rollouts", "first", "futures", "naive"], dtype=int)
@@ -320,8 +320,8 @@ def sum_costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return by_axis.assign(naive=by_axis.drop(columns="branches").sum(axis=1))
 
 
-def _costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Row-forwards by model and axis; what is not counted by axis stands beside the sum over axes alone."""
+def _sum_model_costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Sum row-forwards by model and axis. Work that no axis owns is counted in the row of all axes alone."""
     rows = []
     for model in dict.fromkeys(info["shard"]["model"] for info in infos):
         own = [info for info in infos if info["shard"]["model"] == model]
@@ -333,7 +333,7 @@ def _costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _method_costs(branches: pa.Table) -> pd.DataFrame:
+def _mean_method_costs(branches: pa.Table) -> pd.DataFrame:
     columns = ["extra_forwards", "extra_tokens"]
     if not set(columns) <= set(branches.column_names):
         return pd.DataFrame(columns=["model", "task", "candidate", "branches", *columns])
@@ -349,7 +349,7 @@ def _count_unjudged(branches: pa.Table) -> pd.DataFrame:
 
 
 def _read_units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Read the info of each unit of whole runs, by model and task; refused where two are of one."""
+    """Read the descriptions of whole runs by model and task; refuse two of the same."""
     units: dict[tuple[str, str], Mapping[str, Any]] = {}
     for shard, info in store.infos("decodes").items():
         if (shard.model, shard.task) in units:
@@ -361,8 +361,8 @@ def _read_units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
     return units
 
 
-def _evaluation_runs(store: Store) -> pd.DataFrame:
-    """Whole runs of evaluation prompts: utility, and evaluated and deviated steps."""
+def _read_runs(store: Store) -> pd.DataFrame:
+    """Read whole runs of evaluation prompts: utility, and evaluated and deviated steps."""
     runs = store.read_arrow("decodes", ("utility", "evaluated", "deviated")).to_pandas()
     runs = runs[runs["split"] == "evaluation"]
     if DIAGNOSTIC[0] not in runs:

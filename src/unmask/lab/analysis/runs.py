@@ -27,11 +27,11 @@ from unmask.stats import TIE, Calibration, bootstrap, mean_of_task_means, task_s
 
 Pairs = Sequence[tuple[str, str]]
 CHOSEN = "chosen"
-"""Stands in place of an axis: for each task the one that validation chose."""
+"""Name in the column `axis` where each task has the axis that validation chose."""
 ARMS = (*DECODED_ARMS, *CONTROLS)
 GATED = ("always", "selective", "random gate")
 GAIN = ("selective", "fixed")
-"""The difference that E4 is about."""
+"""Arms of the difference that E4 asks about."""
 ARM_PAIRS = (
     GAIN,
     ("selective", "reference"),
@@ -53,21 +53,21 @@ _NO_PROMPT = "no evaluation prompt has a judged answer of every arm"
 
 
 class ArmTables(NamedTuple):
-    """Whole runs of every arm over the same prompts: tables of prompts by arms."""
+    """Whole runs of every arm over the same prompts, as tables of prompts by arms."""
 
     utility: pd.DataFrame
-    """Mean over draws; NaN where one was not judged."""
+    """Mean utility over repeated runs; NaN where one was not judged."""
     evaluated: pd.DataFrame
-    """Steps that had a signal; NaN where they were not counted."""
+    """Number of steps that had a signal; NaN where they were not counted."""
     deviated: pd.DataFrame
 
     def select(self, roles: Mapping[str, str], needed: Iterable[str] = ()) -> pd.DataFrame:
-        """Utilities of the arms under the names of their roles, on prompts where these and all needed ones have one."""
+        """Return utilities by role, for the prompts on which these arms and all needed ones were judged."""
         judged = self.utility[[*dict.fromkeys((*roles.values(), *needed))]].notna().all(axis=1)
         return pd.DataFrame({role: self.utility.loc[judged, arm] for role, arm in roles.items()})
 
     def coverage(self, arm: str, prompts: pd.Index) -> float:
-        """Share of the steps with a signal at which the arm deviated; 0 for a shut gate, NaN without any step."""
+        """Compute the share of steps with a signal at which an arm deviated; NaN without any such step."""
         evaluated, deviated = (float(x.loc[prompts, arm].to_numpy().sum()) for x in (self.evaluated, self.deviated))
         if not isfinite(evaluated):
             return 0.0 if deviated == 0 else nan
@@ -75,7 +75,7 @@ class ArmTables(NamedTuple):
 
 
 def arm_tables(runs: pd.DataFrame) -> ArmTables:
-    """Pivot the runs of one model, task and diagnostic."""
+    """Pivot the runs of one model, task and diagnostic to tables of prompts by arms."""
     prompts = np.array(sorted(runs["prompt"].unique()))
     columns: dict[str, dict[str, Any]] = {"utility": {}, "evaluated": {}, "deviated": {}}
     for arm, own in runs.groupby("arm", sort=False):
@@ -90,14 +90,14 @@ def arm_tables(runs: pd.DataFrame) -> ArmTables:
 
 
 class Sampling(NamedTuple):
-    """How intervals are drawn."""
+    """Seed and number of the resamples behind intervals."""
 
     seed: int
     resamples: int
 
 
 def paired_numbers(used: Mapping[str, pd.DataFrame], pairs: Pairs, sampling: Sampling) -> dict[Any, Any]:
-    """Mean utility of every arm, differences of pairs, and the prompts won, lost and tied; tasks count the same.
+    """Estimate utilities of arms and differences of pairs, and count prompts won, lost and tied; tasks count the same.
 
     `used` has a table of prompts by arms for each task, without a missing value.
     """
@@ -128,7 +128,7 @@ def paired_numbers(used: Mapping[str, pd.DataFrame], pairs: Pairs, sampling: Sam
 def mean_numbers(
     used: Mapping[str, pd.DataFrame], pairs: Pairs, coverages: Iterable[float], sampling: Sampling
 ) -> dict[Any, Any]:
-    """Paired numbers over tasks, mean coverage, and the tasks on which the first pair differs, each way."""
+    """Compute paired numbers over tasks, the mean coverage, and on how many tasks the first pair differs either way."""
     one, other = pairs[0]
     gains = [float((table[one] - table[other]).mean()) for table in used.values()]
     known = [share for share in coverages if isfinite(share)]
@@ -146,7 +146,7 @@ def mean_numbers(
 
 
 class DecodedChoice(NamedTuple):
-    """What validation chose for one diagnostic, as the arms were made of it."""
+    """Choices of validation for one diagnostic, from which its arms were made."""
 
     axis: str
     calibration: Calibration
@@ -159,20 +159,20 @@ class DecodedChoice(NamedTuple):
 
 @dataclass(frozen=True)
 class DecodedUnit:
-    """Whole runs of one model and task, and what they were made with."""
+    """Whole runs of one model and task, with the choices from which they were made."""
 
     model: str
     task: str
     choices: Mapping[str, DecodedChoice]
-    """By diagnostic."""
+    """Choices by diagnostic."""
     tables: Mapping[str, ArmTables]
-    """By diagnostic; those of all axes together and of searches by their names."""
+    """Runs by diagnostic; runs of all axes together and of searches go by the names of these."""
     info: Mapping[str, Any]
 
     def choose(
         self, study: StudyFrames, names: Iterable[str], by: str, revision: bool = False, gate: str = LIFT
     ) -> str | None:
-        """Return the diagnostic that validation chooses: of the model's own decoder, or with `revision` of all."""
+        """Return the diagnostic that validation chooses, with `revision` among all axes, not only the decoder's own."""
         promised = {}
         for name in names:
             choice = self.choices.get(name)
@@ -181,10 +181,10 @@ class DecodedUnit:
         return choose_axis(promised, by)
 
 
-def _decoded_unit(
+def _load_unit(
     study: StudyFrames, key: tuple[str, str], calibrations: Mapping[tuple[str, str, str], Calibration]
 ) -> DecodedUnit:
-    """Refused if the study's tables choose otherwise than the arms were made."""
+    """Load the whole runs of a model and task; refuse runs made by other choices than the study's tables give."""
     info, choices = study.units[key], {}
     for name, entry in info["axes"].items():
         try:
@@ -215,7 +215,7 @@ def _decoded_unit(
 
 
 def analyse_runs(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -> list[Row]:
-    """E4 of every model and task that was decoded; nothing where the study decodes no arms."""
+    """Compute E4 of every model and task that was decoded; nothing where the study decodes no arms."""
     if not study.units:
         return []
     sampling = Sampling(study.seed, resamples)
@@ -232,7 +232,7 @@ def analyse_runs(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -
             not_yet = "not decoded end to end yet"
             missing += [missing_row("arms", *key, a, reasons.get((*key, n), not_yet), n) for n, a in axis_of.items()]
             continue
-        unit = _decoded_unit(study, key, calibrations)
+        unit = _load_unit(study, key, calibrations)
         units.append(unit)
         best = unit.choose(study, axis_of, usual)
         for name, axis in axis_of.items():
@@ -275,7 +275,7 @@ def _further_gates(units: Iterable[DecodedUnit]) -> list[str]:
 
 
 class ArmCell(NamedTuple):
-    """Arms of one model, task and diagnostic: rows, and what means over tasks need again."""
+    """Arms of one model, task and diagnostic: rows, and the values that means over tasks need."""
 
     rows: list[Row]
     numbers: Mapping[Any, Any]
@@ -323,7 +323,7 @@ def _headline_rows(
     usual: str,
     sampling: Sampling,
 ) -> Iterator[Row]:
-    """The mean over tasks for every way to choose the axis; with the revision extension where that is one."""
+    """Yield the mean over tasks for every way to choose the axis, with and without the revision extension."""
     for model in dict.fromkeys(unit.model for unit in units):
         own = [unit for unit in units if unit.model == model]
         extends = any(study.extends(model, axis_of[name]) for unit in own for name in unit.choices)
@@ -344,7 +344,7 @@ def _headline_rows(
 
 
 def _count_names(chosen: Mapping[str, str]) -> str:
-    """Which diagnostics were chosen, and on how many tasks each."""
+    """List the chosen diagnostics, each with its number of tasks."""
     return ", ".join(f"{name} {tasks}" for name, tasks in Counter(chosen.values()).most_common())
 
 
@@ -352,7 +352,7 @@ def _count_names(chosen: Mapping[str, str]) -> str:
 
 
 def _gate_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
-    """Every gate of a diagnostic that was decoded with several, on the same prompts: the usual one first."""
+    """Yield every gate of the diagnostics that were decoded with several gates, on the same prompts."""
     for name, choice in unit.choices.items():
         if len(choice.gates) < 2 or name not in unit.tables:
             continue
@@ -381,7 +381,7 @@ def _gate_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
 
 
 def _search_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
-    """Searches beside best of n of their base methods, which cost no more forwards."""
+    """Yield searches beside best of n of their base methods, which costs no more forwards."""
     tables = unit.tables.get(SEARCH)
     for search, entry in unit.info.get("searches", {}).items() if tables else ():
         assert tables is not None
@@ -401,7 +401,7 @@ def _search_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
 
 
 def _joint_rows(unit: DecodedUnit, best: str | None, sampling: Sampling) -> list[Row]:
-    """All axes adapted together, beside the reference and the selective arm of the chosen axis."""
+    """List numbers of all axes adapted together, beside the reference and the selective arm of the chosen axis."""
     tables, about = unit.tables.get(JOINT), unit.info["joint"]
     if tables is None or about is None or best is None:
         return []
@@ -431,14 +431,14 @@ def _joint_rows(unit: DecodedUnit, best: str | None, sampling: Sampling) -> list
 
 @dataclass(frozen=True)
 class ProtocolVariant:
-    """One way to read the protocol, as far as whole runs of one study can be read in several."""
+    """One way to read the paper's protocol, among those that whole runs of one study can tell apart."""
 
     anchor: str
-    """`ours` or `literal`."""
+    """Name of the whole reading that this one starts from: `ours` or `literal`."""
     changed: str
     """The one choice that is not the anchor's; empty for the anchor itself."""
     diagnostics: Mapping[str, str]
-    """By axis."""
+    """Diagnostic of each axis."""
     gate: str = LIFT
     by: str = AXIS_BY[0]
     revision: bool = False
@@ -446,11 +446,11 @@ class ProtocolVariant:
 
 
 LITERAL = ("region:diagnosed", "region:diagnosed:share", "cardinality:program")
-"""Diagnostics as the paper's text has them, where another one is ours."""
+"""Diagnostics that follow the paper's text where our usual one does not."""
 
 
 def protocol_variants(diagnostics: Iterable[str], gates: Sequence[str], extends: bool) -> Iterator[ProtocolVariant]:
-    """Both whole readings as far as a study holds them, each followed by those that change one choice.
+    """Yield both whole readings as far as a study holds them, each followed by variants with one choice changed.
 
     What depends on the steps, the scoring or what the region axis holds takes a study of its own.
     """
@@ -477,7 +477,7 @@ def protocol_variants(diagnostics: Iterable[str], gates: Sequence[str], extends:
 
 
 def _reading_rows(study: StudyFrames, units: Sequence[DecodedUnit], sampling: Sampling) -> Iterator[Row]:
-    """The mean over tasks under every variant of every model."""
+    """Yield the mean over tasks under every variant for every model."""
     for model in dict.fromkeys(unit.model for unit in units):
         own = [unit for unit in units if unit.model == model]
         names = dict.fromkeys(name for unit in own for name in unit.choices)

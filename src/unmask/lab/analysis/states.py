@@ -21,30 +21,30 @@ from unmask.lab.store import Store
 from unmask.models import Codec
 
 COUNT = 10
-"""States with the largest gains, and with the largest losses, that are listed first."""
+"""Default number of states to list, both with the largest gains and with the largest losses."""
 STATE = ["model", "task", "split", "prompt", "state"]
 OUTCOME = ["utility", "reason", "answer", "revealed", "revealed_tokens", "remasked"]
-"""What came of a branch: rollouts that agree in all of it are one outcome."""
+"""Columns of a branch's outcome. Rollouts that agree in all of them are shown as one."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class StateEvidence:
-    """What the page of states shows."""
+    """Content of the page of states."""
 
     study: str
     gains: pd.DataFrame = field(repr=False)
     """States by their best candidate: names of the state, axis, candidate, difference to the reference, and key."""
     losses: pd.DataFrame = field(repr=False)
-    """The same by their worst."""
+    """States by their worst candidate, with the same columns."""
     states: Sequence[Json] = field(repr=False)
     """States that were asked for, then those of both lists, each once: values of the page, format 1."""
     compared: int
-    """States of the study."""
+    """Number of states of the study."""
     rollouts: int
     missing: Sequence[str]
-    """What of the study is not there, in words."""
+    """Missing tasks and shards of the study, in words."""
     unspelled: Sequence[str]
     """Models whose tokens are shown as numbers, because their tokenizer is not here."""
 
@@ -75,13 +75,13 @@ def state_evidence(
         ],
         compared=len(branches[STATE].drop_duplicates()),
         rollouts=int(manifest["study"]["rollouts"]),
-        missing=list(_missing(manifest, store)),
+        missing=list(_missing_parts(manifest, store)),
         unspelled=[model for model in dict.fromkeys(model for model, *_ in shown) if model not in codecs],
     )
 
 
 def state_key(model: str, task: str, prompt: str, state: int) -> str:
-    """The name of a state on a command line; compared as a whole, never taken apart."""
+    """Build the name of a state on a command line. Names are compared as a whole, never taken apart."""
     return f"{model}/{task}/{prompt}/{state}"
 
 
@@ -89,7 +89,7 @@ def state_key(model: str, task: str, prompt: str, state: int) -> str:
 
 
 def candidate_changes(branches: pd.DataFrame) -> pd.DataFrame:
-    """Mean utility of each candidate less the reference's, over the rollouts of a state in which both were judged."""
+    """Compute how each candidate changes the mean utility, over rollouts in which it and the reference were judged."""
     by = [*STATE, "axis"]
     columns = [*by, "rollout", "utility"]
     reference = branches.loc[branches["is_reference"], columns].rename(columns={"utility": "reference"})
@@ -101,7 +101,7 @@ def candidate_changes(branches: pd.DataFrame) -> pd.DataFrame:
 
 
 def list_largest(changes: pd.DataFrame, sign: int, count: int) -> pd.DataFrame:
-    """States that some candidate betters (sign 1) or worsens (sign -1), by the candidate that does so most.
+    """List states that some candidate improves (sign 1) or worsens (sign -1), by the candidate that does so most.
 
     The largest differences come first; among equal ones, one of each prompt and task before a second of any.
     """
@@ -125,7 +125,7 @@ def list_largest(changes: pd.DataFrame, sign: int, count: int) -> pd.DataFrame:
 
 
 def _find_states(branches: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The states of these names, each once."""
+    """Find the states of these names, each once."""
     states = branches[STATE].drop_duplicates()
     named = [state_key(*names) for names in states[["model", "task", "prompt", "state"]].itertuples(index=False)]
     places = {name: at for at, name in enumerate(named)}
@@ -150,7 +150,7 @@ def describe_state(
 ) -> Json:
     """Return one state and all that was tried there, as the pages' script reads it."""
     codec = codecs.get(key[0])
-    spell = _spelling(codec)
+    spell = _make_speller(codec)
     kept = None if states is None or states.empty else states.iloc[0]
     tokens: list[str | None] = []
     if kept is not None:
@@ -176,17 +176,17 @@ def describe_state(
 
 
 def _tried_actions(branches: pd.DataFrame, spell: Callable[[int], str]) -> Iterator[Json]:
-    """The reference of each axis first, then its candidates, the best first."""
+    """Yield the reference of each axis, then its candidates, the best first."""
     for axis, own in branches.groupby("axis", sort=False):
         reference = _by_rollout(own[own["is_reference"]])
         actions = []
         for name, rows in own.groupby("candidate", sort=False):
             kind = "reference" if rows["is_reference"].iloc[0] else "candidate"
-            actions.append(_action(str(axis), str(name), kind, rows[["rollout", *OUTCOME]], reference, spell))
-        yield from sorted(actions, key=_best_first)
+            actions.append(_describe_action(str(axis), str(name), kind, rows[["rollout", *OUTCOME]], reference, spell))
+        yield from sorted(actions, key=_sort_key)
 
 
-def _best_first(action: Json) -> tuple[Any, ...]:
+def _sort_key(action: Json) -> tuple[Any, ...]:
     unknown = action["difference"] is None
     return action["kind"] != "reference", unknown, -(action["difference"] or 0.0), action["name"]
 
@@ -198,24 +198,24 @@ def _proposed_actions(
     for reading in () if readings is None else readings[~readings["abstained"]].to_dict("records"):
         rows = pd.DataFrame({name: list(reading[name]) for name in OUTCOME}).reset_index(names="rollout")
         reference = _by_rollout(branches[branches["is_reference"] & (branches["axis"] == reading["axis"])])
-        action = _action(reading["axis"], reading["diagnostic"], "proposal", rows, reference, spell)
-        yield action | {"signal": _plain(reading["signal"])}
+        action = _describe_action(reading["axis"], reading["diagnostic"], "proposal", rows, reference, spell)
+        yield action | {"signal": _to_json(reading["signal"])}
 
 
 def _by_rollout(rows: pd.DataFrame) -> pd.Series:
     return rows.set_index("rollout")["utility"].astype(float)
 
 
-def _action(
+def _describe_action(
     axis: str, name: str, kind: str, rows: pd.DataFrame, reference: pd.Series, spell: Callable[[int], str]
 ) -> Json:
-    """A candidate, the reference, or what a diagnostic proposed, at one state."""
+    """Describe a candidate, the reference or a proposal at one state."""
     utility = _by_rollout(rows)
     changes = (utility - reference.reindex(utility.index)).dropna()
     # Rollouts that went the same way are one outcome.
     same: dict[str, list[Any]] = {}
     for values in rows[OUTCOME].itertuples(index=False, name=None):
-        same.setdefault(json.dumps([_plain(value) for value in values]), []).append(values)
+        same.setdefault(json.dumps([_to_json(value) for value in values]), []).append(values)
     outcomes = []
     for alike, found in same.items():
         worth, reason, answer, revealed, tokens, remasked = json.loads(alike)
@@ -227,30 +227,30 @@ def _action(
         "name": name,
         "kind": kind,
         "outcomes": outcomes,
-        "utility": _plain(utility.mean()),
-        "difference": _plain(changes.mean()),
+        "utility": _to_json(utility.mean()),
+        "difference": _to_json(changes.mean()),
         "signal": None,
     }
 
 
-def _plain(value: Any) -> Any:
-    """A cell as JSON has it."""
+def _to_json(value: Any) -> Any:
+    """Convert a cell to JSON's types."""
     if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value.tolist()]
+        return [_to_json(item) for item in value.tolist()]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and value != value else value
 
 
-def _spelling(codec: Codec | None) -> Callable[[int], str]:
-    """The text of one token; its number where nobody knows the text."""
+def _make_speller(codec: Codec | None) -> Callable[[int], str]:
+    """Return a function from a token to its text, or to its number where there is no tokenizer."""
     if codec is None:
         return lambda token: f"<{token}>"
     return cache(lambda token: storable(codec.decode([token])))
 
 
-def _missing(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
-    """Say which tasks and shards the lists could not see."""
+def _missing_parts(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
+    """Yield remarks on tasks and shards that are missing."""
     extents = read_extents(manifest, list(store.infos().values()))
     for task, about in manifest["tasks"].items():
         if about.get("unavailable"):

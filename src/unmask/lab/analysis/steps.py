@@ -59,20 +59,20 @@ RANKINGS = {
     "lift_10": ("ranked_lift", 0.1),
     "theta_lift_10": ("theta_lift", 0.1),
 }
-"""Measures of E3 whose means over tasks have no interval, by the names of those means."""
+"""Measures of E3 whose means over tasks have no interval: name of the mean, key of the measure."""
 METHOD_ARMS = ("reference", "fixed", "stage", "oracle")
 METHOD_PAIRS = (("fixed", "reference"), ("stage", "fixed"), ("oracle", "fixed"))
 ALONG = ("fixed", "always", "selective", "oracle")
-"""Arms whose utility is shown state by state, along the run."""
+"""Arms whose utility is shown for each state along the run."""
 
 
 def pair_name(one: str, other: str) -> str:
-    """Arm of a difference."""
+    """Build the name of the difference of two arms."""
     return f"{one} - {other}"
 
 
 def list_partial(without: Sequence[str], part: Sequence[str], some: str = "") -> str:
-    """Say which tasks a mean over tasks lacks, and of which it has only a part; empty if it is complete."""
+    """Name the tasks that a mean over tasks lacks or has only a part of; empty if it is complete."""
     remarks = [f"without {some}{', '.join(without)}"] * bool(without) + [f"part of {', '.join(part)}"] * bool(part)
     return "; ".join(remarks)
 
@@ -81,7 +81,7 @@ def list_partial(without: Sequence[str], part: Sequence[str], some: str = "") ->
 
 
 def analyse_opportunity(study: StudyFrames, resamples: int) -> list[Row]:
-    """E1 for every model, task and axis, and for the mean over tasks; settings in the order of models and tasks."""
+    """Compute E1 for every model, task and axis, and for the mean over tasks."""
     settings: list[tuple[tuple[str, str], list[Row]]] = []
     means: list[Row] = []
     missing: list[Row] = []
@@ -138,7 +138,7 @@ def _opportunity_states(held_out: Utilities, fixed: FixedAction) -> OpportunityS
 def _opportunity_setting(
     study: StudyFrames, key: tuple[str, str, str], fixed: FixedAction, states: OpportunityStates, resamples: int
 ) -> Iterator[Row]:
-    """Numbers of one model, task and axis, with what validation chose for it."""
+    """Yield numbers of one model, task and axis, with the choices of validation."""
     model, task, axis = key
     held_out = study.utilities[model, task, axis, "evaluation"]
     names = held_out.candidates
@@ -168,7 +168,7 @@ def _opportunity_setting(
 def _measure_opportunity(
     states: Mapping[str, OpportunityStates], seed: int, resamples: int
 ) -> tuple[Opportunity, dict[Any, Any]]:
-    """Estimates of some tasks, each counting the same: of all states, and of those of each stage."""
+    """Estimate E1's numbers of some tasks, each counting the same, over all states and over each stage."""
     overall = opportunity_measures(states, seed=seed, resamples=resamples)
     numbers: dict[Any, Any] = {key: x for key, x in overall.estimates.items() if key[0] != "pairwise"}
     numbers |= _opportunity_counts(overall)
@@ -187,8 +187,8 @@ def _opportunity_counts(measures: Opportunity) -> dict[str, Any]:
 # E2 and E3
 
 
-class Diagnosed(NamedTuple):
-    """One model, task and diagnostic with numbers, and its own actions: what E4 and the learned detector go on from."""
+class DiagnosedSetting(NamedTuple):
+    """Calibration, frame and measures of one model, task and diagnostic, for E4 and the learned detector."""
 
     model: str
     task: str
@@ -204,13 +204,13 @@ class Diagnostics(NamedTuple):
     """Rows of E2 and E3, and the settings behind them."""
 
     rows: list[Row]
-    settings: list[Diagnosed]
+    settings: list[DiagnosedSetting]
 
 
 def analyse_diagnostics(study: StudyFrames, opportunity: Sequence[Row], resamples: int, draws: int) -> Diagnostics:
-    """E2 and E3 for every diagnostic of an axis that has opportunity measured."""
+    """Compute E2 and E3 for every diagnostic of the axes that have numbers of E1."""
     rows: list[Row] = []
-    settings: list[Diagnosed] = []
+    settings: list[DiagnosedSetting] = []
     missing = [
         {**row, "experiment": "diagnostics", "diagnostic": name}
         for row in opportunity
@@ -230,12 +230,12 @@ def analyse_diagnostics(study: StudyFrames, opportunity: Sequence[Row], resample
             partial = study.unfinished[model, task]
             where = {"experiment": "diagnostics", "model": model, "task": task, "axis": axis, "diagnostic": name}
             for proposal, (calibration, frame, measures) in outcomes.items():
-                facts = {**_facts(calibration, frame, measures), "partial": partial}
+                facts = {**_setting_numbers(calibration, frame, measures), "partial": partial}
                 facts["prompts"] = len(set(study.utilities[model, task, axis, "evaluation"].prompt_S))
                 rows += result_rows({**where, "proposal": proposal}, facts)
                 frames.setdefault((model, axis, name, proposal), {})[task] = frame
                 plain.setdefault((model, axis, name, proposal), []).append(measures)
-            settings.append(Diagnosed(model, task, axis, name, *outcomes["raw"], partial))
+            settings.append(DiagnosedSetting(model, task, axis, name, *outcomes["raw"], partial))
     for (model, axis, name, proposal), by_task in frames.items():
         lost = [row["task"] for row in missing if (row["model"], row["diagnostic"]) == (model, name)]
         part = [task for task in by_task if study.unfinished[model, task]]
@@ -273,8 +273,8 @@ def _diagnose(
     return outcomes
 
 
-def _facts(calibration: Calibration, frame: pd.DataFrame, measures: Measures) -> dict[Any, Any]:
-    """Numbers of one setting and proposal: what validation chose, what the held-out states say, bins, along the run."""
+def _setting_numbers(calibration: Calibration, frame: pd.DataFrame, measures: Measures) -> dict[Any, Any]:
+    """Collect the numbers of one setting and proposal: choices, measures, bins, and utility along the run."""
     less_regret, recovered = measures["less_regret"].value > 0, measures["recovered"].value > 0
     numbers: dict[Any, Any] = {
         **measures.estimates,
@@ -317,7 +317,7 @@ def _facts(calibration: Calibration, frame: pd.DataFrame, measures: Measures) ->
 
 
 def threshold_numbers(name: str, threshold: Threshold) -> dict[str, Any]:
-    """A threshold and why it never opens: no value is never, -inf is wherever there is a signal."""
+    """Return a threshold's value (None: never; -inf: wherever there is a signal) and the reason why it never opens."""
     return {name: threshold.value, f"{name}_reason": threshold.reason, f"{name}_never": threshold.value is None}
 
 
@@ -325,7 +325,7 @@ def threshold_numbers(name: str, threshold: Threshold) -> dict[str, Any]:
 
 
 def analyse_methods(study: StudyFrames, opportunity: Sequence[Row], resamples: int) -> list[Row]:
-    """Measure what one method, and one for each stage, is worth for one step; there is no diagnostic to select by."""
+    """Compute the one-step worth of the fixed method, and of one method for each stage, on the policy axis."""
     rows: list[Row] = []
     for key in [
         (row["model"], row["task"]) for row in opportunity if (row["measure"], row["axis"]) == ("fixed", POLICY)

@@ -16,7 +16,7 @@ from unmask.base.files import storable
 from unmask.base.options import Options
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.controls import ComputeMatchedControl, with_controls
-from unmask.lab.study.prompts import FRESH
+from unmask.lab.study.config import FRESH
 from unmask.lab.study_models import REFERENCES
 from unmask.methods import (
     ANY_FAMILY,
@@ -39,11 +39,11 @@ from unmask.tasks import CONTROLS, SPLITS, TASKS, Task, check_scorer, find_task,
 
 REFERENCE, ALL = "reference", "all"
 FEW_PROMPTS = 10
-"""Prompts of each task where no policy is named: a first look, not a result."""
+"""Number of prompts of each task where no policy is named: a first look, not a result."""
 
 
 class CompareOptions(Options):
-    """What is decoded, by which policies, and how it is summarised."""
+    """Options of `unmask compare`: tasks, prompts, policies, settings and summary."""
 
     task: tuple[str, ...] = Field(
         ("constructed",),
@@ -103,27 +103,27 @@ class CompareOptions(Options):
 
     @property
     def names_policies(self) -> bool:
-        """Whether somebody said what to compare; if nobody did, it is a first look at methods that save forwards."""
+        """Whether policies are named. If not, the comparison is a first look at methods that save forwards."""
         return bool(self.axis or self.policy or self.policies_from)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparePlan:
-    """All that answers of a comparison depend on besides the model; the first policy is the reference."""
+    """Tasks, prompts, policies and settings of a comparison; the first policy is the reference."""
 
     tasks: Sequence[str | Task]
     split: str
     policies: Mapping[str, Policy | Search]
     prompts: int | None = None
-    """The first so many of each task; None for the whole split."""
+    """Number of prompts of each task, from the start of the split; None for the whole split."""
     steps: int | None = None
-    """For every task; None for half its horizon."""
+    """Number of steps for every task; None for half of its new tokens."""
     temperature: float = 0.0
     seed: int = 0
     sampling: SamplingParams | None = None
-    """How tokens are sampled, where that is more than a temperature."""
+    """Sampling parameters, where they are more than a temperature."""
     controls: Mapping[str, ComputeMatchedControl] = field(default_factory=dict)
-    """Arms that come after the policies."""
+    """Compute-matched controls, which are decoded after the policies."""
 
     def __post_init__(self) -> None:
         require(
@@ -139,17 +139,17 @@ class ComparePlan:
 
     @property
     def chosen_tasks(self) -> list[Task]:
-        """The tasks; `tasks` may name those of the suite."""
+        """Task objects, looked up where `tasks` has names of the suite."""
         return [find_task(task) if isinstance(task, str) else task for task in self.tasks]
 
     @property
     def arms(self) -> Mapping[str, Policy | Search | ComputeMatchedControl]:
-        """Everything that is decoded, the reference first and the controls last."""
+        """Policies and controls by name, the reference first and the controls last."""
         return {**self.policies, **self.controls}
 
     @property
     def sampling_params(self) -> SamplingParams:
-        """How tokens are sampled."""
+        """Sampling parameters of the comparison."""
         return self.sampling or SamplingParams(temperature=self.temperature)
 
     def steps_for(self, task: Task) -> int:
@@ -333,9 +333,9 @@ def _candidates(reference: str, axes: Sequence[str], only: Collection[str] | Non
 OF_ONE_KIND: Mapping[str, str] = MappingProxyType(
     {"llada": "llada", "fast-dllm": "llada", "remdm-llada": "llada", "dream": "dream", "fast-dllm-dream": "dream"}
 )
-"""Loops that their authors wrote for one kind of model, by the reference of that kind."""
+"""Methods whose authors wrote their loop for one kind of model, with the reference of that kind."""
 _SETTINGS: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType({("dream", "klass"): {"variant": "dream"}})
-"""Settings where one class holds the loops of both kinds and its defaults are those of the other."""
+"""Settings that choose the right loop where one class holds the loops of both kinds of models."""
 
 
 def suitable_methods(reference: str, heads: Collection[str] = ()) -> tuple[dict[str, Policy | Search], dict[str, str]]:

@@ -22,9 +22,8 @@ from unmask.base.errors import ConfigError, SchemaError, UnmaskError, require
 from unmask.base.files import storable
 from unmask.base.user_code import describe_error, error_location
 from unmask.core import AnswerCost, Denoiser, Policy, SamplingParams, Search
-from unmask.lab.cluster.faults import out_of_memory
-from unmask.lab.cluster.model_workers import ModelWorkers, Shared
-from unmask.lab.cluster.workers import sendable
+from unmask.lab.cluster import Executor, Shared, is_out_of_memory, run_in_order
+from unmask.lab.cluster.ray_executor import as_sendable
 from unmask.lab.compare.plan import ComparePlan
 from unmask.lab.compare.store import BatchStore, hash_prompts
 from unmask.lab.controls import ComputeMatchedControl
@@ -35,7 +34,7 @@ from unmask.tasks import SPLITS, DataDir, Example, Task
 
 MAX_ROWS = 256
 MAX_LOGITS = {"cuda": 1 << 30, "cpu": 1 << 24}
-"""Numbers in the logits of one forward: the default batch is cut to this."""
+"""Largest number of logits in one forward; the default batch size is cut to it."""
 
 ANSWER_COLUMNS = ("task", "policy", "prompt", "utility", "reason", *AnswerCost._fields, "answer", "answer_tokens")
 """A row per prompt and policy. `utility` is NaN where the evaluator could not tell, with a `reason`; never 0."""
@@ -45,29 +44,29 @@ task in that run was measured, with all that is compiled or recorded on first us
 
 
 class CompareProgress(NamedTuple):
-    """Where a comparison stands; answers are counted over all tasks and policies."""
+    """Progress of a comparison; answers are counted over all tasks and policies."""
 
     task: str
     policy: str
     done: int
     total: int
     kept: int = 0
-    """Answers among those done that were found on disk."""
+    """Number of answers that were found on disk, among those done."""
 
 
 @dataclass(frozen=True)
 class TaskRun:
-    """What was decoded of one task."""
+    """Counts of one task: prompts decoded and skipped, steps."""
 
     task: str
     horizon: int
     steps: int
     prompts: int = 0
-    """Decoded by every policy."""
+    """Number of prompts that every policy decodes."""
     skipped: int = 0
-    """Left out: their canvas is longer than the model's limit."""
+    """Number of prompts left out because their canvas is longer than the model's limit."""
     unavailable: str = ""
-    """Why nothing was decoded; empty if something was."""
+    """Reason why nothing was decoded; empty if something was."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every answer with what it is worth, and how long it took."""
+    """Result of a comparison: every answer with its utility and cost, and seconds by batch."""
 
     split: str
     policies: tuple[str, ...]
-    """In the order given; the first is the reference."""
+    """Names of policies in the order given; the first is the reference."""
     tasks: tuple[TaskRun, ...]
     answers: pd.DataFrame
     """`ANSWER_COLUMNS`: task by task, policy by policy, prompts in the order of the split."""
@@ -95,14 +94,14 @@ class Comparison:
     config: dict[str, Any]
     """The resolved configuration, in JSON's types."""
     damaged: tuple[str, ...] = ()
-    """Files of the folder that were not as written, and were decoded again."""
+    """Names of damaged files, whose batches were decoded again."""
     times: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame(columns=["task", "policy", "batch", *TIME_COLUMNS])
     )
     """`TIME_COLUMNS` by task, policy and number of the batch; missing where the file of its seconds is lost."""
     run: str = ""
     machine: str = ""
-    """Which of those seconds were measured just now, and on what."""
+    """Identifiers of this run and of this machine, to tell which seconds were measured just now."""
 
     @property
     def reference(self) -> str:
@@ -126,7 +125,7 @@ def run_comparison(
     work_dir: str | Path | None = None,
     warm_up: bool = False,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
-    workers: ModelWorkers | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Decode the plan's prompts with every policy and score the answers; nothing but the plan changes an answer.
 
@@ -136,8 +135,8 @@ def run_comparison(
     reference may not fail.
 
     `work_dir` is a folder that keeps every finished batch: the same call goes on where it was stopped. With `warm_up`
-    the first batch of a policy on a task is decoded once before its seconds are measured. `workers` are those of a
-    cluster; `model` then only stands for theirs.
+    the first batch of a policy on a task is decoded once before its seconds are measured. With the `executor`
+    of a cluster its workers decode, and `model` has no network.
     """
     require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "1 or more", "decode at least one row")
     config = plan.config(model)
@@ -160,7 +159,7 @@ def run_comparison(
                 yield BatchCall(task.run.task, arm, at, policy, batch)
 
     every_call = (call for task in prepared for arm in plan.policies for call in missing_batches(task, arm, None))
-    outcomes = decode_calls(model, decoder, every_call, workers)
+    outcomes = decode_calls(model, decoder, every_call, executor)
     total = len(plan.arms) * sum(task.run.prompts for task in prepared)
     done = kept = 0
     answers: list[dict[str, Any]] = []
@@ -178,7 +177,7 @@ def run_comparison(
                     control = plan.controls[arm]
                     matched_n[arm][name] = n = _control_size(control, name, answers)
                     calls = missing_batches(task, arm, replace(control.policy, n=n))
-                    of_arm = decode_calls(model, decoder, calls, workers)
+                    of_arm = decode_calls(model, decoder, calls, executor)
                 for at, batch in enumerate(task.batches):
                     key = _batch_key(name, arm, batch)
                     entries = stored[name, arm, at]
@@ -230,7 +229,7 @@ def _batch_key(task: str, arm: str, batch: "PromptBatch") -> dict[str, Any]:
 
 
 def _control_size(control: ComputeMatchedControl, task: str, answers: Sequence[dict[str, Any]]) -> int:
-    """Count the decodes that a control gets on a task, from what search and base have spent there."""
+    """Compute how many decodes a control gets on a task, from the forwards of its search and base method."""
     forwards: dict[str, float] = {}
     for arm in (control.search, control.base):
         spent = [row["forwards"] for row in answers if (row["task"], row["policy"]) == (task, arm)]
@@ -260,11 +259,11 @@ class PreparedTask:
     run: TaskRun
     batches: tuple[PromptBatch, ...] = ()
     rank: Mapping[str, int] = field(default_factory=dict)
-    """Place of each prompt in the split."""
+    """Position of each prompt in the split."""
 
     @property
     def rows(self) -> int:
-        """Rows of the largest batch."""
+        """Number of rows of the largest batch."""
         return max((len(batch.examples) for batch in self.batches), default=0)
 
 
@@ -299,7 +298,7 @@ def prepare_task(
 
 
 def default_batch_size(denoiser: Denoiser, horizon: int) -> int:
-    """Count the rows whose logits, all of the answer masked, stay within the limit of memory."""
+    """Compute how many rows fit into the limit of logits when their whole answers are masked."""
     limit = MAX_LOGITS.get(denoiser.device.type, MAX_LOGITS["cpu"])
     return max(1, min(MAX_ROWS, limit // (horizon * denoiser.vocabulary.size)))
 
@@ -314,7 +313,7 @@ class BatchCall(NamedTuple):
     arm: str
     batch_number: int
     policy: Policy | Search | None
-    """None for a policy of the plan; controls get their size on the way."""
+    """Policy to decode with; None for that of the plan. A control gets its size only once its search is decoded."""
     batch: PromptBatch
 
 
@@ -326,7 +325,7 @@ class DecodedBatch(NamedTuple):
 
 
 class _PolicyFailed(Exception):
-    """A policy could not decode a batch, or its answers could not be scored."""
+    """Error for a policy that could not decode a batch, or whose answers could not be scored."""
 
     def __init__(self, error: BaseException, reason: str, trace: str):
         super().__init__(error, reason, trace)
@@ -334,7 +333,7 @@ class _PolicyFailed(Exception):
 
     @classmethod
     def of(cls, error: BaseException, kind: type[Policy] | type[Search]) -> "_PolicyFailed":
-        """Say in words what happened and where; only the process where it happened knows the line."""
+        """Describe what happened and where, in the process where it happened: only that one knows the line."""
         place = error_location(error, kind)
         at = f" ({place})" if place else ""
         if isinstance(error, UnmaskError):
@@ -405,37 +404,37 @@ class BatchDecoder:
 
 
 Outcomes = Iterator[tuple[tuple[str, str, int], DecodedBatch | _PolicyFailed]]
-"""Task, arm and number of a batch with what came of it."""
+"""Pairs of a batch (task, arm, number) and its outcome."""
 
 
 def decode_calls(
-    model: LoadedModel, decoder: BatchDecoder, calls: Iterable[BatchCall], workers: ModelWorkers | None
+    model: LoadedModel, decoder: BatchDecoder, calls: Iterable[BatchCall], executor: Executor | None
 ) -> Outcomes:
     """Decode batches in their order: here when each is asked for, on a cluster some ahead, so that no worker waits."""
-    if workers is None:
+    if executor is None:
         for call in calls:
             yield call[:3], decoder.decode(model, call)
         return
-    shared = workers.share(decoder)
-    yield from workers.in_order(decode_on_worker, ((shared, call) for call in calls), what="decoding")
+    shared = executor.share(decoder)
+    yield from run_in_order(executor, decode_on_worker, None, ((shared, call) for call in calls))
 
 
 def decode_on_worker(
-    model: LoadedModel, shared: Shared, call: BatchCall
+    model: LoadedModel, shared: Shared[BatchDecoder], call: BatchCall
 ) -> tuple[tuple[str, str, int], DecodedBatch | _PolicyFailed]:
     """Decode a batch on a worker, with the decoder that the worker keeps."""
-    decoder: BatchDecoder = shared.open()
+    decoder = shared.open()
     outcome = decoder.decode(model, call)
     if isinstance(outcome, _PolicyFailed):
-        if out_of_memory(outcome.error):
+        if is_out_of_memory(outcome.error):
             # The worker's fault, not the policy's: another attempt may have more memory.
             raise outcome.error
-        outcome = _PolicyFailed(sendable(outcome.error), outcome.reason, outcome.traceback)
+        outcome = _PolicyFailed(as_sendable(outcome.error), outcome.reason, outcome.traceback)
     return call[:3], outcome
 
 
 def _outcome_of(outcomes: Outcomes, wanted: tuple[str, str, int]) -> DecodedBatch:
-    """Return the outcome of a batch. Those before it are dropped: they were begun before their policy had failed."""
+    """Return the outcome of a batch, and drop those before it, which were begun before their policy had failed."""
     for place, outcome in outcomes:
         if place == wanted:
             if isinstance(outcome, _PolicyFailed):

@@ -22,12 +22,12 @@ SAME = "allowed: a new folder, or that of the same comparison; choose another --
 
 
 def computed_by() -> dict[str, Any]:
-    """Return the versions and code that answers depend on; another number of threads is no reason to begin anew."""
+    """Return the versions and code that answers depend on. The number of threads is left out."""
     return {**{name: value for name, value in versions().items() if name != "threads"}, "code": code_fingerprint()}
 
 
 def content_hash(value: Any) -> str:
-    """Hash plain values to 32 digits; names of files need more than the fingerprints of a study."""
+    """Hash plain values to 32 digits, enough for names of files."""
     return fingerprint(value, digits=32)
 
 
@@ -54,11 +54,11 @@ class BatchStore:
     """The finished batches of one comparison; without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None, config: Mapping[str, Any]):
-        """Begin or continue in a folder; one that holds another comparison is refused."""
+        """Open a folder, or refuse one that holds another comparison."""
         self.folder, self._config = folder, config
         self._basis = content_hash({**config, "computed_by": computed_by()})
         self.damaged: list[Path] = []
-        """Files that do not hold what was written: their batches are decoded again."""
+        """Damaged files, whose batches are decoded again."""
         if folder is not None:
             self._check_plan(folder / PLAN)
 
@@ -79,7 +79,7 @@ class BatchStore:
         return None
 
     def read_time(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Read how long a batch took; None where it is lost, which is no reason to decode the batch again."""
+        """Read the seconds of a batch; None where they are lost, which is no reason to decode it again."""
         if self.folder is None:
             return None
         whole, path = self._locate(key, TIMES)
@@ -90,7 +90,7 @@ class BatchStore:
             return None
 
     def write(self, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], time: Mapping[str, Any]) -> None:
-        """Keep a finished batch."""
+        """Write a finished batch with its seconds."""
         if self.folder is None:
             return
         # Not before there is something to keep: a command that is refused leaves nothing.

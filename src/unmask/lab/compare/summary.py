@@ -18,9 +18,9 @@ from unmask.lab.compare.run import Comparison, LeftOut, TaskRun
 from unmask.stats import PROMPT_RESAMPLES, Array, Bools, Estimate, mean_over_tasks, pareto_front
 
 MACRO = "macro"
-"""In place of a task's name: the mean over tasks, each counting the same."""
+"""Name in the column `task` for means over tasks, each counting the same."""
 NEAR_ZERO = 0.02
-"""A task on which no policy's mean utility reaches this is shown and not averaged: there is nothing to tell apart."""
+"""Least mean utility that some policy must reach on a task for it to enter the mean over tasks."""
 
 MEASURES = (
     "utility",
@@ -35,7 +35,7 @@ MEASURES = (
 Differences and ratios are to the reference, on the prompts that both have; forwards are per prompt. Tokens are answer
 positions, filler included; `answer_tokens` end at the first end of text: what a reader gets."""
 COUNTS = ("extra_forwards", "planner_forwards", "remasks", "processed_tokens")
-"""Means per prompt without an interval."""
+"""Columns with means per prompt without an interval."""
 SPEEDS = ("seconds", "ratio", "tokens_per_second", "answer_tokens_per_second")
 """Measures of a `SpeedSummary`, with intervals over batches: seconds of decoding per prompt, and how many times the
 reference's, over the batches that one machine measured of both."""
@@ -56,9 +56,9 @@ class CompareSummary:
     macro_tasks: tuple[str, ...]
     """Tasks with a utility of the reference that are neither near zero nor left out of the mean by the user."""
     near_zero: tuple[str, ...]
-    """Shown, not averaged: no policy's mean utility reaches `NEAR_ZERO`."""
+    """Tasks left out of the mean because no policy reaches `NEAR_ZERO`."""
     without: tuple[str, ...]
-    """Shown, not averaged: the user said so."""
+    """Tasks that the user left out of the mean."""
     left_out: tuple[LeftOut, ...]
 
     def of(self, task: str) -> pd.DataFrame:
@@ -75,7 +75,7 @@ class CompareSummary:
 
     @property
     def line_tasks(self) -> tuple[str, ...]:
-        """The tasks with answers, and the mean over tasks where there is one."""
+        """Names of the tasks with answers, and of the mean over tasks where there is one."""
         return tuple(dict.fromkeys(self.lines["task"]))
 
     def best(self, task: str) -> pd.Series | None:
@@ -119,7 +119,7 @@ def summarise(
     seed: int | None = None,
     macro_without: Sequence[str] = (),
 ) -> CompareSummary:
-    """Means with 95 % intervals from `resamples` bootstrap draws of the prompts; `seed` defaults to the run's.
+    """Compute means with 95 % intervals from `resamples` draws of the prompts; `seed` defaults to the run's.
 
     Tasks of `macro_without` are shown and left out of the mean over tasks, and so are those near zero.
     """
@@ -168,10 +168,10 @@ _LINE_COLUMNS += ["label", "made_for", "front", "sure"]
 def _summary_lines(
     task: str, answers_T: Sequence[pd.DataFrame], policies: Sequence[str], draws: dict[str, Any]
 ) -> pd.DataFrame:
-    """A line for each policy: means over these tasks, all of which have these policies, the reference first."""
+    """Build a line for each policy: means over these tasks, all of which have these policies."""
 
     def tables(column: str) -> list[Array]:
-        """Prompts by policies, for each task; the prompts of a task come in one order for all policies."""
+        """Return tables of prompts by policies, one for each task; prompts are in one order for all policies."""
         return [
             np.stack([rows.loc[rows["policy"] == policy, column].to_numpy(float) for policy in policies], 1)
             for rows in answers_T
@@ -187,7 +187,7 @@ def _summary_lines(
         "tokens_per_forward_ratio": mean_over_tasks(tokens_T, forwards_T, relative_to=0, **draws),
         "answer_tokens_per_forward": mean_over_tasks(tables("answer_tokens"), forwards_T, **draws),
     }
-    lines = pd.DataFrame({"task": task, "policy": policies, **_spread(estimates)})
+    lines = pd.DataFrame({"task": task, "policy": policies, **_to_columns(estimates)})
     for name in COUNTS:
         lines[name] = np.mean([x_PA.mean(0) for x_PA in tables(name)], 0)
     lines["unscored"] = np.sum([np.isnan(x_PA).sum(0) for x_PA in utility_T], 0)
@@ -196,8 +196,8 @@ def _summary_lines(
     return lines.assign(front=front_A, sure=sure_front(utility_T, cost_A, front_A, **draws))
 
 
-def _spread(estimates: Mapping[str, Sequence[Estimate]]) -> dict[str, list[Any]]:
-    """Four columns for every measure: value, ends of the interval, and what it is a mean over."""
+def _to_columns(estimates: Mapping[str, Sequence[Estimate]]) -> dict[str, list[Any]]:
+    """Return four columns for every measure: value, both ends of the interval, and the count."""
     columns: dict[str, list[Any]] = {}
     for name, of_policies in estimates.items():
         columns[name] = [one.value for one in of_policies]
@@ -229,20 +229,20 @@ def sure_front(utility_T: Sequence[Array], cost_A: ArrayLike, front_A: Bools, *,
 
 @dataclass(frozen=True)
 class SpeedSummary:
-    """Wall time: to be compared within one run, and never the same in two."""
+    """Wall time by task and policy. It can be compared within one run alone."""
 
     lines: pd.DataFrame
     """`task` (or `MACRO`), `policy`, `SPEEDS` (no interval with fewer than two batches), then `batches` (behind these
     numbers), `cold` (only first batches were measured, so what happens on first use is in the seconds) and `front` (no
     other policy has at least this utility in no more time and is better in one of them)."""
     measured: int
-    """Batches measured in this run."""
+    """Number of batches measured in this run."""
     earlier: int
-    """Batches whose seconds an earlier run measured."""
+    """Number of batches that an earlier run measured."""
     elsewhere: int
-    """Of the earlier ones: on another machine, device or number of threads."""
+    """Number of earlier batches measured on another machine, device or number of threads."""
     unknown: int
-    """Batches whose seconds are lost."""
+    """Number of batches whose seconds are lost."""
     machines: tuple[str, ...]
 
     def of(self, task: str) -> pd.DataFrame:
@@ -256,7 +256,7 @@ _SPEED_COLUMNS = ["task", "policy", *_estimate_columns(SPEEDS), "batches", "cold
 def summarise_speed(
     comparison: Comparison, summary: CompareSummary, *, resamples: int = PROMPT_RESAMPLES, seed: int | None = None
 ) -> SpeedSummary:
-    """Seconds per prompt with intervals over batches, for the lines that a summary has."""
+    """Compute seconds per prompt with intervals over batches, for the lines of a summary."""
     draws = {"seed": comparison.config["seed"] if seed is None else seed, "resamples": resamples}
     times = comparison.times
     parts = []
@@ -280,10 +280,10 @@ def _speed_lines(
 ) -> pd.DataFrame:
     policies = utilities["policy"].tolist()
     # First batches are left out of a policy's numbers on a task wherever there are others.
-    counted_T = [times[~_drops_cold(times)] for times in times_T]
+    counted_T = [times[~_is_cold_or_lost(times)] for times in times_T]
 
     def tables(column: str) -> list[Any]:
-        """Batches by policies, for each task."""
+        """Return tables of batches by policies, one for each task."""
         return [
             counted.pivot(index="batch", columns="policy", values=column)
             .reindex(index=range(1 + int(times["batch"].max()) if len(times) else 0), columns=policies)
@@ -303,7 +303,7 @@ def _speed_lines(
         "tokens_per_second": mean_over_tasks(tables("tokens"), seconds_T, **draws),
         "answer_tokens_per_second": mean_over_tasks(tables("answer_tokens"), seconds_T, **draws),
     }
-    lines = pd.DataFrame({"task": task, "policy": policies, **_spread(estimates)})
+    lines = pd.DataFrame({"task": task, "policy": policies, **_to_columns(estimates)})
     # A task with one batch does not move when batches are drawn: an interval would mean nothing.
     few_A = np.min([np.isfinite(x_PA).sum(0) for x_PA in seconds_T], 0) < 2
     lines.loc[few_A, [f"{name}{end}" for name in SPEEDS for end in ("_low", "_high")]] = math.nan
@@ -315,7 +315,7 @@ def _speed_lines(
     )[_SPEED_COLUMNS]
 
 
-def _drops_cold(times: pd.DataFrame) -> "pd.Series[bool]":
+def _is_cold_or_lost(times: pd.DataFrame) -> "pd.Series[bool]":
     """Mark first batches of policies that have other batches, and batches whose seconds are lost."""
     known = times["seconds"].notna()
     warm = set(times.loc[known & (times["cold"] == False), "policy"])  # noqa: E712

@@ -159,8 +159,8 @@ class DreamConfig(CheckpointConfig):
 
     @property
     def max_length(self) -> int:
-        """Positions of the longest sequence: at most the 2,048 that the authors trained for, whatever the file says."""
-        return min(self.max_position_embeddings, 2048)
+        """Positions of the longest sequence."""
+        return self.max_position_embeddings
 
 
 @dataclass(frozen=True)
@@ -201,6 +201,8 @@ class Family:
     names: TensorNames
     shift: int
     """Number of slots before a position at which its logits are read; 1 for models that were made of a causal one."""
+    max_length: int | None
+    """Length that the authors state, where `config.json` says a larger one."""
     mask: str
     """Text of the mask token. Under the id of another token, decoding would write nonsense without an error."""
     ends: tuple[str, ...]
@@ -230,6 +232,7 @@ LLADA = Family(
         },
     ),
     shift=0,
+    max_length=None,
     mask="<|mdm_mask|>",
     ends=("<|eot_id|>",),
     policy="llada",
@@ -254,6 +257,8 @@ DREAM = Family(
         },
     ),
     shift=1,
+    # The file says 131,072 positions; the authors say that the model was trained for 2,048.
+    max_length=2048,
     mask="<|mask|>",
     ends=("<|im_end|>",),
     policy="dream",

@@ -104,7 +104,8 @@ def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> Checkpoint
             f"{folder} has no chat template; allowed: a tokenizer_config.json with one, as published; download it, or "
             "load with chat=False to give the model plain prompts"
         )
-    return CheckpointInfo(family, spec, codec, config.max_length, config.unknown_keys)
+    max_length = min(config.max_length, family.max_length or config.max_length)
+    return CheckpointInfo(family, spec, codec, max_length, config.unknown_keys)
 
 
 DATA_FILES = (".json", ".safetensors", ".txt", ".jinja", ".model")

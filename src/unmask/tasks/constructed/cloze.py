@@ -175,7 +175,7 @@ _SCALES = tuple(Scale(**row) for row in w.sentences("cloze", "scales"))
 
 
 def _name_place(scale: Scale, at: int, n: int) -> str:
-    """Name the one at this place in the row."""
+    """Write the words for a place in the row: the name of an end, or the place counted from the top."""
     if at == 0:
         return scale.top
     if at == n - 1:

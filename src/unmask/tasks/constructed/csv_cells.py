@@ -607,9 +607,9 @@ def _make_duel(draw: Draw, level: int) -> CsvSheet:
 
 HOLE = "???"
 LIMIT = 20
-"""Characters of the answer."""
+"""Longest answer, in characters."""
 DIGITS = 8
-"""Digits of the answer: a tokeniser may spend one token on each."""
+"""Most digits of an answer: a tokenizer may spend one token on each."""
 
 KINDS: dict[str, tuple[int, Callable[[Draw, int], CsvSheet]]] = {
     "product": (1, _make_product),

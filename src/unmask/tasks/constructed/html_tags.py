@@ -12,7 +12,7 @@ from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
 LIMIT = 84
-"""Characters of the answer, so that it fits the horizon in a small vocabulary."""
+"""Longest answer, in characters, so that it fits the tokens of the task in a small vocabulary."""
 TOKENS = 40
 """Limit of the answer in tokens, counted cautiously: long names cost more than brackets."""
 

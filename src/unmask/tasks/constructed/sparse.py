@@ -197,7 +197,7 @@ _INFLECTED = ("past", "num", "nouns", "foods", "animals")
 
 
 def _is_settled(kind: str, words: Sequence[Word], mask: Sequence[int], rows: Sequence[dict[str, str]]) -> bool:
-    """Whether the evidence leaves no choice for these blanks, and is needed for them."""
+    """Whether the evidence allows one filling of these blanks only, and cannot be left out."""
     hidden = [words[at] for at in mask]
     # Two equal hidden words could be swapped without anybody noticing.
     if len({word.text for word in hidden}) < BLANKS:

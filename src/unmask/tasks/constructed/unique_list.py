@@ -15,7 +15,7 @@ from unmask.tasks.task import Example, Scorer
 POOL = 12
 WANTED = 8
 LIMIT = 72
-"""Characters of the answer, so that it fits the horizon in a small vocabulary."""
+"""Longest answer, in characters, so that it fits the tokens of the task in a small vocabulary."""
 LONGEST = 9
 
 _TOPICS: dict[str, Sequence[str]] = {

@@ -49,20 +49,20 @@ __all__ = [
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 SETUP_S = 60.0
-"""Starting an interpreter is not the completion's time; longer is trouble."""
+"""Longest start of the interpreter, in seconds. It is no time of the completion; longer is `unavailable`."""
 TICK_S = 0.1
-"""Seconds after which a cancelled run notices."""
+"""Longest time until a cancelled run notices, in seconds."""
 VARIABLE = "UNMASK_SANDBOX"
 """Environment variable: name of the isolation to use where a call names none."""
 
 
 class Unavailable(Exception):
-    """Trouble of the evaluator. Becomes the status `unavailable`."""
+    """Error for a machine without any isolation. Becomes the status `unavailable`."""
 
 
 ISOLATIONS = ("landlock", "bubblewrap", "off")
-"""Names of what keeps a completion in. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a
-process and limits alone, and is used by name only."""
+"""Ways to isolate a completion. `landlock` and `bubblewrap` hold files back and filter system calls. `off` is a process
+with limits alone, and is used by name only."""
 
 
 class Limits(Options):
@@ -73,7 +73,7 @@ class Limits(Options):
     cpu_s: Seconds = 5.0
     """Seconds of processor time, in whole seconds, rounded up."""
     memory_mb: Annotated[int, Field(ge=64, lt=1 << 20)] = 512
-    """Address space."""
+    """Address space of a process, in MiB."""
 
 
 DEFAULT = Limits()
@@ -117,7 +117,7 @@ def choose_isolation(name: str | None = None) -> str:
 def check_completion(
     problem: Mapping[str, Any], completion: str, limits: Limits = DEFAULT, *, isolation: str | None = None
 ) -> SandboxResult:
-    """Find out whether `prompt + completion` passes `test`, which defines `check(candidate)`."""
+    """Run one completion of a problem against the problem's tests, which define `check(candidate)`."""
     return check_many([(problem, completion)], 1, limits=limits, isolation=isolation)[0]
 
 
@@ -174,7 +174,7 @@ def run(
     cancel: threading.Event,
     output: int = subprocess.DEVNULL,
 ) -> SandboxResult:
-    """Check one completion; what it prints goes to `output`. Never raises for what goes wrong in there."""
+    """Check one completion in a process of its own; what it prints goes to `output`. Failures become a status."""
     tests = {key: problem.get(key) for key in ("prompt", "test", "entry_point")}
     for key, value in tests.items():
         if not isinstance(value, str):
@@ -283,7 +283,7 @@ main()
 
 
 def _build_command(isolation: str, work: str) -> list[str]:
-    """Return how to start the interpreter that runs us, without anything that was installed for it."""
+    """Return the command that starts the base interpreter without any installed package."""
     python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
     command = [python, *_FLAGS, "-c", _START]
     if isolation != "bubblewrap":

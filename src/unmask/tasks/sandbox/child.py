@@ -100,7 +100,7 @@ def run_checker(fd: int) -> None:
 
 
 def confine_process(isolation: str, *others: int) -> None:
-    """Take away what this process does not need from here on; it may send signals to `others`."""
+    """Drop the privileges of this process and filter its system calls, for good; it may send signals to `others`."""
     if sys.platform == "linux":
         confine.drop_privileges()
         confine.die_with_parent()
@@ -165,7 +165,7 @@ class Candidate:
         return raised and f"{'the completion raised' if self.called else NOT_LOADED} {raised}"
 
     def end(self, **outcome: object) -> NoReturn:
-        """End the check."""
+        """Set the outcome and end the check by raising `CheckEnded`."""
         self.outcome = outcome
         raise CheckEnded
 
@@ -247,7 +247,7 @@ def failing_line(error: BaseException, source: str) -> str:
 
 
 def run_worker(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> None:
-    """Be the worker: shut this process in, then load the completion and answer one call after the other."""
+    """Confine this process, load the completion, and answer one call after the other."""
     try:
         # Every file is closed but the two pipes, which become 3 and 4; output goes where it went before. The pipes'
         # own numbers are higher: what was opened first took the lower ones.

@@ -264,7 +264,7 @@ def filter_program(machine: str, pid: int, *others: int) -> bytes:
 def _allow_only(
     call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM
 ) -> list[_Instruction]:
-    """Let a call through only with some values of its arguments, each 32 bits at an offset; else `answer`."""
+    """Build instructions that allow a call only with listed values of its arguments, and give `answer` otherwise."""
     # An instruction loads 32 bits, and to the kernel these arguments have no more: nothing can hide in the bits above.
     # Of the one pointer both halves are compared.
     body: list[_Instruction] = []

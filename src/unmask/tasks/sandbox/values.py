@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Any
 
 DEPTH = 100
-"""Levels of nesting that cross the pipe."""
+"""Deepest nesting of a value that crosses the pipe."""
 ITEMS = 100_000
-"""Values that an iterator is asked for. It is run out, so that `list(answer)` in a test works as on the original."""
+"""Most values that an iterator is asked for. It is run out, so that `list(answer)` works in a test."""
 
 
 class BadValue(Exception):
-    """A value that cannot cross the pipe, or that came across it damaged."""
+    """Error for a value that cannot cross the pipe, or that arrived damaged."""
 
 
 class Opaque:
