@@ -100,16 +100,9 @@ class KLASS(Policy):
         answer_B = state.answer_BL.sum(-1)
         size_B = answer_B if self.block_length is None else answer_B.clamp(max=self.block_length)
         steps_B = (state.horizon_B // -(-answer_B // size_B)).clamp(min=1)
-<<<<<<< HEAD
         # A row is in the block of its first mask: given tokens or another policy may have filled earlier ones.
-        block_B = region.first_mask(state) // size_B
-        # Steps in a block are counted in the notes, because a block may take more or fewer than its share.
-=======
-        # A row is in the block of its first mask, however it got there: given tokens or another policy may have filled
-        # some.
         block_B = region.first_mask_rank(state) // size_B
-        # Steps in a block are counted in notes: a block may take more or fewer of them than its share.
->>>>>>> main
+        # Steps in a block are counted in the notes, because a block may take more or fewer than its share.
         last_B = notes.get("block_B", torch.full_like(block_B, -1))
         inner_B = notes.get("inner_B", torch.zeros_like(block_B)) + 1
         if self.leave_unfinished:
