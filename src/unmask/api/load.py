@@ -28,8 +28,8 @@ from unmask.models.checkpoints import (
 from unmask.models.execution import DTYPES, resolve_device, resolve_dtype, resolve_engine
 
 if TYPE_CHECKING:
+    from unmask.lab.cluster import Ray
     from unmask.lab.cluster.remote_model import ModelName, RemoteModel
-    from unmask.lab.cluster.where import Ray
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 OnProgress = Callable[[str, int], None]
