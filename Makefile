@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -m "not slow and not cluster"
 DEMO_OUT ?= out/demo
 
 # `make cluster CLUSTER_TESTS=path::test`: only these.
-CLUSTER_TESTS ?= tests/lab/cluster tests/lab/test_compare_remote.py tests/cli/test_cluster.py tests/test_remote.py
+CLUSTER_TESTS ?= tests/lab/cluster tests/lab/compare/test_cluster.py tests/cli/test_cluster.py
 
 # `make torture MINUTES=20 SEED=7 GOAL="bits kills"`; 0 minutes is the sample that CI runs, the same cases every time.
 MINUTES ?= 60

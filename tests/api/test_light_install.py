@@ -82,7 +82,7 @@ def blocked():
     modules = {
         module for module, owners in packages_distributions().items() if not light & {normal(name) for name in owners}
     }
-    assert {"pandas", "pyarrow", "plotly", "matplotlib", "sklearn", "starlette", "uvicorn", "ray"} <= modules
+    assert {"pandas", "pyarrow", "matplotlib", "sklearn", "starlette", "uvicorn", "ray"} <= modules
     return modules - {"unmask"}
 
 

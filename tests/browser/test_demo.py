@@ -6,7 +6,7 @@ from tests.helpers import made_demo
 from tests.helpers import made_studies as made
 from unmask.lab.analysis import analyse
 from unmask.lab.analysis.states import state_evidence
-from unmask.report.demo.files import write
+from unmask.report.demo import write_demo
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     store = made.store(folder / "study", made.known())
     results = made_demo.results(analyse(store, resamples=100), state_evidence(store, count=1))
-    return write(results, folder).page.as_uri()
+    return write_demo(results, folder).page.as_uri()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

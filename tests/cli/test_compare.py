@@ -325,18 +325,10 @@ def test_without_an_axis_or_a_policy(run, tiny, tmp_path, monkeypatch):
     assert not {"vsb", "core", "info-gain", "soar", "medal", "dos", "p2", "remdm", "remdm-llada"} & set(policies)
     assert document["config"]["prompts"] == 1
     assert all(line["answer_tokens_per_forward"]["mean"] is not None for line in document["lines"])
-    assert "Plotly.react" in (folder / "compare.html").read_text(encoding="utf-8")
+    assert "data:image/svg+xml" in (folder / "compare.html").read_text(encoding="utf-8")
     # The same command goes on in the same folder.
     assert "from before" in run(*given)[2]
     assert list((tmp_path / "out").iterdir()) == [folder]
-
-
-def test_without_plotly_there_is_no_page(run, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.report.compare.plotly_script", lambda: None)
-    code, out, err = run(*quick(tiny, *ALONE, "--out", tmp_path))
-    assert code == 0
-    assert "compare.html" not in out
-    assert "no page: the package plotly is not installed" in err
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,9 @@ def trial(nodes: ThreeNodes, file: Path, seed: int, expected: dict[str, str], bu
     place, env = (
         (str(out), environment()) if bucket is None else (bucket.address, environment(**bucket.server.environment))
     )
-    options = ["--ray", nodes.address]
     with (
         (file.parent / f"said-{seed}").open("w+") as said,
-        subprocess.Popen(command(file, place, *options), stdout=said, stderr=said, text=True, env=env) as driver,
+        subprocess.Popen(command(file, place, *nodes.options), stdout=said, stderr=said, text=True, env=env) as driver,
     ):
         # Before its workers are there nothing can happen to it.
         until(lambda: nodes.workers() or driver.poll() is not None, PATIENCE)

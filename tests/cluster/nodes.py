@@ -35,6 +35,11 @@ class ThreeNodes:
     def address(self) -> str:
         return str(self.cluster.address)
 
+    @property
+    def options(self) -> list[str]:
+        """Options of a command that is to run here."""
+        return ["--ray", self.address]
+
     def add(self, at: int = 0) -> bool:
         self.others.append(patiently(lambda: self.cluster.add_node(**self._sizes(), wait=False)))
         return True
@@ -61,10 +66,10 @@ class ThreeNodes:
         return bool(pids)
 
     def workers(self) -> list[int]:
-        """Processes of our workers: children of these nodes' raylets, named by Ray after the actor's class."""
+        """Processes of our workers: children of these nodes' raylets, named by Ray after the task."""
         nodes = [self.cluster.head_node, *self.others]
         raylets = {info.process.pid for node in nodes for info in node.all_processes.get("raylet", [])}
-        return [pid for pid, parent, name in _processes() if parent in raylets and "ray::WorkerActor" in name]
+        return [pid for pid, parent, name in _processes() if parent in raylets and "ray::_run_with_model" in name]
 
     def stop(self) -> None:
         self.cluster.shutdown()

@@ -70,7 +70,7 @@ def shown_runs():
 
 def results(findings, evidence=None):
     """All that the page shows, around findings made by hand."""
-    from unmask.report.demo.page import DemoResults
+    from unmask.report.demo import DemoResults
     from unmask.report.study import study_report
 
     runs, records = shown_runs()

@@ -9,8 +9,7 @@ from unmask.api.request import start_trajectory
 from unmask.engine import decode
 from unmask.lab.demo import SHOWN, ShownMethod, make_demo_runs
 from unmask.lab.study import Study
-from unmask.lab.study.jobs import load_examples
-from unmask.lab.study.prompts import example_request, score_texts
+from unmask.lab.study.prompts import example_request, load_examples, score_texts
 from unmask.methods import make_policy
 
 METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN[2])

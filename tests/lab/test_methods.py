@@ -22,7 +22,7 @@ from unmask.lab.methods import methods_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
 from unmask.lab.study.forecast import forecast, uncounted_methods
-from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.methods import DUS, KLASS, METHODS, WINO, InfoGain, fixed_action, make_policy
 

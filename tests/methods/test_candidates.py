@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
-from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy
+from unmask.base.errors import ConfigError, UnnamedPolicy
 from unmask.core import RULES, ModelInput, ModelOutput, Needs, Noise, Search, State, Vocabulary
 from unmask.engine import decode
 from unmask.methods import (
@@ -27,7 +27,6 @@ from unmask.methods import (
     candidate,
     candidates,
     combine_candidates,
-    describe_policy,
     fixed_action,
     reference_of,
     register_reference,
@@ -93,24 +92,6 @@ class TestSets:
         for found in SETS[kind].values():
             assert [policy == reference for policy in found.values()] == [True] + [False] * (len(found) - 1)
 
-    def test_members_differ(self, kind):
-        everyone = [policy for found in SETS[kind].values() for policy in found.values()]
-        assert len({repr(policy) for policy in everyone}) == len(everyone) - 3
-
-    def test_can_be_written_down(self, kind):
-        for found in SETS[kind].values():
-            assert all(describe_policy(policy)["name"] for policy in found.values())
-
-    def test_cannot_be_changed(self, kind):
-        with pytest.raises(TypeError):
-            SETS[kind]["score"]["mine"] = fixed_action()
-
-    def test_all_decode(self, kind):
-        for found in SETS[kind].values():
-            for name, policy in found.items():
-                end = run(policy, answer=10, steps=5)
-                assert not end.state.masked_BL.any(), name
-
 
 def test_the_reference_is_lladas_own_loop():
     for steps in (20, 13, 40, 1):
@@ -128,9 +109,6 @@ def test_score(name):
     assert first.action.alpha_BJ[0].tolist() == pytest.approx(weights)
     assert first.action.region_BL.equal(first.state.masked_BL)
     assert [len(ranks) for ranks in revealed(run(candidates()["score"][name]))] == [2] * 20
-
-
-BLOCKS = {"full": 40, "block:8": 8, "block:16": 16, "block:32": 32}
 
 
 @each_case("kind", SETS)
@@ -200,16 +178,6 @@ def test_a_region_that_holds_the_share_reveals_its_share_of_the_count(kind, name
     assert not shared.state.masked_BL.any()
 
 
-def test_the_share_with_other_axes_changed():
-    """Of a count the share that it is of all that is masked; of another score nothing changes."""
-    both = combine_candidates("llada", {"region": "block:8:share", "cardinality": "count:8", "score": "margin"})
-    first = run(both, answer=40, steps=20).steps[0]
-    assert first.revealed_BL.sum(-1).tolist() == [2, 2]
-    assert first.action.alpha_BJ[0].tolist() == [0, 1, 0, 0, 0]
-    dream = combine_candidates("dream", {"region": "block:8:share", "score": "margin"})
-    assert run(dream).steps[0].action.alpha_BJ[0].tolist() == [0, 1, 0, 0, 0]
-
-
 def test_what_cannot_hold_a_share():
     with pytest.raises(ConfigError, match="holds of instead is 'half'; allowed: count or share"):
         Composed(fixed_action(), region="block:8", holds="half")
@@ -267,30 +235,8 @@ def test_no_fixed_action_starves_a_run(kind, steps):
         assert not traj.state.masked_BL.any(), name
 
 
-def test_the_bare_count_starves():
-    counts = [len(ranks) for ranks in revealed(run(candidate("llada", "cardinality", "count:1:below")))]
-    assert counts == [1] * 19 + [21]
-
-
-def test_the_reference_of_dream_keeps_its_native_count():
-    """Its grid reveals fewer than k_min at first; candidates of cardinality may not."""
-    native, one = (
-        [len(ranks) for ranks in revealed(run(SETS["dream"]["cardinality"][name], answer=39, steps=20))]
-        for name in ("schedule", "count:1")
-    )
-    assert native[0] == 1 < one[0] == k_ref(39, 20)
-
-
 @pytest.mark.parametrize("kind", SETS)
 class TestCommitment:
-    def test_all(self, kind):
-        assert all(not step.remasked_BL.any() for step in run(SETS[kind]["commitment"]["all"]).steps)
-
-    def test_none(self, kind):
-        traj = run(SETS[kind]["commitment"]["none"])
-        assert any(step.remasked_BL.any() for step in traj.steps)
-        assert not (traj.state.committed_BL & ~traj.state.fixed_BL).any()
-
     @pytest.mark.parametrize("name", ["confidence:0.9", "margin:0.5"])
     def test_by_threshold(self, kind, name):
         traj, kinds = run(SETS[kind]["commitment"][name]), set()
@@ -329,25 +275,10 @@ class TestInstead:
             ours, theirs = run(Composed(Dream(), score="certainty"), steps=steps), run(Dream(), steps=steps)
             assert revealed(ours) == revealed(theirs)
 
-    def test_nothing_instead_is_the_base(self):
-        assert run(Composed(Dream())).state.tokens_BL.tolist() == run(Dream()).state.tokens_BL.tolist()
-
-    def test_keeps_the_count_of_dream(self):
-        """Which is not k_min: int(M (1 - s/t)) starts with 1 where k_min is 2."""
-        counts = [len(ranks) for ranks in revealed(run(Composed(Dream(), region="window:16")))]
-        state = State.from_prompts([[1]], new_tokens=40, steps=20, mask_id=MASK)
-        first = int(cardinality.dream_count(state.masked_BL.sum(-1), state.horizon_B, state.step_B))
-        assert counts[0] == first == 1
-
     @pytest.mark.parametrize("field", ["score", "region", "cardinality", "commitment"])
     def test_refuses_what_it_does_not_know(self, field):
         with pytest.raises(ConfigError, match="nonsense"):
             Composed(Dream(), **{field: "nonsense"})
-
-
-def test_unknown_reference():
-    with pytest.raises(UnknownName, match="llada"):
-        candidates("lada")
 
 
 class TestAround:

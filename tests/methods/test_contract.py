@@ -277,6 +277,11 @@ BROKEN = {
     "had not finished": (lambda t, _: replace(_everything(t.state), kappa_B=0 * t.state.step_B.double()), {}),
     "steps = 'end'": (lambda t, _: surest(t.state, 1), {}),
     "steps = 'ignore'": (lambda t, _: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_B), ANY_STEPS),
+    "steps = 'pace'": (lambda t, _: _everything(t.state), {"steps": "pace"}),
+    "steps = 'end'.* given .1": (
+        lambda t, _: surest(t.state, torch.where(t.state.horizon_B == 1, 1, t.state.masked_BL.sum(-1))),
+        {},
+    ),
     "remasks = False": (takes_back, ANY_STEPS),
     "block_cache = True": (lambda t, _: surest(t.state, 3), {"block_cache": True, "block_length": 2, **ANY_STEPS}),
     "cuda_graph = True.*__int__": (lambda t, _: surest(t.state, int(t.state.step_B.max()) + 1), {"cuda_graph": True}),

@@ -176,77 +176,7 @@ def candidate_noise(length):
     return table
 
 
-def first_step(length=4, **settings):
-    options = {"block_length": 4, "candidates": 3, "tau_pos": 1.0, "threshold": None, **settings}
-    state = State.from_canvases([[3] * length], steps=length, mask_id=3)
-    noise = TableNoise(candidate_noise(length))
-    return decode(ScriptedDenoiser(script, vocab=3), InfoGain(**options), state, noise=noise).steps[0]
-
-
-def test_entropies_by_hand(predict):
-    entropy = predict([[log(x) for x in p] for p in NOW]).clean.entropy_BN[0]
-    assert entropy.tolist() == pytest.approx([0.3944, 1.0487, 0.9269, 1.0805], abs=5e-5)
-    assert entropy.mean().item() == pytest.approx(0.8626, abs=5e-5)
-
-
-SPENT = [0.3944, 1.0487, 0.9269]
-HBAR_AFTER = [1.0178, 0.3066, 0.3519]
-GAIN = [-0.1552, 0.5560, 0.5107]
 J = [-1.4122, -1.3552, -1.2789]
-
-
-def test_info_gain_by_hand(looks):
-    step = first_step()
-    sets, _, values = looks[0]
-    assert sets == [[0], [1], [2]]
-    assert values == pytest.approx(J, abs=6e-5)
-    assert values == pytest.approx([g - c - 0.8626 for g, c in zip(GAIN, SPENT, strict=True)], abs=2e-4)
-    assert positions(step.revealed_BL[0]) == [2]
-    assert int(step.forwards_B) == 1 + 3
-
-
-def test_remaining_entropy_alone_by_hand(looks):
-    step = first_step(objective="remaining")
-    assert [-v for v in looks[0][2]] == pytest.approx(HBAR_AFTER, abs=5e-5)
-    assert positions(step.revealed_BL[0]) == [1]
-
-
-def test_greedy_by_hand(looks):
-    """One candidate, or no position noise, is plain confidence and looks at nothing."""
-    for settings in ({"candidates": 1}, {"tau_pos": 0.0}):
-        step = first_step(**settings)
-        assert positions(step.revealed_BL[0]) == [0]
-        assert int(step.forwards_B) == 1
-    assert not looks
-
-
-def test_masks_outside_the_block_count_by_hand(looks):
-    """Six flat masks outside the block dilute what is gained inside, and the choice flips to {0}."""
-    step = first_step(length=10)
-    values = looks[0][2]
-    hbar = [-v - c for v, c in zip(values, SPENT, strict=True)]
-    assert hbar == pytest.approx([1.0717, 0.8346, 0.8497], abs=1e-4)
-    assert values == pytest.approx([-1.4661, -1.8833, -1.7766], abs=1e-4)
-    assert positions(step.revealed_BL[0]) == [0]
-
-
-@pytest.mark.parametrize(("threshold", "revealed", "forwards"), [(0.8, [0], 1), (0.9 + 1e-9, [2], 4)])
-def test_bypass_by_hand(threshold, revealed, forwards):
-    """Position 0 is sure enough at 0.8 and goes without a look; no position is at 0.9."""
-    step = first_step(threshold=threshold)
-    assert positions(step.revealed_BL[0]) == revealed
-    assert int(step.forwards_B) == forwards
-
-
-@pytest.mark.parametrize(("threshold", "forwards"), [(0.5, [1, 1, 1]), (0.5 + 1e-9, [3, 0, 1])])
-def test_bypass_threshold_is_not_strict(threshold, forwards):
-    """Two tokens alike hit 1/2 without rounding."""
-    state = State.from_canvases([[2] * 3], steps=3, mask_id=2)
-    policy = InfoGain(candidates=2, tau_pos=1.0, threshold=threshold)
-    noise = TableNoise({"candidate/1": [1e-9, 1 - 1e-9, 1e-9]})
-    end = decode(ScriptedDenoiser(lambda tokens, slot, call: [0.0, 0.0], vocab=2), policy, state, noise=noise)
-    # A look at two candidates pays for the next step's own forward, and then one candidate is left.
-    assert [int(s.forwards_B) for s in end.steps] == forwards
 
 
 def test_bypass_takes_the_most_probable_token_whatever_was_drawn():
@@ -306,27 +236,6 @@ def test_quotas_are_the_authors_float32_ones():
     for masks in range(1, 25):
         for steps in range(1, masks + 1):
             assert our_quotas(masks, steps) == authors_quotas(masks, steps), (masks, steps)
-
-
-@each_case("case", GOLDEN["cases"], ids=lambda c: c["id"])
-def test_the_authors_own_quotas_are_told_right(case):
-    """What the test above compares with is what their code did."""
-    blocks = -(-case["gen_length"] // case["block_length"])
-    steps = -(-case["steps"] // blocks)
-    for block, quotas in enumerate(case["quotas_per_block"]):
-        masks = min(case["block_length"], case["gen_length"] - block * case["block_length"])
-        assert quotas == authors_quotas(masks, steps)
-
-
-@pytest.mark.parametrize(
-    ("masks", "steps", "quotas"),
-    [(12, 5, [2, 2, 3, 2, 3]), (12, 6, [2] * 6), (7, 3, [2, 2, 3]), (9, 2, [4, 5]), (5, 4, [1, 1, 2, 1])],
-)
-def test_schedule_rounds_halves_to_even(masks, steps, quotas):
-    rows = [[0.1 - 0.001 * i, 0, 0] for i in range(masks)]
-    state = State.from_canvases([[3] * masks], steps=steps, mask_id=3)
-    end = decode(ScriptedDenoiser(lambda tokens, slot, call: rows[slot], 3), InfoGain(), state, noise=NO_NOISE)
-    assert [int(s.revealed_BL.sum()) for s in end.steps] == quotas
 
 
 def test_eos_fill_closes_the_tail_and_costs_one_fresh_forward(replay):

@@ -1,9 +1,7 @@
 """Methods that take tokens back: ReMDM alone and around any policy, WINO, CoRe, P2."""
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from math import inf, log
 
 import pytest
@@ -11,26 +9,24 @@ import torch
 
 from tests.helpers.cases import each_case
 from tests.methods.conftest import Toy
-from tests.methods.worked import VOCAB, confidences, peak_logits, run, table
+from tests.methods.worked import VOCAB, confidences, peak_logits, table
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
-from unmask.core import ALL, ModelOutput, Noise, SamplingParams, State, Trajectory, Vocabulary, row_key
+from unmask.core import ModelOutput, Noise, SamplingParams, State, Trajectory, Vocabulary, row_key
 from unmask.engine import decode
 from unmask.methods import (
     P2,
     WINO,
     CoRe,
     Dream,
-    InfoGain,
     LLaDA,
     ReMDMLLaDA,
     ReMDMSampler,
     fixed_action,
-    make_policy,
     with_remasking,
 )
 from unmask.methods.check import Problem
-from unmask.methods.examples import ScriptedDenoiser, load_cases, scripted_model
+from unmask.methods.examples import ScriptedDenoiser, load_cases
 from unmask.models import ExactDenoiser, JointDistribution
 
 NO_NOISE = Noise.of([0])
@@ -54,12 +50,6 @@ def rates(operator, step, steps, revealed=()):
     return float(reveal_B), sigma_BL[0].tolist()
 
 
-def test_remdm_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
-    got, sigma_L = rates(ReMDM("conf"), 0, 10)
-    assert got == pytest.approx(0.1, abs=1e-4)
-    assert sigma_L == [0.0] * 6
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["cap", "rescale", "conf", "loop"])
 def test_remdm_the_marginals_are_those_of_the_schedule(variant):
@@ -81,30 +71,6 @@ def test_remdm_the_marginals_are_those_of_the_schedule(variant):
         remasked += int(step.remasked_BL.sum())
     assert remasked > 0
     assert not bool(end.state.masked_BL.any())
-
-
-def test_remdm_the_count_loop_costs_two_forwards_a_position():
-    traj = run(scripted_model(load_cases("remdm-llada")[0].script), ReMDMLLaDA(8, 1), 8)
-    assert int(traj.forwards_B) == 16
-    dropped = [int(step.remasked_BL.sum()) for step in traj.steps]
-    assert dropped == [0] * 7 + [1] * 8 + [0]
-
-
-def test_remdm_the_least_sure_is_dropped_before_the_forward_that_refills():
-    """Position 2 was revealed with the least confidence; the forward after does not see it."""
-    seen = []
-
-    def answer(tokens, slot, call):
-        seen.append((call, tuple(tokens)))
-        return peak_logits({2: 0.3}.get(slot, 0.9 - slot / 100), VOCAB)
-
-    traj = run(ScriptedDenoiser(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
-    dropping = traj.steps[7]
-    at = dropping.remasked_BL[0].nonzero().flatten().tolist()
-    psi = dropping.action.notes["psi_BL"][0]
-    assert at == [int(psi.argmin())]
-    canvas = next(tokens for call, tokens in seen if call == 7)
-    assert canvas[at[0]] == VOCAB
 
 
 @pytest.mark.parametrize("step", [8, 15, 16])
@@ -176,15 +142,6 @@ def test_remasking_a_row_is_full_exactly_at_its_horizon(variant, exact):
         assert (end.state.step_B == ANSWER).all()
         assert len(end.steps) == ANSWER
         assert not end.steps[-1].remasked_BL.any()
-
-
-def test_remasking_blocks_are_refilled_after_a_re_mask(exact):
-    """LLaDA's clock with everything revisable: what is re-opened in a closed block must still be filled."""
-    base = fixed_action(region="block:2", commitment="none")
-    end = run_remasked(exact, revised("rescale", base, eta=0.5))
-    assert not end.state.masked_BL.any()
-    assert (end.state.step_B == ANSWER).all()
-    assert sum(int(s.remasked_BL.sum()) for s in end.steps) > 0
 
 
 def test_remasking_psi_is_the_probability_at_reveal_and_reset_on_re_mask(exact):
@@ -277,26 +234,6 @@ def test_remasking_number_of_re_masks_is_the_sum_of_sigma(variant, settings, run
     assert total > 500
 
 
-def test_remasking_conf_re_masks_the_less_sure_more_often(run_many):
-    """Within a row and step, what goes was less sure than the average of what could go."""
-    end = run_many(revised("conf"))
-    excess = []
-    for step in end.steps[1:-1]:
-        able_BL = step.state.revisable_BL
-        psi_BL = torch.where(able_BL, step.action.notes["psi_BL"], 0.0)
-        mean_B1 = psi_BL.sum(-1, keepdim=True) / able_BL.sum(-1, keepdim=True).clamp(min=1)
-        excess.append((psi_BL - mean_B1)[step.remasked_BL])
-    excess_R = torch.cat(excess)
-    assert excess_R.mean() < -4 * excess_R.std() / len(excess_R) ** 0.5
-
-
-def test_remasking_a_re_masked_position_stays_masked_in_its_step(exact):
-    """The base chose among what was masked before, so the token seen again is drawn from a later forward."""
-    end = run_remasked(exact, revised("conf"))
-    for step in end.steps:
-        assert not (step.remasked_BL & step.revealed_BL).any()
-
-
 def test_remasking_a_full_row_keeps_revising_until_its_horizon(exact):
     """Everything is revealed in the first step; later steps only re-open and refill."""
     end = run_remasked(exact, revised("cap", fixed_action(commitment="none", cardinality=1.0), eta=0.3), rows=200)
@@ -304,66 +241,6 @@ def test_remasking_a_full_row_keeps_revising_until_its_horizon(exact):
     assert sum(int(s.remasked_BL.sum()) for s in end.steps[1:]) > 100
     assert not end.state.masked_BL.any()
     assert (end.state.step_B == ANSWER).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("eos_fill", [False, True])
-@pytest.mark.parametrize("variant", ["cap", "conf"])
-@pytest.mark.parametrize(
-    "base",
-    [
-        WINO(8),
-        CoRe(window=(0.0, 1.0), revise_every=1, tail=0),
-        CoRe(8, window=(0.0, 1.0), revise_every=1, tail=0, joint_reeval=True),
-        InfoGain(8),
-        LLaDA(8),
-    ],
-    ids=lambda b: f"{b.name}-{b.block_length}",
-)
-def test_remasking_any_method_can_be_the_base(base, variant, eos_fill):
-    """A full canvas with steps left is new to them: they may still rewrite, but not what is committed."""
-    for seed in range(3):
-        start = State.from_prompts([[1, 2], [3], [4, 5, 6]], new_tokens=16, steps=[8, 16, 4], mask_id=11)
-        noise = Noise(torch.arange(3))
-        policy = revised(variant, base, eta=0.2)
-        end = decode(Toy(seed), policy, start, noise=noise, sampling=SAMPLED, eos_fill=eos_fill)
-        assert not end.state.masked_BL.any()
-        assert (end.state.step_B >= end.state.horizon_B).all()
-        assert not any((s.remasked_BL & s.state.committed_BL).any() for s in end.steps)
-
-
-def test_remasking_a_rewritten_token_counts_as_the_least_sure():
-    """CoRe's rewrites come from its probe: they have no probability under the step's own forward, hence psi 0."""
-    start = State.from_prompts([[1, 2]], new_tokens=16, steps=16, mask_id=11)
-    base = CoRe(window=(0.0, 1.0), revise_every=1, tail=0)
-    seen = False
-    for seed in range(5):
-        steps = decode(Toy(seed), revised("conf", base, eta=0.0), start, noise=NO_NOISE).steps
-        for step, later in pairwise(steps):
-            rewritten_BL = step.remasked_BL & step.revealed_BL
-            assert (later.action.notes["psi_BL"][rewritten_BL] == 0).all()
-            seen |= bool(rewritten_BL.any())
-    assert seen
-
-
-def test_remasking_memory_is_at_least_the_notes():
-    assert revised(base=LLaDA()).past_steps == 1
-
-    @dataclass(frozen=True)
-    class Historian(LLaDA):
-        past_steps = ALL
-
-    assert revised(base=Historian()).past_steps == ALL
-
-
-def test_remasking_one_forward_per_step(exact):
-    assert run_remasked(exact, revised("conf"), rows=4).forwards_B.tolist() == [ANSWER] * 4
-
-
-def test_remasking_by_name():
-    policy = make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.04, "base.commit": "none"})
-    assert policy.operator == ReMDM("cap", eta=0.04)
-    assert policy.base == fixed_action(commitment="none")
 
 
 def test_remasking_a_start_with_tokens_of_unknown_origin_leaves_them_alone(exact):
@@ -389,62 +266,6 @@ SURE = (dict.fromkeys(range(6), 0.9), dict.fromkeys(range(6), 0.99))
 
 
 """A row for the rest of a run: drafts everything, doubts nothing."""
-
-
-def table_run(table, length=6, **settings):
-    def script(tokens, slot, call):
-        confidence, verify, *_ = table[call]
-        return peaked_at_zero(confidence[slot] if slot < length else verify[slot - length])
-
-    denoiser = ScriptedDenoiser(script, vocab=10)
-    state = State.from_canvases([[10] * length], steps=length, mask_id=10)
-    return decode(denoiser, WINO(block_length=length, **settings), state, noise=NO_NOISE)
-
-
-@each_case(("n", "cap"), [(6, 5), (7, 5), (8, 5), (9, 6), (20, 14), (28, 19), (29, 20), (40, 20)])
-def test_wino_draft_cap(n, cap):
-    """Seven tenths of what is masked, rounded down, between 5 and 20; the surest are drafted."""
-    table = [({i: 0.99 - 0.001 * i for i in range(n)}, dict.fromkeys(range(n), 0.99))] * n
-    first = table_run(table, length=n).steps[0]
-    assert positions(first.revealed_BL) == list(range(cap))
-
-
-def test_wino_draft_threshold_is_strict():
-    """Exactly tau1 is not drafted: two tokens alike hit 1/2 without rounding."""
-
-    def script(tokens, slot, call):
-        return [0.0, 0.0] if slot != 0 else [50.0, 0.0]
-
-    state = State.from_canvases([[2] * 3], steps=3, mask_id=2)
-    at = decode(ScriptedDenoiser(script, vocab=2), WINO(3, tau1=0.5, tau2=0.5), state, noise=NO_NOISE)
-    assert [positions(s.revealed_BL) for s in at.steps] == [[0], [1], [2]]
-    below = decode(ScriptedDenoiser(script, vocab=2), WINO(3, tau1=0.4999, tau2=0.5), state, noise=NO_NOISE)
-    assert [positions(s.revealed_BL) for s in below.steps] == [[0, 1, 2]]
-
-
-@pytest.mark.parametrize(("tau2", "remasked"), [(0.5, []), (0.5 + 1e-9, [0])])
-def test_wino_verification_threshold_is_strict(tau2, remasked):
-    """Two tokens alike in the shadow of slot 0: exactly tau2 is not doubted."""
-
-    def script(tokens, slot, call):
-        first = [50.0, 0.0] if slot < 2 else [0.0, 0.0]
-        then = [0.0, 0.0] if slot == 6 else [50.0, 0.0]
-        return first if call == 0 else then
-
-    state = State.from_canvases([[2] * 6], steps=6, mask_id=2)
-    end = decode(ScriptedDenoiser(script, vocab=2), WINO(6, tau1=0.6, tau2=tau2), state, noise=NO_NOISE)
-    assert positions(end.steps[0].revealed_BL) == [0, 1]
-    assert positions(end.steps[1].remasked_BL) == remasked
-
-
-def test_wino_re_masks_stay_below_the_last_drafts():
-    """Three drafted, three doubted: the two least likely go back."""
-    table = [
-        ({0: 0.9, 1: 0.9, 2: 0.9, 3: 0.2, 4: 0.2, 5: 0.2}, {}),
-        ({3: 0.9, 4: 0.9, 5: 0.2}, {0: 0.3, 1: 0.5, 2: 0.4}),
-        *[SURE] * 6,
-    ]
-    assert positions(table_run(table).steps[1].remasked_BL) == [0, 2]
 
 
 def test_wino_a_closed_block_is_never_doubted_again():
@@ -549,42 +370,6 @@ def test_core_one_step_by_hand(rewrites, quota, steps, step, rewritten, after):
     assert int(first.revealed_BL.sum()) == quota + len(rewritten)
 
 
-@pytest.mark.parametrize(
-    ("joint", "after", "forwards"), [(False, [A, B, A, B, A, M], 2), (True, [A, B, A, M, A, C], 3)]
-)
-def test_core_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards):
-    """Once 2 is rewritten, position 5 leads with another token than before; only the third forward can know."""
-
-    def renewed(tokens, slot, call):
-        if tokens == [A, B, A, M, A, M]:
-            return log_row({3: (0.20, 0.70, 0.10), 5: (0.05, 0.05, 0.90)}.get(slot, (0.5, 0.3, 0.2)))
-        return script(tokens, slot, call)
-
-    policy = CoRe(candidates=3, tail=0, revise_every=1, joint_reeval=joint)
-    end = decode(ScriptedDenoiser(renewed, vocab=3), policy, example(6, 2), noise=NO_NOISE)
-    assert list(end.canvases())[1].tolist() == after
-    assert int(end.steps[0].forwards_B) == forwards
-
-
-@pytest.mark.parametrize(("replacement", "rewritten"), [(0.719, [2]), (0.721, [])])
-def test_core_a_replacement_must_be_probable(replacement, rewritten):
-    policy = CoRe(candidates=3, tail=0, revise_every=1, replacement=replacement)
-    first = decode(ScriptedDenoiser(script, vocab=3), policy, example(6, 2), noise=NO_NOISE).steps[0]
-    assert positions(first.remasked_BL) == rewritten
-    assert int(first.forwards_B) == 2, "the probe is spent either way"
-
-
-@pytest.mark.parametrize(("tail", "probed"), [(0, {1, 2, 4}), (1, {1, 2, 4}), (2, {0, 1, 2}), (6, None)])
-def test_core_the_tail_is_protected(tail, probed):
-    denoiser = ScriptedDenoiser(script, vocab=3)
-    policy = CoRe(candidates=3, tail=tail, revise_every=1)
-    first = decode(denoiser, policy, example(6, 2), noise=NO_NOISE).steps[0]
-    assert int(first.forwards_B) == (1 if probed is None else 2)
-    if probed is not None:
-        hidden = {i for i, t in enumerate(denoiser.calls[1].tokens_BN[0].tolist()) if t == M}
-        assert hidden - {3, 5} == probed
-
-
 def test_core_committed_tokens_are_not_probed():
     """Another policy may have committed position 2, which the probe would otherwise rewrite."""
     state = example(6, 2)
@@ -614,20 +399,6 @@ def test_core_when_probes_happen(steps, every, window, probes):
     assert [i for i, step in enumerate(end.steps) if int(step.forwards_B) > 1] == probes
 
 
-def test_core_published_setting_spends_eight_probes():
-    """S = 128, E = 8: probes at 32, 40, ..., 88, 136 forwards in all."""
-    state = State.from_canvases([[3] * 128], steps=128, mask_id=3)
-    end = decode(ScriptedDenoiser(lambda tokens, slot, call: [1.0, 0.0, 0.0], vocab=3), CoRe(), state, noise=NO_NOISE)
-    assert [i for i, step in enumerate(end.steps) if int(step.forwards_B) > 1] == list(range(32, 89, 8))
-    assert end.forwards_B.tolist() == [136]
-
-
-def test_core_nothing_is_committed():
-    state = State.from_prompts([[1, 2, 3]], new_tokens=16, steps=8, mask_id=11)
-    end = decode(Toy(5), CoRe(tail=0, revise_every=2), state, noise=NO_NOISE)
-    assert torch.equal(end.state.committed_BL, end.state.fixed_BL)
-
-
 # P2
 
 
@@ -648,19 +419,6 @@ def one_step(policy, p=P, planner=None):
     step = traj.steps[0]
     after = traj.steps[1].state.masked_BL[0] if len(traj.steps) > 1 else traj.state.masked_BL[0]
     return [mask_L.nonzero().flatten().tolist() for mask_L in (step.revealed_BL[0], step.remasked_BL[0], after)]
-
-
-def test_p2_the_two_forms_of_eta_rank_differently():
-    """Revealed .9 against masked .5 at eta = 2: the code keeps the revealed one, Eq. 7 prefers the masked one."""
-    p = [0.9, 0.2, 0.999, 0.5, 0.999, 0.999]
-    assert one_step(P2(2.0), p)[2] == [1, 3]
-    assert one_step(P2(2.0, form="probability"), p)[2] == [0, 1]
-
-
-def test_p2_ties_at_the_cut_are_kept_unless_exact():
-    p = [0.9, 0.5, 0.9, 0.5, 0.5, 0.9]
-    assert one_step(P2(), p)[2] == []
-    assert len(one_step(P2(exact=True), p)[2]) == 2
 
 
 class Planner:
@@ -688,26 +446,6 @@ def test_p2_a_planner_judges_what_stands():
 def test_p2_the_planner_is_counted_apart():
     traj = decode(confidences([P]), P2(planner=True), at_step_four(), planner=Planner([0.5] * 6))
     assert int(traj.planner_forwards_B) == len(traj.steps) == int(traj.forwards_B)
-
-
-@pytest.mark.parametrize("schedule", ["linear", "sine", "quadratic", "log", "square", "root"])
-def test_p2_as_many_are_revealed_as_scheduled(schedule):
-    """Where no scores tie: n - trunc(n (1 - kappa))."""
-    kappa = {
-        "linear": lambda t: t,
-        "sine": lambda t: math.sin(math.pi * t / 2),
-        "quadratic": lambda t: 1 - (1 - t) ** 2,
-        "log": lambda t: math.log2(1 + t),
-        "square": lambda t: t * t,
-        "root": math.sqrt,
-    }[schedule]
-
-    def answer(tokens, slot, call):
-        return peak_logits(0.2 + 0.1 * ((slot * 5 + call) % 7) + slot / 1000, VOCAB)
-
-    traj = run(ScriptedDenoiser(answer, VOCAB), P2(1.3, schedule), 8)
-    for number, step in enumerate(traj.steps[1:], 1):
-        assert int(step.state.masked_BL.sum()) == int(8 * (1 - kappa(number / 8)) + 1e-6)
 
 
 def test_p2_without_a_planner_the_run_says_so():

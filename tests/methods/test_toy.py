@@ -30,22 +30,6 @@ def test_logits():
         torch.testing.assert_close(answer.logits_RV, torch.tensor(check["logits"]), rtol=1e-6, atol=1e-6)
 
 
-def test_padding_and_unwanted_slots_change_nothing():
-    tokens_BN = torch.tensor([[3, 11, 7, 11]])
-    every_BN = torch.ones_like(tokens_BN, dtype=torch.bool)
-    plain = ModelInput(tokens_BN, torch.arange(4)[None], every_BN, ~every_BN, every_BN)
-    pad = torch.nn.functional.pad
-    padded = ModelInput(
-        pad(tokens_BN, (0, 2), value=5),
-        torch.arange(6)[None],
-        pad(every_BN, (0, 2), value=False),
-        pad(~every_BN, (0, 2), value=False),
-        torch.tensor([[False, True, False, True, False, False]]),
-    )
-    whole, part = Toy(1)(plain, Needs()), Toy(1)(padded, Needs())
-    assert torch.equal(part.logits_RV, whole.logits_RV[[1, 3]])
-
-
 def test_noise():
     for check in CHECKS["noise_checks"]:
         values = np.random.default_rng([check["noise_seed"], check["call"]]).random(check["shape"]).flatten()

@@ -1,7 +1,7 @@
 """Figures of a study: what they show, in every kind of file."""
 
-import subprocess
-import sys
+import base64
+import re
 
 import pytest
 
@@ -11,6 +11,10 @@ from unmask.report.figures import study_figures
 @pytest.fixture(scope="module")
 def figures(whole):
     return {figure.name: figure for group in study_figures(whole).values() for figure in group}
+
+
+def svg_of(figure):
+    return base64.b64decode(re.findall('base64,([^"]+)', figure.to_html())[0]).decode()
 
 
 def test_every_section_has_its_figures(figures):
@@ -32,35 +36,14 @@ def test_every_section_has_its_figures(figures):
 
 
 def test_tasks_and_axes_are_named(figures):
-    drawn = figures["e1-gap-0"].to_svg()
+    drawn = svg_of(figures["e1-gap-0"])
     assert all(name in drawn for name in ("unique-list-commit", "mean over tasks", "score", "cardinality"))
-    assert "mine: region" in figures["e3-lift-0"].to_svg()
-    assert ": commitment" not in figures["e3-lift-1"].to_svg().partition("</style>")[2]
-    assert ": commitment" in figures["e3-lift-revision-0"].to_svg().partition("</style>")[2]
+    assert "mine: region" in svg_of(figures["e3-lift-0"])
+    assert ": commitment" not in svg_of(figures["e3-lift-1"]).partition("</style>")[2]
+    assert ": commitment" in svg_of(figures["e3-lift-revision-0"]).partition("</style>")[2]
 
 
 def test_a_study_without_diagnostics_has_fewer(known):
     groups = study_figures(known)
     assert [len(groups[name]) for name in ("diagnostics", "revision", "arms", "readings")] == [0, 0, 0, 0]
     assert [figure.name for figure in groups["opportunity"]] == ["e1-all", "e1-gap-0", "e1-stages-0"]
-
-
-@pytest.mark.parametrize(("image", "start"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_kinds_of_files(figures, tmp_path, image, start):
-    path = figures["e1-all"].save(tmp_path / f"all.{image}")
-    assert path.read_bytes().startswith(start)
-
-
-def test_the_page_has_the_colours_of_its_theme(figures):
-    drawn = figures["e1-gap-0"].to_svg()
-    assert "var(--score)" in drawn
-    assert "prefers-color-scheme: dark" in drawn
-
-
-def test_importing_the_report_leaves_the_backend_alone():
-    """A notebook draws with a backend of its own."""
-    code = (
-        "import matplotlib; matplotlib.use('svg'); import unmask.report.study, unmask.report.trade_off, "
-        "unmask.report.demo.page; assert matplotlib.get_backend() == 'svg'"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -3,8 +3,10 @@
 import json
 import re
 
+from tests.helpers import made_studies as made
 from unmask.api.load import load
-from unmask.report.pages import asset, island, page, run_page, runs_page
+from unmask.lab.analysis.states import state_evidence
+from unmask.report.pages import asset, island, page, run_page, runs_page, states_page
 from unmask.report.run_data import run_data
 
 ODD = "</script><script>alert(1)</script> & \u2028 \u202e 𝔘 <!--"
@@ -36,3 +38,25 @@ def test_page_of_a_run_holds_its_texts_escaped():
     several = runs_page([odd, run_data(run, 1, exact.codec)], "more <elsewhere>")
     assert all(f'id="run-{row}"' in several for row in (0, 1))
     assert "more &lt;elsewhere&gt;" in several
+
+
+def test_states_are_listed_in_their_order(known_store):
+    evidence = state_evidence(known_store)
+    written = states_page(evidence)
+    listed = re.findall(r'data-state="([^"]+)"', written)
+    assert listed == [*evidence.gains["key"], *evidence.losses["key"]]
+    data = re.search(r'<script type="application/json" id="states">(.*?)</script>', written, re.DOTALL)
+    assert data is not None
+    assert [state["key"] for state in json.loads(data[1])["states"]] == [state["key"] for state in evidence.states]
+    assert "tokenizer of small is not on this machine, so tokens are shown as numbers" in written
+
+
+def test_states_name_what_is_missing_and_stay_text(tmp_path):
+    odd = 'x"><script>alert(1)</script>'
+    flat = {"score": {"confidence": made.flat(0.5, 2), odd: made.flat(0.5, 2)}}
+    tables = {("small", odd, split): flat for split in ("validation", "evaluation")}
+    store = made.store(tmp_path / "study", tables, unfinished=[("small", "later", "evaluation")])
+    written = states_page(state_evidence(store))
+    assert "No candidate was better than the reference at any state." in written
+    assert "Small on later is not finished: " in written
+    assert "<script>alert" not in written

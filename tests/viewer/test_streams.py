@@ -105,3 +105,13 @@ def test_closing_ends_running_and_waiting_jobs(monkeypatch):
 def test_port_in_use_is_refused():
     with serving() as client, pytest.raises(ConfigError, match="choose another with --port"):
         Server(Explorer(LoadedModels({})), client.server.port)
+
+
+def test_browser_is_started_without_the_token(monkeypatch):
+    """Command lines are visible to every user of the machine, so the browser gets a private file instead."""
+    with serving() as client:
+        page = client.server.write_opening_page()
+        assert client.server.token not in page.as_uri()
+        assert client.server.address in page.read_text(encoding="utf-8")
+        assert page.stat().st_mode & 0o077 == 0
+    assert not page.exists()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from pydantic import Field
@@ -28,9 +28,10 @@ from unmask.models.checkpoints import (
 from unmask.models.execution import DTYPES, resolve_device, resolve_dtype, resolve_engine
 
 if TYPE_CHECKING:
+    from unmask.lab.cluster import Ray
     from unmask.lab.cluster.remote_model import ModelName, RemoteModel
-    from unmask.lab.cluster.where import Ray
 
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 OnProgress = Callable[[str, int], None]
 """Called with a parameter's name and its bytes after each one is read."""
 
@@ -157,8 +158,11 @@ def load(
     if name in MODELS:
         return MODELS[name].build(found[0], on_progress)
     family = find_family(resolve_path(name, revision=options.get("revision"), offline=options.get("offline", False)))
-    entry = MODELS["masked-lm" if family is None else family.name]
-    return entry.build(_resolve_device(entry.options.from_table({**options, "path": name}, name)), on_progress)
+    options = {**options, "path": name}
+    if family is None:
+        return _build_masked_lm(_resolve_device(MaskedLMOptions.from_table(options, name)), on_progress)
+    resolved = _resolve_device(CheckpointOptions.from_table(options, name))
+    return _build_published(family.name, family.name, resolved, on_progress)
 
 
 def load_named(name: "ModelName") -> Model:
@@ -172,6 +176,7 @@ def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tu
     A folder or hub id is not opened, so it may have options of either kind of checkpoint. No device is used.
     """
     name = str(name_or_path)
+    # Which kind a folder holds is known when it is opened; until then options of both are allowed.
     kinds: tuple[type[Options], ...] = (CheckpointOptions, MaskedLMOptions)
     if name in MODELS:
         kinds = (MODELS[name].options,)
@@ -190,8 +195,8 @@ def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tu
     )
 
 
-def _resolve_device(options: Options) -> Options:
-    """Put what this machine has in place of `auto`; refuse what it does not have."""
+def _resolve_device(options: AnyOptions) -> AnyOptions:
+    """Replace `auto` by what this machine has; refuse a device, dtype or engine that it does not have."""
     if not isinstance(options, DeviceOptions):
         return options
     device = resolve_device(options.device)
@@ -265,7 +270,7 @@ def _build_published(name: str, family: str, options: CheckpointOptions, on_prog
     kind = "masked-lm" if found is None else found.name
     require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
     return _open_checkpoint(
-        name if place == PUBLISHED[name] else place, folder, options.model_copy(update={"path": place}), on_progress
+        name if place == PUBLISHED.get(name) else place, folder, options.model_copy(update={"path": place}), on_progress
     )
 
 
@@ -292,6 +297,7 @@ def _open_checkpoint(
     )
     info = checkpoint.info
     found = {"chat": info.codec.template is not None, "readout": checkpoint.network.readout}
+    # Recorded and hashed: keys and their order never change.
     fields = type(options).model_fields
     recorded = {
         key: value

@@ -86,7 +86,7 @@ class WorkerDied(UnmaskError):
 
 
 EXTRAS = {
-    **dict.fromkeys(("pandas", "pyarrow", "plotly", "matplotlib", "sklearn"), "lab"),
+    **dict.fromkeys(("pandas", "pyarrow", "matplotlib", "sklearn"), "lab"),
     **dict.fromkeys(("starlette", "uvicorn"), "viewer"),
     "ray": "ray",
     "transformers": "hf",

@@ -73,8 +73,8 @@ def calibrate(
     work_dir = out.with_name(f"{out.name}.study") if options.work_dir is None else Path(options.work_dir)
     # The task is opened already, so that its code runs once.
     keywords = dict(options) | {"task": task, "scorer": None, "max_new_tokens": None, "work_dir": work_dir}
-    with cluster.open_for_study(load, model) as (loaded, workers), show_study_progress(quiet or json) as on_progress:
-        gate = make_gate(loaded, policy=reference, cluster=workers, on_progress=on_progress, **keywords)
+    with cluster.open_model(load, model) as (loaded, executor), show_study_progress(quiet or json) as on_progress:
+        gate = make_gate(loaded, policy=reference, cluster=executor, on_progress=on_progress, **keywords)
     gate.save(out)
     use = _spell_command(model, load, out, task, policy)
     if json:

@@ -26,7 +26,6 @@ from unmask.lab.compare import (
 from unmask.lab.compare.plan import CompareOptions, check_axes, check_split, default_split, parse_policies
 from unmask.lab.compare.store import content_hash, count_finished
 from unmask.report import compare as report
-from unmask.report import compare_words as words
 from unmask.report import files
 from unmask.report.table import count_noun
 
@@ -84,7 +83,7 @@ def compare(
     output.check_place()
     if default_split(options, tasks) == "evaluation" and not output.quiet:
         print_note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
-    with cluster.open_model(load, model) as (loaded, workers):
+    with cluster.open_model(load, model) as (loaded, executor):
         on_note = (lambda text: None) if output.quiet else print_note
         plan = plan_comparison(loaded, options, tasks, picks, on_note=on_note)
         config = plan.config(loaded)
@@ -104,7 +103,7 @@ def compare(
                 work_dir=folder,
                 warm_up=options.warm_up,
                 on_progress=on_progress,
-                workers=workers,
+                executor=executor,
             )
         seconds = time.monotonic() - started
     if comparison.answers.empty:
@@ -157,13 +156,8 @@ def _show(
     """Write the files, and print tables and conclusions."""
     speed = summarise_speed(comparison, summary, resamples=resamples)
     written = () if folder is None else report.write_comparison(comparison, summary, folder, picks, speed)
-    if not output.quiet:
-        if comparison.damaged:
-            print_note(f"{count_noun(len(comparison.damaged), 'damaged file')} of {folder}: decoded again")
-        if written and report.PAGE not in [path.name for path in written]:
-            print_note(
-                "no page: the package plotly is not installed; `pip install 'unmask[lab]'`, and run the same command"
-            )
+    if not output.quiet and comparison.damaged:
+        print_note(f"{count_noun(len(comparison.damaged), 'damaged file')} of {folder}: decoded again")
     if output.json_:
         print_json(report.summary_json(comparison, summary, speed))
         return
@@ -172,11 +166,11 @@ def _show(
         for table in report.screen_tables(summary, speed, console.width):
             console.print(table)
             console.print()
-        for line in words.conclusions(summary):
+        for line in report.conclusions(summary):
             console.print(line, style="bold", highlight=False, markup=False)
         answers = f"{count_noun(len(comparison.answers), 'answer')} in {seconds:.1f} s."
-        notes = (*words.remarks(summary), *words.time_remarks(speed), answers)
-        for line in (*notes, *words.sign_legends(summary, speed)):
+        notes = (*report.remarks(summary), *report.time_remarks(speed), answers)
+        for line in (*notes, *report.sign_legends(summary, speed)):
             console.print(line, style="dim", highlight=False, markup=False)
     for path in written:
         print_text(str(path))

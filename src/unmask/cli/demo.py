@@ -26,12 +26,11 @@ from unmask.lab.demo import (
 )
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.lab.study_models import ModelSpec
 from unmask.report import files
-from unmask.report.demo.files import write
-from unmask.report.demo.page import STATES, DemoResults
+from unmask.report.demo import STATES, DemoResults, write_demo
 from unmask.report.run_data import run_data
 from unmask.report.study import study_report
 
@@ -91,9 +90,9 @@ def demo(
         codecs = {chosen.models[0].name: load_once(chosen.models[0]).codec}
         states = state_evidence(store, codecs, count=STATES)
         results = DemoResults(comparison, runs, records, findings, study_report(findings), states)
-        written = write(results, out)
+        written = write_demo(results, out)
     if quiet:
-        print_text("\n".join(map(str, written.paths)))
+        print_text("\n".join(map(str, written)))
     else:
         _show(results, written.page)
     if not outcome.complete:
@@ -153,6 +152,6 @@ def _show(results: DemoResults, page: Path) -> None:
     console.print(make_table(("policy", *numbers, "computed"), rows, numbers))
     print_text("utility: P(answer) / P(best answer); *: none here scores as high with fewer forwards")
     for verdict in results.verdicts:
-        line = Text.assemble((f"\n{verdict.question} ", "bold"), verdict.sentence)
+        line = Text.assemble((f"\n{verdict.question} ", "bold"), verdict.verdict)
         console.print(line, soft_wrap=not console.is_terminal)
     print_text(f"\npage: {page}\n      {page.resolve().as_uri()}")

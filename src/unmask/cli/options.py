@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
@@ -19,9 +18,7 @@ from unmask.cli.progress import show_loading
 
 if TYPE_CHECKING:  # `unmask generate --help` and the Tab key must not wait for torch.
     from unmask.api import Model
-    from unmask.lab.calibrate import LoadingCluster
-    from unmask.lab.cluster import Ray
-    from unmask.lab.cluster.model_workers import ModelWorkers
+    from unmask.lab.cluster import Executor, Ray
 
 # Names that the Tab key completes. Their tables need torch, which takes seconds to load; a test compares the two.
 MODEL_NAMES = ("mini", "mini-dream", "exact", "llada", "llada-1.5", "dream", "masked-lm")
@@ -153,8 +150,8 @@ class ClusterOptions(Options):
         return Ray(address=address, gpus_per_worker=self.gpus_per_worker, workers=self.workers)
 
     @contextmanager
-    def open_model(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, ModelWorkers | None]]":
-        """Yield a model of this process and None, or a model that stands for the workers' and the workers."""
+    def open_model(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, Executor | None]]":
+        """Open a model of this process; or one without its network, and the workers of a cluster that have it."""
         from unmask.api.load import load as load_on_cluster
 
         cluster = self.cluster
@@ -162,23 +159,7 @@ class ClusterOptions(Options):
             yield load.load(name), None
             return
         with load_on_cluster(name, cluster=cluster, **load.keywords) as model:
-            yield model.here, model.workers
-
-    @contextmanager
-    def open_for_study(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, LoadingCluster | None]]":
-        """Do the same for work that starts workers of its own; one worker reads the model first, to describe it."""
-        from unmask.api.load import load as load_on_cluster
-        from unmask.lab.calibrate import LoadingCluster
-        from unmask.lab.cluster.connect import connected
-
-        cluster = self.cluster
-        if cluster is None:
-            yield load.load(name), None
-            return
-        with connected(cluster):
-            with load_on_cluster(name, cluster=replace(cluster, workers=1), **load.keywords) as model:
-                here, loader = model.here, model.loader
-            yield here, LoadingCluster(cluster, loader)
+            yield model.here, model.executor
 
 
 class ComposeOptions(Options):

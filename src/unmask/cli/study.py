@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import pandas as pd
 import typer
-from rich.console import Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
@@ -30,8 +29,8 @@ from unmask.lab.store import ATTEMPTS, DamagedManifest, Failure, Store, scheme_o
 from unmask.lab.store.remote import open_files
 from unmask.lab.study import Study
 from unmask.lab.study.forecast import forecast, measured_rate, uncounted_methods
-from unmask.lab.study.jobs import load_examples
 from unmask.lab.study.progress import StudyProgress
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import StudyOutcome, run_study
 from unmask.lab.study_models import ModelSpec
 from unmask.report import files
@@ -41,8 +40,6 @@ from unmask.report.study import study_report, to_document, write_report
 DAMAGED, INCOMPLETE = 1, 3
 """Exit codes: a file of a study is damaged; the budget is spent or shards are set aside."""
 STATES_PAGE = "states.html"
-MOST_WORKERS = 8
-"""Workers that the panel names, those that have been busy for longest first."""
 
 study = typer.Typer(
     help="Measure adaptation opportunity: branch every candidate action from states of the reference's runs.",
@@ -494,10 +491,8 @@ def progress_facts(now: StudyProgress) -> dict[str, str]:
     left = {"left": "?" if math.isnan(now.left) else _spell_seconds(now.left)}
     trouble = {"unjudged": f"{now.unjudged:,}"} if now.unjudged else {}
     trouble |= {"failed": f"{now.failed:,}"} if now.failed else {}
-    if now.cluster is not None:
-        left |= {"workers": f"{now.cluster.busy}/{len(now.cluster.workers)}", "scoring": f"{now.cluster.scoring}"}
-        trouble |= {"lost workers": f"{now.cluster.lost}"} if now.cluster.lost else {}
-        trouble |= {"copies": f"{now.cluster.copies}"} if now.cluster.copies else {}
+    if now.running:
+        left |= {"under way": f"{now.running}"}
     if not math.isnan(now.decoded):
         return {"end to end": f"{now.decoded:.0%}", "decoding": now.shard} | left | trouble
     rate = now.forwards / now.seconds if now.seconds > 0 else 0.0
@@ -515,19 +510,11 @@ def progress_facts(now: StudyProgress) -> dict[str, str]:
 
 
 def progress_panel(now: StudyProgress) -> Panel:
-    """Draw where a study stands, and on a cluster what its busiest workers do."""
+    """Draw where a study stands."""
     grid = Table.grid(padding=(0, 2))
     facts = progress_facts(now)
     grid.add_row(*(f"[dim]{name}[/]" for name in facts))
     grid.add_row(*facts.values())
-    lines = []
-    if now.cluster is not None:
-        busy = sorted((worker for worker in now.cluster.workers if worker.doing), key=lambda worker: -worker.seconds)
-        for worker in busy[:MOST_WORKERS]:
-            spent = _spell_seconds(worker.seconds)
-            lines.append(f"[dim]{worker.name} on {worker.node}, {spent}:[/] {worker.doing[:70]}")
-        if len(busy) > MOST_WORKERS:
-            lines.append(f"[dim]and {len(busy) - MOST_WORKERS} more workers[/]")
     # The name of a shard ends in its key.
-    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) and now.cluster is None else now.shard
-    return Panel(Group(grid, *lines), title=title, title_align="left")
+    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) else now.shard
+    return Panel(grid, title=title, title_align="left")

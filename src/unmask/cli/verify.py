@@ -23,8 +23,8 @@ from unmask.lab.verify import (
     published_names,
     verify_run,
 )
+from unmask.report import compare as report
 from unmask.report import files
-from unmask.report import verify as report
 from unmask.report.compare import answers_csv
 
 FAILED = 1

@@ -156,8 +156,9 @@ def _serve(
         print_text(server.address)
         print_note("open the address in a browser of this machine; Ctrl-C ends it")
         if not no_open:
-            # Some browsers keep their caller waiting.
-            threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
+            # A file, because every user of the machine can read the command lines of others, the browser's among
+            # them, and the address holds the token. Some browsers keep their caller waiting.
+            threading.Thread(target=webbrowser.open, args=(server.write_opening_page().as_uri(),), daemon=True).start()
 
     try:
         server.run(announce)

@@ -8,7 +8,7 @@ question for `unmask study`.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,13 +28,12 @@ from unmask.base.options import Options, check_name
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branching import BatchSettings
 from unmask.lab.choose import make_states, mixture_of, rows_by_state
-from unmask.lab.cluster import Ray
-from unmask.lab.cluster.model_workers import ModelWorkers, Shared, model_workers
+from unmask.lab.cluster import Executor, open_executor, run_in_order
 from unmask.lab.store import OtherFormat, Store
 from unmask.lab.study import PromptRange, Study, decode_prompts, group_by_width
-from unmask.lab.study.jobs import load_examples, plan_jobs
+from unmask.lab.study.jobs import plan_jobs
 from unmask.lab.study.progress import StudyProgress
-from unmask.lab.study.prompts import score_answers
+from unmask.lab.study.prompts import load_examples, score_answers
 from unmask.lab.study.protocol import run_study
 from unmask.lab.study_models import ModelSpec
 from unmask.methods import candidates, register_reference
@@ -139,19 +138,11 @@ class CalibrateOptions(Options):
         return self
 
 
-@dataclass(frozen=True)
-class LoadingCluster:
-    """A cluster whose workers each load the model with `load`."""
-
-    ray: Ray
-    load: Callable[[ModelSpec], Any]
-
-
 def calibrate(
     model: LoadedModel,
     *,
     policy: Policy | Search | None = None,
-    cluster: LoadingCluster | None = None,
+    cluster: Executor | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     **options: Any,
 ) -> Gate:
@@ -164,7 +155,7 @@ def calibrate(
     repeated; without one they are thrown away.
 
     `policy` is what decodes in place of the model's own reference, and what candidates are made around; whoever uses
-    the gate has to pass it again. On a `cluster` the model only stands for that of the workers.
+    the gate has to pass it again. On a `cluster` its workers run the model, and the one here has no network.
     """
     require(isinstance(model, Model), "model", model, "a loaded model", "e.g. unmask.load('mini')")
     chosen = CalibrateOptions(**options)
@@ -182,11 +173,9 @@ def calibrate(
     progress = _Progress(f"{study.models[0].name}/{task.name}", on_progress)
     with ExitStack() as stack:
         folder = chosen.work_dir or stack.enter_context(TemporaryDirectory(prefix="unmask-"))
-        store = _measure_branches(model, study, folder, cluster, chosen, progress.report_branches)
-        workers = None
-        if cluster is not None:
-            workers = stack.enter_context(model_workers(cluster.ray, cluster.load, study.models[0]))
-        runs = WholeRuns(model, study, workers, chosen, progress.report_runs)
+        executor = stack.enter_context(open_executor(cluster, lambda spec: model))
+        store = _measure_branches(model, study, folder, executor, chosen, progress.report_branches)
+        runs = WholeRuns(model, study, executor, chosen, progress.report_runs)
         return _make_gate(model, task, chosen, study, store, runs)
 
 
@@ -293,19 +282,17 @@ def _measure_branches(
     model: LoadedModel,
     study: Study,
     folder: str | Path,
-    cluster: LoadingCluster | None,
+    executor: Executor,
     options: CalibrateOptions,
     on_progress: Callable[[StudyProgress], None],
 ) -> Store:
     """Run the study and return its store, which holds all branches."""
-    load = (lambda spec: model) if cluster is None else cluster.load
     try:
         with Store.create(folder, study.config) as store:
             outcome = run_study(
                 study,
                 store,
-                load,
-                cluster=None if cluster is None else cluster.ray,
+                cluster=executor,
                 data_dir=options.data_dir,
                 sandbox_workers=options.sandbox_workers,
                 on_progress=on_progress,
@@ -356,20 +343,20 @@ class WholeRuns:
         self,
         model: LoadedModel,
         study: Study,
-        workers: ModelWorkers | None,
+        executor: Executor,
         options: CalibrateOptions,
         on_share: Callable[[float], None],
     ):
-        """Prepare the prompts. With `workers` these decode, and `model` only stands for theirs."""
+        """Prepare the prompts, which the executor's model decodes; on a cluster `model` has no network."""
         (spec,) = study.models
         tasks, _ = load_examples(study, options.data_dir)
         jobs = plan_jobs(study, spec, model, tasks)
         requests = [request for job in jobs for request in job.requests]
-        examples = [example for job in jobs for example in job.members]
+        examples = [example for job in jobs for example in job.examples]
         self.prompts = tuple(request.id for request in requests)
         self.planned = 0
         """Number of policies that will be decoded, for the progress."""
-        self._model, self._workers, self._on_share = model, workers, on_share
+        self._executor, self._spec, self._on_share = executor, spec, on_share
         self._seed, self._rows = study.seed, study.engine.rows
         self._batches = [
             (slots, group[at : at + self._rows])
@@ -402,22 +389,18 @@ class WholeRuns:
         return utility_P
 
     def _decode(self, policy: Policy) -> Iterator[pd.DataFrame]:
-        if self._workers is None:
-            for slots, requests in self._batches:
-                yield decode_prompts(self._model, requests, policy, seed=self._seed, slots=slots, sampling=GREEDY)
-            return
-        shared = self._workers.share(policy)
-        calls = [(shared, requests, self._seed, slots) for slots, requests in self._batches]
-        yield from self._workers.in_order(_decode_on_worker, calls, what=f"decoding {policy}"[:80])
+        calls = [(policy, requests, self._seed, slots) for slots, requests in self._batches]
+        return run_in_order(self._executor, decode_greedily, self._spec, calls)
 
 
 GREEDY = SamplingParams(temperature=0.0)
 
 
-def _decode_on_worker(
-    model: LoadedModel, policy: Shared, requests: Sequence[Request], seed: int, slots: int
+def decode_greedily(
+    model: LoadedModel, policy: Policy, requests: Sequence[Request], seed: int, slots: int
 ) -> pd.DataFrame:
-    return decode_prompts(model, requests, policy.open(), seed=seed, slots=slots, sampling=GREEDY)
+    """Decode prompts at temperature 0, with the model of the process that runs this."""
+    return decode_prompts(model, requests, policy, seed=seed, slots=slots, sampling=GREEDY)
 
 
 def compare_whole_runs(arms: Arms, runs: WholeRuns, *, seed: int) -> EndToEnd | None:

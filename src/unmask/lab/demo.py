@@ -29,7 +29,7 @@ from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_jso
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
 from unmask.engine import decode
 from unmask.lab.study import Study, decode_prompts
-from unmask.lab.study.jobs import Members
+from unmask.lab.study.jobs import Examples
 from unmask.lab.study.prompts import ScoredAnswer, example_request, score_answers
 from unmask.methods import describe_policy, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, LetterCodec
@@ -477,7 +477,7 @@ class DemoRun:
 def make_demo_runs(
     model: LoadedModel,
     study: Study,
-    tasks: Members,
+    tasks: Examples,
     methods: Sequence[ShownMethod] = SHOWN,
     tried: int = TRIED,
     on_done: Callable[[DemoRun], None] = lambda run: None,

@@ -1,4 +1,4 @@
-"""Best of n: what a search is measured against, n decodes of which the most probable answer is kept."""
+"""Best of n, the control of a search: n decodes, of which the most probable answer is kept."""
 
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
@@ -19,16 +19,16 @@ from unmask.methods.search_tools import annotate, merge_paths
 class BestOf(Search):
     """Decode n times, the first time as the run would and then at a temperature; keep the most probable answer.
 
-    Probable by the model's own word: the sum of log p of the tokens, each as it was when it was revealed. That costs no
-    forward beyond those of the n decodes.
+    The probability is the model's own: the sum of log p of the tokens when each was revealed. It costs no forward
+    beyond those of the n decodes.
     """
 
     name: ClassVar[str] = "best-of"
     base: Policy = field(default_factory=LLaDA)
     n: Annotated[int, Field(ge=1, le=10_000)] = 4
-    """Decodes; 1 is the base method."""
+    """Number of decodes; 1 is the base method."""
     temperature: Annotated[float, Field(gt=0, lt=float("inf"))] = 0.6
-    """Of all decodes but the first, which has the run's."""
+    """Temperature of all decodes except the first, which has the run's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ class BestOf(Search):
     def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
         best: list[tuple[float, Trajectory]] = []
         dropped: list[list[Trajectory]] = [[] for _ in range(traj.state.batch)]
-        shown: list[Trajectory] = []
+        annotated: list[Trajectory] = []
         for number in range(self.n):
             for row, path in enumerate(self._decode_once(context, traj, number)):
                 value = log_probability(path)
@@ -69,16 +69,13 @@ class BestOf(Search):
                     best[row] = value, path
                 else:
                     dropped[row].append(path)
-            kept = zip(best, dropped, strict=True)
-            shown = [annotate(path, value, number + 1, others) for (value, path), others in kept]
-            context.report_paths(shown)
-        return merge_paths(traj, shown)
+            rows = zip(best, dropped, strict=True)
+            annotated = [annotate(path, value, number + 1, others) for (value, path), others in rows]
+            context.report_paths(annotated)
+        return merge_paths(traj, annotated)
 
     def _decode_once(self, context: SearchContext, traj: Trajectory, number: int) -> list[Trajectory]:
-        """Decode all rows once with the base method; return a path for every row.
-
-        The number of the decode decides its noise and temperature.
-        """
+        """Decode all rows once with the base method, with the noise and temperature of this number of decode."""
         # The first decode is the run's own: best of 1 is the base method.
         noise = traj.noise if number == 0 else traj.noise.derive(f"decode/{number}")
         rows_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
@@ -110,13 +107,13 @@ def _select_rows(traj: Trajectory, chosen_B: Tensor) -> Trajectory:
 
 
 def log_probability(path: Trajectory) -> float:
-    """Return the sum of the log-probabilities that a path's tokens had when they were last revealed.
+    """Return the sum of the log-probabilities of a path's tokens when they were last revealed.
 
-    Tokens that no model proposed do not count.
+    Tokens that no model proposed count as certain.
     """
     log_p_BL = torch.zeros_like(path.state.tokens_BL, dtype=torch.float64)
     for step in path.steps:
-        # NaN where no model proposed the token: it counts as certain. Clamped, or one rounded 0 would decide alone.
+        # NaN where no model proposed the token. Clamped, because a single probability rounded to 0 would decide alone.
         now_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)
         log_p_BL = torch.where(step.revealed_BL, now_BL, log_p_BL.masked_fill(step.remasked_BL, 0.0))
     return float(log_p_BL.sum())

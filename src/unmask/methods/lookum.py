@@ -31,27 +31,27 @@ from unmask.methods.search_tools import (
 
 @dataclass(frozen=True)
 class LookUM(ScheduledSearch, BeamSearch):
-    """Draft several sets of sure positions, look one step ahead of each, go on where least uncertainty is left.
+    """Try several sets of sure positions, look one step ahead of each, and go on where the least uncertainty is left.
 
-    r = minus the mean entropy of what stays masked; a set is drawn with weight exp(beta r). "nis" compares sets of one
-    canvas, "smc" keeps as many canvases and weighs them by what r gained.
+    The value r is minus the mean entropy of the masked positions, and a set is drawn with weight exp(beta r). "nis"
+    compares sets of one canvas; "smc" keeps several canvases and draws them by the gain of r.
     """
 
     name: ClassVar[str] = "lookum"
     paths: Annotated[int, Field(ge=1, le=1024)] = 3
-    """Sets compared at a step, P."""
+    """Number P of sets that are compared at a step."""
     variant: Literal["nis", "smc"] = "nis"
-    """"nis": P sets of one canvas; "smc": P canvases, resampled."""
+    """"nis" compares P sets of one canvas; "smc" resamples P canvases."""
     pool: Annotated[float, Field(ge=1)] = 2.0
-    """Sets are drawn from the surest positions, so many times as a set has."""
+    """Size of the pool of surest positions that sets are drawn from, as a multiple of a set's size."""
     tau: Annotated[float, Field(gt=0, lt=math.inf)] = 0.1
-    """Temperature of the draw of positions."""
+    """Temperature at which positions are drawn."""
     beta: NonNegative = 10.0
-    """Sharpness of the choice; infinite takes the best."""
+    """Sharpness of the choice among sets; infinite takes the best one."""
     verifier: Literal["entropy", "confidence"] = "entropy"
-    """What r averages over the masks that are left."""
+    """Quantity that r averages over the remaining masks."""
     exhaustive: bool = False
-    """Compare every set of the pool that the budget allows, in place of `paths` drawn ones."""
+    """Compare all sets of the pool, as far as the budget allows, instead of `paths` drawn ones."""
     block_length: BlockLength | None = None
     budget: Budget = "4x"
 
@@ -82,7 +82,7 @@ class LookUM(ScheduledSearch, BeamSearch):
                 path = predicted[row, canvas_key(child.path)]
                 value = self._path_value(path, child.value)
                 values.append(BeamPath(path, value))
-                # r of a canvas without masks is 0, but its value stays that of the last one with some.
+                # A canvas without masks has r = 0, but its value stays that of the last canvas with some.
                 gains.append((value if has_masks(path) else 0.0) - child.value)
             kept = [values[at] for at in self._draw_children(beam[0].path, gains)]
             keys = {canvas_key(item.path) for item in kept}
@@ -91,7 +91,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         return rounds
 
     def _expand_beam(self, context: SearchContext, beam: Sequence[BeamPath], most: int) -> list[BeamPath]:
-        """Reveal candidate sets on the beam's canvases, the greedy set first. Values stay those of the parents."""
+        """Reveal candidate sets on the beam's canvases, the greedy set first; values stay those of the parents."""
         if self.variant == "smc":
             parents = [beam[at % len(beam)] for at in range(min(self.paths, most))]
             return [
@@ -107,7 +107,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         return unique_items(children, lambda child: canvas_key(child.path))
 
     def _candidate_sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
-        """Yield candidate sets from number `first` on; number 0 is the greedy one, alone where it is the pool."""
+        """Yield candidate sets from number `first` on; number 0 is the greedy set."""
         clock = block_clock(path.state, self.block_length)
         k_B = clock.quota_B
         confidence_BL = path.confidence_BL.double()
@@ -128,13 +128,13 @@ class LookUM(ScheduledSearch, BeamSearch):
             yield score.best(confidence_BL / self.tau + gumbel_BL, pool_BL, k_B)
 
     def _path_value(self, path: Trajectory, before: float) -> float:
-        """Return the value r of the path's canvas; for a canvas without masks the value `before`."""
+        """Return the value r of a path's canvas, or `before` if nothing is masked any more."""
         if not has_masks(path):
             return before
         return mean_over(-path.entropy_BL if self.verifier == "entropy" else path.top_p_BL, path.state.masked_BL)
 
     def _draw_children(self, parent: Trajectory, gains: Sequence[float]) -> list[int]:
-        """Draw the index of one child, or of as many as there are with replacement, with weights exp(beta * gain)."""
+        """Draw children with weights exp(beta * gain): one, or under "smc" as many as there are, with replacement."""
         if len(gains) == 1:
             return [0]
         gain_A = torch.tensor(gains, dtype=torch.float64)

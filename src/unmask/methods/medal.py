@@ -1,4 +1,4 @@
-"""MEDAL (Huang et al. 2026): tree search over the first commitments."""
+"""MEDAL (Huang et al. 2026): tree search over the first tokens of an answer."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,13 +29,15 @@ from unmask.methods.search_tools import (
 
 @dataclass(eq=False)
 class Node:
-    """A canvas of the search tree and the action that led to it. Until it is visited it holds its parent's path."""
+    """A node of the search tree: a canvas, and the position and token that led to it from its parent."""
 
     path: Trajectory
+    """The node's path; its parent's until the node is visited."""
     at: int = -1
     token: int = -1
     visits: int = 0
     total: float = 0.0
+    """Sum of the rewards of all visits."""
     children: "list[Node]" = field(default_factory=list)
 
     @property
@@ -44,11 +46,11 @@ class Node:
 
     @property
     def is_explored(self) -> bool:
-        """Whether it and everything below it has been visited; the root counts as visited."""
+        """Whether this node and all nodes below it have been visited; the root counts as visited."""
         return (self.visits > 0 or self.at < 0) and all(child.is_explored for child in self.children)
 
     def visited_lines(self) -> "Iterator[list[Node]]":
-        """Yield every chain of visited nodes from a child of this node downwards, and the empty chain."""
+        """Yield every line of visited nodes that starts at a child of this node, and the empty line."""
         yield []
         for child in self.children:
             if child.visits:
@@ -57,21 +59,21 @@ class Node:
 
 @dataclass(frozen=True)
 class MEDAL(ScheduledSearch):
-    """Search a tree of first commitments for one that makes the rest confident; let LLaDA finish from there."""
+    """Search a tree of first tokens for a start that makes the rest confident; LLaDA finishes the answer."""
 
     name: ClassVar[str] = "medal"
     simulations: Count = 16
-    """Nodes visited, a forward each."""
+    """Number of nodes to visit, one forward each."""
     positions: Count = 3
-    """Surest positions that a node tries."""
+    """Number of surest positions that a node tries."""
     tokens: Count = 2
-    """Most probable tokens tried at each."""
+    """Number of most probable tokens that are tried at each position."""
     actions: Count = 4
-    """The most probable of those pairs that become children."""
+    """Number of these pairs, the most probable ones, that become children."""
     explore: Annotated[float, Field(ge=0, lt=math.inf)] = 1.0
-    """c of UCT."""
+    """Weight c of exploration in UCT."""
     depth: Count = 4
-    """Tokens of the start that is searched for."""
+    """Number of tokens of the start that is searched for."""
     start: Literal["visits", "confidence"] = "visits"
     """"visits": down the most visited children; "confidence": the deepest node that leaves the rest most confident."""
     block_length: BlockLength | None = None
@@ -102,7 +104,7 @@ class MEDAL(ScheduledSearch):
         return merge_paths(traj, paths)
 
     def _grow_trees(self, context: SearchContext, roots: Sequence[Node], most: Sequence[int]) -> None:
-        """Visit up to so many nodes of every tree, one of each in a pass, until the trees are explored."""
+        """Visit at most that many nodes of each tree, one node of every tree in a pass."""
         for turn in range(max(most)):
             growing = [root for root, n in zip(roots, most, strict=True) if turn < n and not root.is_explored]
             lines = [self._descend(root) for root in growing]
@@ -118,19 +120,16 @@ class MEDAL(ScheduledSearch):
                 parent, node = line[-2:]
                 node.path = path
                 self._add_children(node, len(line) - 1)
-                # The reward: confidence gained, on average, on the positions that are still masked.
-                masked_BL = path.state.masked_BL
-                # Over the same positions before and after, or revealing an unsure one would look like a gain.
-                gain = (
-                    mean_confidence(path, masked_BL) - mean_confidence(parent.path, masked_BL)
-                    if has_masks(path)
-                    else 0.0
-                )
+                # The reward is the mean gain of confidence on the positions that are still masked: the same positions
+                # before and after, or revealing an unsure one would look like a gain.
+                masked_BL, gain = path.state.masked_BL, 0.0
+                if has_masks(path):
+                    gain = mean_confidence(path, masked_BL) - mean_confidence(parent.path, masked_BL)
                 add_visit(line, gain)
             context.report_paths([_annotate(line[-1].path, line[0], line, first=False) for line in lines])
 
     def _descend(self, root: Node) -> list[Node]:
-        """Return the line of nodes from the root to an unvisited one, by the largest UCT at every level."""
+        """Return the line of nodes from the root to an unvisited node, by the largest UCT at every level."""
         line = [root]
         while line[-1] is root or line[-1].visits:
             parent = line[-1]
@@ -139,7 +138,7 @@ class MEDAL(ScheduledSearch):
         return line
 
     def _add_children(self, node: Node, depth: int) -> None:
-        """Give a node its actions, surest first; none at the searched depth or where nothing is masked."""
+        """Give a node its children, the most probable first; none at the full depth or without masks."""
         if depth == self.depth or not has_masks(node.path):
             return
         clean = node.path.current_prediction.clean
@@ -152,7 +151,7 @@ class MEDAL(ScheduledSearch):
         node.children = [Node(node.path, at, token) for at, token in kept]
 
     def _choose_start(self, root: Node) -> list[Node]:
-        """Return the nodes of the start that is kept, from below the root on; none where nothing was visited."""
+        """Return the line of nodes of the start that is kept, without the root; empty if nothing was visited."""
         if self.start == "confidence":
             ends = [(line, line[-1].path if line else root.path) for line in root.visited_lines()]
             return max(ends, key=lambda end: (len(end[0]), mean_confidence(end[1], end[1].state.masked_BL)))[0]
@@ -163,7 +162,7 @@ class MEDAL(ScheduledSearch):
         return line
 
     def _write_start(self, context: SearchContext, root: Node, line: Sequence[Node]) -> Trajectory:
-        """Write the start, as many positions a step as the base reveals; the base's choice fills up the last step."""
+        """Write the start at the pace of LLaDA's schedule; LLaDA's own choice fills up the last of these steps."""
         path, at = root.path, 0
         while at < len(line):
             clock = block_clock(path.state, self.block_length)
@@ -176,7 +175,7 @@ class MEDAL(ScheduledSearch):
                 tokens_BL = torch.where(more_BL, there.token_BL, tokens_BL)
             chosen_BL = more_BL | (path.state.masked_BL & ~there.state.masked_BL)
             after = reveal(context, path, self.name, chosen_BL, tokens_BL)
-            # The node's pass is reused where the canvas is the node's own.
+            # Without further positions the canvas is the node's own, and its prediction is known already.
             known = None if bool(more_BL.any()) else there.prediction
             path = replace(_annotate(after, root, line, first=not path.steps), prediction=known)
         return path
@@ -192,25 +191,25 @@ def most_probable_actions(
 
 
 def mean_confidence(path: Trajectory, masked_BL: Tensor) -> float:
-    """Return the mean of the largest probabilities of these positions; 1 where there is none."""
+    """Return the mean largest probability at these positions; 1 without positions."""
     return mean_over(path.top_p_BL, masked_BL) if bool(masked_BL.any()) else 1.0
 
 
 def _annotate(path: Trajectory, root: Node, line: Sequence[Node], first: bool) -> Trajectory:
-    """Note the start's value and the size of the tree on the last step; on the first one also what was dropped."""
+    """Note the start's value and the tree's size on the last step; on a first step also the nodes that were dropped."""
     visited = [other[-1] for other in root.visited_lines() if other] if first else []
     dropped = [node.path for node in visited if all(node is not kept for kept in line)]
     return annotate(path, line[-1].value if line else root.value, 1 + root.visits, dropped)
 
 
 def uct(child: Node, parent_visits: int, explore: float) -> float:
-    """Return the UCT of a node: its mean value plus a bonus for few visits; infinite for an unvisited node."""
+    """Return a node's upper confidence bound (UCT): its mean value plus a bonus for few visits."""
     if child.visits == 0:
         return math.inf
     return child.value + explore * math.sqrt(math.log(parent_visits) / child.visits)
 
 
 def add_visit(line: Sequence[Node], value: float) -> None:
-    """Add a visit with its reward to every node of the line."""
+    """Add a visit with this reward to every node of the line."""
     for node in line:
         node.visits, node.total = node.visits + 1, node.total + value

@@ -27,16 +27,17 @@ from unmask.methods.search_tools import (
 
 @dataclass(frozen=True)
 class OrderTokenSearch(ScheduledSearch, BeamSearch):
-    """Noise the logits to draft several answers at every block's start; keep the paths whose drafts the model believes.
+    """Draft several answers with noise at every block's start, and keep the paths whose drafts are most probable.
 
-    Noise changes tokens and, through confidence, the order. A draft is worth log p of its block, hidden again in it.
+    The noise changes tokens and, through their confidence, the order. A draft's value is log p of its block when the
+    block is masked again inside the draft.
     """
 
     name: ClassVar[str] = "order-token-search"
     beams: Annotated[int, Field(ge=1, le=1024)] = 3
-    """Paths kept, and drafts of each at a block's start, K."""
+    """Number K of paths that are kept, and of drafts of each path at a block's start."""
     tau: Annotated[float, Field(ge=0, lt=math.inf)] | None = None
-    """Temperature of the Gumbel noise. None: the run's own, 0.6 where that is 0. Filters of the run are not applied."""
+    """Temperature of the Gumbel noise; None for the run's own, or 0.6 if that is 0. Filters are not applied."""
     block_length: BlockLength | None = 32
     budget: Budget = "4x"
 
@@ -71,12 +72,12 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
     def _draft_answers(
         self, context: SearchContext, beam: Sequence[BeamPath], spare: int
     ) -> "tuple[list[_Draft], int, bool]":
-        """Return the drafts of a beam's next step, how many to keep, and whether a block begins.
+        """Return the drafts of a beam's next step, how many of them to keep, and whether a block begins.
 
-        At a block's start there are several drafts of each path, elsewhere one; equal ones count once.
+        Each path gets several drafts at a block's start and one elsewhere. Equal drafts count once.
         """
         clock = block_clock(next(item.path for item in beam if has_masks(item.path)).state, self.block_length)
-        # All paths of a beam go through the schedule together, so one of them tells for all.
+        # All paths of a beam go through the schedule together, so the clock of one is that of all.
         searching = bool(clock.inner_B == 0)
         width = self._affordable_width(len(beam), spare, int(clock.steps_B)) if searching else min(len(beam), 1 + spare)
         tried = [(at, number) for at in range(min(width, len(beam))) for number in range(width if searching else 1)]
@@ -88,11 +89,11 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         )
 
     def _affordable_width(self, beams: int, spare: int, steps: int) -> int:
-        """Return the number of beams and of drafts that the row's remaining passes allow in this block."""
+        """Return the largest number of paths, and of drafts of each, that the remaining passes allow in this block."""
         return next((k for k in range(self.beams, 1, -1) if min(beams, k) * k + (k - 1) * steps <= spare), 1)
 
     def _draft_answer(self, context: SearchContext, item: BeamPath, number: int) -> "_Draft":
-        """Return a path moved one step on, with the complete answer drafted under the noise of this number."""
+        """Move a path one step on, and draft its whole answer under the noise of this number."""
         path, state = item.path, item.path.state
         if not has_masks(path):
             return _Draft(path, item.value, state, torch.full_like(state.tokens_BL, -1))
@@ -100,7 +101,7 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
         token_BL, confidence_BL = self._sample_with_noise(path, number)
         after = reveal(context, path, self.name, score.best(confidence_BL, clock.open_BL, clock.quota_B), token_BL)
         block_BL = clock.in_block_BL & state.masked_BL
-        # Later blocks keep the draft in view; the block itself is hidden, so that its tokens are scored in context.
+        # Later blocks show the draft; the block itself is masked, so that its tokens are scored in their context.
         whole_BL = torch.where(state.masked_BL & ~block_BL, token_BL, state.tokens_BL)
         return _Draft(after, item.value, replace(state, tokens_BL=whole_BL), torch.where(block_BL, token_BL, -1))
 
@@ -130,9 +131,9 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
 class _Draft:
     path: Trajectory
     value: float
-    """Value of the path it comes from."""
+    """Value of the path that it starts from."""
     whole: State
-    """The complete draft, its block hidden again."""
+    """The complete draft with its block masked again."""
     given_BL: Tensor
     """The block's drafted tokens; -1 elsewhere."""
 
@@ -142,7 +143,7 @@ class _Draft:
 
 
 def _score_drafts(context: SearchContext, drafts: Sequence[_Draft]) -> list[float]:
-    """Score drafts by log p of their block when it is masked again in the complete draft. One pass for all rows."""
+    """Return log p of each draft's block when it is masked again in the draft, in one pass for all rows."""
     asked = [draft for draft in drafts if bool((draft.given_BL >= 0).any())]
     if not asked:
         return [0.0] * len(drafts)
@@ -155,10 +156,10 @@ def _score_drafts(context: SearchContext, drafts: Sequence[_Draft]) -> list[floa
 
 
 def block_log_p(p: Sequence[float]) -> float:
-    """Return the log-likelihood of a block's tokens from their probabilities."""
+    """Return the log-likelihood of a block from the probabilities of its tokens."""
     return sum(math.log(x) if x > 0 else -math.inf for x in p)
 
 
 def rank_by_value(values: Sequence[float]) -> list[int]:
-    """Return indices that sort values from the largest on; equal values keep their order."""
+    """Return the indices that sort values from the largest down; equal values keep their order."""
     return sorted(range(len(values)), key=lambda at: -values[at])

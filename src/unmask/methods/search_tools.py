@@ -1,6 +1,6 @@
-"""What searches share: paths that are predicted together, budgets of forwards, and one beam loop.
+"""Parts that searches share: paths that are predicted together, budgets of forwards, and one beam loop.
 
-A path is a one-row `Trajectory` that keeps its prediction, so that a canvas is run once however often it is thought of.
+A path is a one-row `Trajectory` that keeps its prediction, so that the model runs once for each canvas.
 """
 
 import math
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def start_paths(context: SearchContext, traj: Trajectory, needs: Needs) -> list[Trajectory]:
-    """Return a path for every row, with the prediction of its first canvas."""
+    """Return a path for every row of a start, with the prediction of its canvas."""
     bare = replace(traj, steps=(), prediction=None, config=None)
     paths = []
     for row in range(traj.state.batch):
@@ -37,7 +37,7 @@ def start_paths(context: SearchContext, traj: Trajectory, needs: Needs) -> list[
 
 
 def predict_paths(context: SearchContext, paths: Sequence[Trajectory], needs: Needs) -> list[Trajectory]:
-    """Return the paths with their predictions; those that have masks and none yet share one pass."""
+    """Return the paths with predictions. Paths with masks and without a prediction share one pass of the model."""
     fresh = [at for at, path in enumerate(paths) if path.prediction is None and has_masks(path)]
     predicted = list(paths)
     if fresh:
@@ -46,7 +46,7 @@ def predict_paths(context: SearchContext, paths: Sequence[Trajectory], needs: Ne
         if isinstance(noise, Noise):
             noise = Noise(torch.cat([path.noise.key_B for path in rows]))
         states = concat([path.state for path in rows])
-        # Each path draws with its own row's key: the noise of a hypothetical canvas is that of the row it belongs to.
+        # Each path draws with its own row's key: a row's tokens must not depend on the other rows' paths.
         prediction = context.predict(states, torch.cat([path.rows_B for path in rows]), needs, noise=noise)
         for place, at in enumerate(fresh):
             here = torch.tensor([place], device=states.step_B.device)
@@ -55,25 +55,25 @@ def predict_paths(context: SearchContext, paths: Sequence[Trajectory], needs: Ne
 
 
 def has_masks(path: Trajectory) -> bool:
-    """Return whether a path is not finished."""
+    """Return whether a path has masked positions left."""
     return bool(path.state.masked_BL.any())
 
 
 def reveal(
     context: SearchContext, path: Trajectory, name: str, chosen_BL: Tensor, tokens_BL: Tensor | None = None
 ) -> Trajectory:
-    """Return the path with just these positions revealed, with `tokens_BL` where given, else the sampled tokens."""
+    """Reveal exactly these positions of a path, with `tokens_BL` if given, else with the sampled tokens."""
     tokens_BL = None if tokens_BL is None else torch.where(chosen_BL, tokens_BL, -1)
     return context.apply_action(path, name, Action.reveal(chosen_BL, of=path.state.masked_BL, tokens_BL=tokens_BL))
 
 
 def canvas_key(path: Trajectory) -> bytes:
-    """Return the tokens of a path as bytes. Two paths of a row with equal keys have the same canvas."""
+    """Return a path's tokens as bytes, to tell equal canvases of a row."""
     return path.state.tokens_BL.cpu().numpy().tobytes()
 
 
 def unique_items(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Return the items without those whose key came before."""
+    """Return the first item of each key, in order."""
     found: dict[Hashable, T] = {}
     for item in items:
         found.setdefault(key(item), item)
@@ -81,18 +81,17 @@ def unique_items(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
 
 
 def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:
-    """Return the mean of a path's numbers over the positions of a mask, which must not be empty."""
+    """Return the mean of a path's values over the positions of a non-empty mask."""
     return float(values_BN[:, : places_BL.shape[1]][places_BL].double().mean())
 
 
 def annotate(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajectory]) -> Trajectory:
-    """Return the path with notes on its last step about the canvases that were considered beside it.
+    """Note on a path's last step its value and the alternatives that the search considered.
 
-    `value` is the path's own, `tree` counts the canvases that the search has held for the row, `dropped` those that
-    left it at this step, `passed_over` the positions that they had revealed.
+    `tree` counts the canvases that the search has held for the row, `dropped` are those that left it at this step. The
+    note `passed_over` counts how often each position was revealed on one of these.
     """
     step = path.steps[-1]
-    # How often each position was revealed on a canvas that was not kept.
     over_BL = sum((other.steps[-1].revealed_BL.long() for other in dropped), torch.zeros_like(step.state.tokens_BL))
     count = step.rows_B.new_tensor
     notes = {  # stored names
@@ -105,7 +104,7 @@ def annotate(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajec
 
 
 def merge_paths(traj: Trajectory, paths: Iterable[Trajectory]) -> Trajectory:
-    """Return the chosen path of every row as the search's result."""
+    """Join the chosen path of every row into the search's result."""
     paths = list(paths)
     return join_rows(paths, (*traj.steps, *(step for path in paths for step in path.steps)))
 
@@ -123,18 +122,18 @@ def _check_budget(budget: int | str) -> int | str:
 
 
 Budget = Annotated[int | str, AfterValidator(_check_budget)]
-"""Forwards per row at most: a number, or times a decode by the baseline ("4x")."""
+"""Largest number of forwards per row: a number, or a multiple of a decode by the baseline ("4x")."""
 
 
 class ForwardBudget:
-    """Count of the passes that each row may take beyond those of a decode by the baseline.
+    """Budget of passes that each row may take beyond those of a decode by the baseline.
 
-    A budget counts forwards as the run does: a pass under guidance is two.
+    A budget counts forwards as a run does: a pass under guidance is two.
     """
 
     def __init__(self, budget: int | str, base_B: Tensor, context: SearchContext | None = None):
         self.context, self.base = context, base_B.tolist()
-        # The first passes are over, one per row.
+        # The first pass of each row is over, and shows how many forwards a pass is.
         self.each = 1 if context is None else max(1, *context.forwards_B.tolist())
         for row, base in enumerate(self.base):
             enough = isinstance(budget, str) or budget >= base * self.each
@@ -146,26 +145,26 @@ class ForwardBudget:
         ]
 
     def remaining_passes(self, rounds: int) -> list[int]:
-        """Return the extra passes that each row has left, if the baseline would have taken `rounds` passes by now."""
+        """Return the extra passes that each row has left after `rounds` rounds; the baseline takes one per round."""
         assert self.context is not None
         spent = self.context.forwards_B.tolist()
         return [spare - (paid // self.each - rounds) for spare, paid in zip(self.spare, spent, strict=True)]
 
 
 class ScheduledSearch(Search):
-    """A search whose baseline is LLaDA, which takes one pass for each step of its schedule."""
+    """A search whose baseline is LLaDA, with one pass for each step of its schedule."""
 
     block_length: BlockLength | None
 
     def baseline_forwards(self, state: State) -> Tensor:
-        """Passes of a decode that keeps LLaDA's schedule, from here on: every one of them reveals something."""
+        """Passes that LLaDA's schedule still takes from this state on; each of them reveals something."""
         blocks_B: Any = 1 if self.block_length is None else -(-state.answer_BL.sum(-1) // self.block_length)
         left_B = -(-state.horizon_B // blocks_B) * blocks_B - state.step_B
         return torch.minimum(left_B, state.masked_BL.sum(-1)).clamp(min=1)
 
     @property
     def baseline(self) -> Policy:
-        """LLaDA. With blocks, the same rule on a region, because the blocks of a search need not divide the answer."""
+        """LLaDA; with blocks, its rule on a region, because the blocks of a search need not divide the answer."""
         return LLaDA() if self.block_length is None else fixed_action(region=f"block:{self.block_length}")
 
 
@@ -174,7 +173,7 @@ class ScheduledSearch(Search):
 
 @dataclass(frozen=True)
 class BeamPath:
-    """A path of a beam with the value that the search gives it."""
+    """A path of a beam and its value."""
 
     path: Trajectory
     value: float = 0.0
@@ -182,16 +181,16 @@ class BeamPath:
 
 @dataclass(frozen=True)
 class BeamRound:
-    """Outcome of one round for a row: the paths that are kept, and the canvases that were dropped."""
+    """Result of one round for a row: the paths that are kept, and the canvases that were dropped."""
 
     kept: Sequence[BeamPath]
     made: int
-    """Canvases that the round added to the search."""
+    """Number of canvases that the round added to the search."""
     dropped: Sequence[Trajectory]
 
 
 class BeamSearch(Search):
-    """A search that keeps several paths per row; all paths of all rows share each pass of the model."""
+    """A search that keeps several paths per row. All paths of all rows share each pass of the model."""
 
     budget: Budget
 
@@ -199,14 +198,14 @@ class BeamSearch(Search):
     def advance(
         self, context: SearchContext, beams: Mapping[int, Sequence[BeamPath]], spare: Sequence[int]
     ) -> Mapping[int, BeamRound]:
-        """Move the beams of some rows one step on.
+        """Move the beams of some rows, given by row, one step on.
 
-        `spare` counts the passes that each row may take beyond the one for its next step.
+        `spare` counts for each row the passes that it may take beyond the one for its next step.
         """
 
     @abstractmethod
     def baseline_forwards(self, state: State) -> Tensor:
-        """Passes that a decode of each row by the baseline takes, the smallest budget."""
+        """Passes that a decode by the baseline takes for each row: the smallest budget."""
 
     def check(self, state: State) -> None:
         ForwardBudget(self.budget, self.baseline_forwards(state))

@@ -26,26 +26,26 @@ from unmask.methods.search_tools import (
 
 @dataclass(frozen=True)
 class SOAR(BeamSearch):
-    """Reveal what is sure at once; where nothing is, keep the best few ways of revealing one position.
+    """Reveal sure positions at once; where none is sure, keep the best few ways of revealing one position.
 
-    A beam over positions: tokens are the sampled ones, and a path is worth the confidence it has collected.
+    The beam varies positions alone: tokens are the sampled ones. A path's value is the confidence it has collected.
     """
 
     name: ClassVar[str] = "soar"
     steps = "ignore"
     width: Annotated[int, Field(ge=1, le=100_000)] = 2
-    """Paths kept, and positions tried for each of them."""
+    """Number of paths that are kept, and of positions that are tried for each."""
     threshold: Probability = 0.95
-    """Positions above it are revealed at once; 1 always searches (the authors' PBS)."""
+    """Confidence above which positions are revealed at once; 1 always searches (the authors' PBS)."""
     most: Count = 5
-    """Positions revealed at once."""
+    """Largest number of positions that are revealed at once."""
     value: Literal["sum", "mean"] = "sum"
-    """"sum" of the confidences collected (the loop for LLaDA), or their "mean" (the one for Dream)."""
+    """"sum" of the collected confidences (the loop for LLaDA), or their "mean" (the loop for Dream)."""
     collapse: Annotated[int, Field(ge=1)] | None = 1
-    """After a round that accelerated, keep the best path alone if it revealed so many; None never does."""
+    """Keep only the best path after a round of sure positions that revealed at least that many; None never does."""
     block_length: BlockLength | None = None
     budget: Budget = "4x"
-    """Forwards per row at most: a number, or times a base decode, which takes one per mask."""
+    """Largest number of forwards per row: a number, or a multiple of a base decode, which takes one per mask."""
 
     def baseline_forwards(self, state: State) -> Tensor:
         return state.masked_BL.sum(-1)
@@ -73,7 +73,7 @@ class SOAR(BeamSearch):
         return rounds
 
     def _expand_beam(self, context: SearchContext, beam: Sequence[BeamPath]) -> "tuple[list[_ConfidencePath], bool]":
-        """Return the next canvases of a beam, best first and each once, and whether any position was sure."""
+        """Return the next canvases of a beam, each once and best first, and whether any position was sure."""
         children, accelerated = [], False
         for item in beam:
             total, count = (item.total, item.count) if isinstance(item, _ConfidencePath) else (0.0, 0)

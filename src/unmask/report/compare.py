@@ -1,9 +1,10 @@
-"""A comparison as files, page and terminal tables: what every policy is worth beside what it costs."""
+"""Comparisons and verifications as files, page and terminal tables: what every policy is worth beside what it costs."""
 
+import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +14,33 @@ from rich.table import Table
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.files import read_file
 from unmask.lab.compare import CompareSummary, Comparison, SpeedSummary
+from unmask.lab.compare.run import LeftOut
 from unmask.lab.compare.store import SAME, check_same
 from unmask.lab.compare.summary import MACRO, MEASURES, NEAR_ZERO, SPEEDS
+from unmask.lab.verify import Target, VerifiedRun
+from unmask.methods import RECONSTRUCTION, describe_policy
 from unmask.report import files
-from unmask.report.compare_page import compare_page
-from unmask.report.compare_words import (
-    OWN,
-    TIME_LEGEND,
-    UNSURE,
-    Line,
-    format_measure,
-    format_number,
-    front_mark,
-    gain_mark,
-    label_legends,
-    panel_title,
-    remarks,
-    shown_name,
-    sign_legends,
-    time_remarks,
-)
-from unmask.report.table import escape_latex, plain
-from unmask.report.trade_off import CostPanel, CostPoint, trade_off
+from unmask.report.drawing import CostPoint, Draw, Size, save_figure, themed_picture, trade_off
+from unmask.report.pages import page
+from unmask.report.table import count_noun, escape_latex, markdown_grid, plain
 from unmask.stats import Estimate
 
-PAGE = "compare.html"
-SUMMARY_FORMAT, TIMING_FORMAT = "unmask-compare-summary-2", "unmask-compare-timing-1"
+SUMMARY_FORMAT, TIMING_FORMAT, VERIFY_FORMAT = "unmask-compare-summary-2", "unmask-compare-timing-1", "unmask-verify-1"
+OWN = "own"
+"""Label of a policy of the user's own."""
+ABOVE, BELOW, RECONSTRUCTED, OWN_MARK, SURE, UNSURE = "↑", "↓", "†", "*", "●", "○"
+LEGEND = f"{ABOVE} better than the reference on the same prompts, {BELOW} worse: the 95 % interval leaves out zero."
+FRONT_LEGEND = (
+    f"front: {UNSURE} no other policy has at least this utility for no more forwards; {SURE} beyond noise: better than "
+    "each that needs no more forwards (so is the cheapest, however bad), the paired interval leaves out zero."
+)
+LABEL_LEGENDS = {
+    RECONSTRUCTION: f"{RECONSTRUCTED} reconstruction: parts are ours, or untested against its authors' files.",
+    OWN: f"{OWN_MARK} a method of your own.",
+}
+TIME_LEGEND = "Wall time is to be compared within one run on one machine only; no other number depends on it."
+Line = Mapping[str, Any]
+"""A line of a summary: values by column name."""
 
 
 def write_comparison(
@@ -50,28 +52,29 @@ def write_comparison(
 ) -> tuple[Path, ...]:
     """Write the files of a comparison into a folder; `picks` as for `card_table`.
 
-    All but those of `speed` have the same bytes in every run.
+    The same comparison gives the same bytes, except in the files of `speed`.
     """
     place = files.folder(out)
+    forwards = _forwards_figure(comparison, summary)
     contents = {
         "compare.csv": answers_csv(comparison.answers).encode(),
         "summary.md": markdown(comparison, summary, picks).encode(),
         "summary.json": (summary_json(comparison, summary) + "\n").encode(),
         "table.tex": latex(comparison, summary).encode(),
-        "figure.svg": forwards_figure(comparison, summary),
-        "figure.pdf": forwards_figure(comparison, summary, "pdf"),
+        "figure.svg": save_figure(*forwards, "svg"),
+        "figure.pdf": save_figure(*forwards, "pdf"),
+        "compare.html": compare_page(comparison, summary).encode(),
     }
-    contents[PAGE] = compare_page(comparison, summary, contents["figure.svg"]).encode()
     if speed is not None:
         timing = json.dumps(timing_document(comparison, speed), indent=2, ensure_ascii=False) + "\n"
         contents["timing.md"] = timing_markdown(comparison, summary, speed).encode()
         contents["timing.json"] = timing.encode()
-        contents["figure-time.svg"] = time_figure(comparison, summary, speed)
+        contents["figure-time.svg"] = save_figure(*_time_figure(comparison, summary, speed), "svg")
     return tuple(files.write(place / name, content) for name, content in contents.items())
 
 
 def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds another comparison; `config` is the `plan` of this one."""
+    """Refuse a folder that holds another comparison; `config` is the plan of this one."""
     path = Path(out) / "summary.json"
     if not path.exists():
         return
@@ -99,7 +102,7 @@ def read_picks(path: str | Path) -> dict[str, str]:
 
 
 def answers_csv(answers: pd.DataFrame) -> str:
-    """Every answer with what it cost; an empty cell where there is no utility."""
+    """Return every answer with its cost as CSV; an empty cell where there is no utility."""
     columns = [name for name in answers if name != "answer"]
     at = columns.index("forwards")
     steps = answers.assign(steps=answers["forwards"] - answers["extra_forwards"])
@@ -107,9 +110,9 @@ def answers_csv(answers: pd.DataFrame) -> str:
 
 
 def summary_json(comparison: Comparison, summary: CompareSummary, speed: SpeedSummary | None = None) -> str:
-    """All numbers and the configuration behind them; null where there is no number.
+    """Return all numbers and their configuration as JSON; null where there is no number.
 
-    With `speed` what a clock says is there as well, under `timing`: it is not the same twice.
+    `speed` adds wall times under `timing`, which are not the same twice.
     """
     document = {
         "format": SUMMARY_FORMAT,
@@ -130,31 +133,19 @@ def summary_json(comparison: Comparison, summary: CompareSummary, speed: SpeedSu
 
 
 def timing_document(comparison: Comparison, speed: SpeedSummary) -> dict[str, Any]:
-    """Wall time as plain values: the lines, and every batch as it was measured."""
+    """Return wall times as plain values: the summary's lines, and every batch as it was measured."""
     batches = []
     for batch in comparison.times.to_dict("records"):
         place = {name: batch.pop(name) for name in ("task", "policy", "batch")}
         batches.append({**place, "time": None if pd.isna(batch["seconds"]) else batch})
-    document: dict[str, Any] = plain(
-        {
-            "format": TIMING_FORMAT,
-            "note": TIME_LEGEND,
-            "run": comparison.run,
-            "machine": comparison.machine,
-            **_line_entries(speed.lines, SPEEDS),
-            "measured": speed.measured,
-            "earlier": speed.earlier,
-            "elsewhere": speed.elsewhere,
-            "unknown": speed.unknown,
-            "machines": speed.machines,
-            "batches": batches,
-        }
-    )
+    counts = {name: getattr(speed, name) for name in ("measured", "earlier", "elsewhere", "unknown", "machines")}
+    about = {"format": TIMING_FORMAT, "note": TIME_LEGEND, "run": comparison.run, "machine": comparison.machine}
+    document: dict[str, Any] = plain({**about, **_line_entries(speed.lines, SPEEDS), **counts, "batches": batches})
     return document
 
 
 def _line_entries(lines: pd.DataFrame, measures: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Lines of tasks and of the mean as JSON has them: a measure is an object with its mean, interval and count."""
+    """Return lines of tasks and of the mean for JSON: a measure is an object with its mean, interval and count."""
     entries: dict[str, list[dict[str, Any]]] = {"lines": [], "macro": []}
     ends = {f"{measure}_{end}" for measure in measures for end in ("low", "high", "n")}
     for line in lines.to_dict("records"):
@@ -165,23 +156,25 @@ def _line_entries(lines: pd.DataFrame, measures: Sequence[str]) -> dict[str, lis
     return entries
 
 
-# Tables: heads, and what stands below each
+# Tables of text
 
 Column = tuple[str, Callable[[Line], str]]
+"""Head of a column, and its cell of a line."""
 
 
 def _measure(head: str, name: str, places: int) -> Column:
     return head, lambda line: format_measure(line, name, places)
 
 
-_NAME: Column = ("policy", shown_name)
-_DIFFERENCE: Column = ("difference", lambda line: f"{format_measure(line, 'difference', 3)} {gain_mark(line)}".rstrip())
-_FRONT: Column = ("front", front_mark)
+def _difference(line: Line) -> str:
+    return f"{format_measure(line, 'difference', 3)} {gain_mark(line)}".rstrip()
+
+
 LINE_COLUMNS: tuple[Column, ...] = (
-    _NAME,
+    ("policy", lambda line: shown_name(line)),
     ("prompts", lambda line: str(line["utility_n"])),
     _measure("utility", "utility", 3),
-    _DIFFERENCE,
+    ("difference", _difference),
     _measure("forwards", "forwards", 1),
     _measure("x reference", "forwards_ratio", 2),
     _measure("tokens/forward", "answer_tokens_per_forward", 2),
@@ -190,7 +183,7 @@ LINE_COLUMNS: tuple[Column, ...] = (
     ("planner forwards", lambda line: f"{line['planner_forwards']:.1f}"),
     ("re-masks", lambda line: f"{line['remasks']:.1f}"),
     ("tokens read", lambda line: f"{line['processed_tokens']:.0f}"),
-    _FRONT,
+    ("front", lambda line: front_mark(line)),
 )
 TIME_COLUMNS: tuple[Column, ...] = (
     ("policy", lambda line: str(line["policy"])),
@@ -202,23 +195,21 @@ TIME_COLUMNS: tuple[Column, ...] = (
     ("first batch", lambda line: "yes" if line["cold"] else ""),
     ("front", lambda line: UNSURE if line["front"] else ""),
 )
+PAGE_HEADS = ("policy", "utility", "difference", "forwards", "x reference", "tokens/forward", "re-masks", "front")
+"""Columns of LINE_COLUMNS that a page of usual width holds; files have all."""
 _LEFT = ("policy", "task", "candidate", "front", "first batch")
 """Heads of columns of words; numbers stand on the right."""
 
 
 def _markdown_table(columns: Sequence[Column], lines: Sequence[Line]) -> str:
     heads = [head for head, _ in columns]
-    sides = ["---" if head in _LEFT else "---:" for head in heads]
-    cells = [[show(line) for _, show in columns] for line in lines]
-    rows = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (heads, sides, *cells)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_grid(heads, [head in _LEFT for head in heads], [[cell(x) for _, cell in columns] for x in lines])
 
 
 def markdown(comparison: Comparison, summary: CompareSummary, picks: Mapping[str, str] | None = None) -> str:
-    """Everything but the answers: the short table, then every task and policy."""
+    """Return everything but the answers as Markdown: the short table, then every task and policy."""
     config = comparison.config
-    model = config["model"]
-    fingerprint = f", fingerprint {model['fingerprint']}" if "fingerprint" in model else ""
+    fingerprint = f", fingerprint {config['model']['fingerprint']}" if "fingerprint" in config["model"] else ""
     parts = [
         f"# {_title(comparison)}\n",
         f"Device {config['device']}{fingerprint}; temperature {config['temperature']}, seed {config['seed']}; steps: "
@@ -233,7 +224,7 @@ def markdown(comparison: Comparison, summary: CompareSummary, picks: Mapping[str
 
 
 def card_table(summary: CompareSummary, picks: Mapping[str, str] | None = None) -> str:
-    """Make the table for a model card: per task the reference's utility and a candidate with its paired interval.
+    """Return the table for a model card: per task the reference's utility and a candidate with its paired interval.
 
     The candidate is the best on these very prompts, the reference itself if none is better, or the one that `picks`
     name: `CompareSummary.picks` of another split.
@@ -250,7 +241,7 @@ def card_table(summary: CompareSummary, picks: Mapping[str, str] | None = None) 
         ("reference", lambda row: format_measure(row["reference"], "utility", 3)),
         ("candidate", lambda row: "" if row["best"] is None else row["best"]["policy"]),
         ("its utility", lambda row: "" if row["best"] is None else f"{row['best']['utility']:.3f}"),
-        ("difference", lambda row: "" if row["best"] is None else _DIFFERENCE[1](row["best"])),
+        ("difference", lambda row: "" if row["best"] is None else _difference(row["best"])),
     )
     chosen = "here, on the same prompts: its interval flatters" if picks is None else "beforehand, on other prompts"
     table = _markdown_table(columns, rows)
@@ -258,7 +249,7 @@ def card_table(summary: CompareSummary, picks: Mapping[str, str] | None = None) 
 
 
 def timing_markdown(comparison: Comparison, summary: CompareSummary, speed: SpeedSummary) -> str:
-    """Wall time in tables."""
+    """Return wall times as Markdown."""
     parts = [f"# Wall time: {_title(comparison)}\n", f"{TIME_LEGEND} Machines: {'; '.join(speed.machines)}."]
     parts += [f"\n- {text}" for text in time_remarks(speed)]
     for task in summary.line_tasks:
@@ -268,97 +259,256 @@ def timing_markdown(comparison: Comparison, summary: CompareSummary, speed: Spee
 
 
 def latex(comparison: Comparison, summary: CompareSummary) -> str:
-    """Make a table for a paper (package booktabs): every task and policy, methods of one's own in bold."""
+    """Return a table for a paper (package booktabs): every task and policy, the user's own methods in bold."""
     heads = ("method", "utility", "difference", "forwards", r"$\times$ reference", "tokens/forward")
     rows = []
     for task in summary.line_tasks:
         rows.append(rf"\midrule \multicolumn{{{len(heads)}}}{{l}}{{{escape_latex(panel_title(summary, task))}}} \\")
         for line in summary.of(task).to_dict("records"):
-            name = escape_latex(shown_name(line))
-            is_reference = line["policy"] == summary.reference
-            cells = [
-                rf"\textbf{{{name}}}" if line["label"] == OWN else name,
-                escape_latex(format_measure(line, "utility", 3, "–")),
-                "" if is_reference else escape_latex(format_measure(line, "difference", 3, "–")),
-                escape_latex(format_measure(line, "forwards", 1, "–")),
-                "" if is_reference else escape_latex(format_measure(line, "forwards_ratio", 2, "–")),
-                escape_latex(format_measure(line, "answer_tokens_per_forward", 2, "–")),
-            ]
+            name, is_reference = escape_latex(shown_name(line)), line["policy"] == summary.reference
+            cells = [rf"\textbf{{{name}}}" if line["label"] == OWN else name]
+            for measure, places, of_reference in (
+                ("utility", 3, True),
+                ("difference", 3, False),
+                ("forwards", 1, True),
+                ("forwards_ratio", 2, False),
+                ("answer_tokens_per_forward", 2, True),
+            ):
+                shown = of_reference or not is_reference
+                cells.append(escape_latex(format_measure(line, measure, places, "–")) if shown else "")
             rows.append(" & ".join(cells) + r" \\")
     notes = ["Means with 95 % intervals over prompts; differences and ratios to the reference on the same prompts."]
-    return "\n".join(
-        [
-            *(f"% {' '.join(text.split())}" for text in (_title(comparison), *notes, *label_legends(summary))),
-            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
-            r"\toprule",
-            " & ".join(heads) + r" \\",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
+    comments = [f"% {' '.join(text.split())}" for text in (_title(comparison), *notes, *label_legends(summary))]
+    top = [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", " & ".join(heads) + r" \\"]
+    return "\n".join([*comments, *top, *rows, r"\bottomrule", r"\end{tabular}", ""])
 
 
-# Figures
+# Figures and page
 
 
-def forwards_figure(comparison: Comparison, summary: CompareSummary, image: str = "svg") -> bytes:
-    """Draw utility against forwards per answer."""
+def _forwards_figure(comparison: Comparison, summary: CompareSummary) -> tuple[Draw, Size]:
+    """Return the drawing of utility against forwards per answer, and its size."""
     notes = ["Filled: on the front beyond noise, better than each policy that needs no more forwards."]
-    return _figure(comparison, summary, summary.lines, "forwards", "forwards per answer", notes, image)
+    return _figure(comparison, summary, summary.lines, "forwards", "forwards per answer", notes)
 
 
-def time_figure(comparison: Comparison, summary: CompareSummary, speed: SpeedSummary, image: str = "svg") -> bytes:
-    """Draw utility against milliseconds per answer."""
+def _time_figure(comparison: Comparison, summary: CompareSummary, speed: SpeedSummary) -> tuple[Draw, Size]:
+    """Return the drawing of utility against milliseconds per answer, and its size."""
     lines = speed.lines.assign(cost=1000 * speed.lines["seconds"], sure=False)
     notes = [TIME_LEGEND, *time_remarks(speed)]
-    return _figure(comparison, summary, lines, "cost", "milliseconds of decoding per answer", notes, image)
+    return _figure(comparison, summary, lines, "cost", "milliseconds of decoding per answer", notes)
 
 
 def _figure(
-    comparison: Comparison,
-    summary: CompareSummary,
-    costs: pd.DataFrame,
-    column: str,
-    cost: str,
-    notes: Sequence[str],
-    image: str,
-) -> bytes:
-    """Draw a panel per task. `costs` has the cost in `column`, and who is on the front, by task and policy."""
+    comparison: Comparison, summary: CompareSummary, costs: pd.DataFrame, column: str, cost: str, notes: Sequence[str]
+) -> tuple[Draw, Size]:
+    """Return a drawing with a panel per task. `costs` has the cost in `column`, and who is on the front."""
     by_place = {(line["task"], line["policy"]): line for line in costs.to_dict("records")}
     nowhere = {column: nan, "front": False, "sure": False}
     panels, names = [], {}
     for task in summary.line_tasks:
         points = []
         for line in summary.of(task).to_dict("records"):
-            names[line["policy"]] = shown_name(line)
-            there = by_place.get((task, line["policy"]), nowhere)
-            points.append(
-                CostPoint(
-                    names[line["policy"]],
-                    there[column],
-                    Estimate(line["utility"], line["utility_low"], line["utility_high"]),
-                    front=there["front"],
-                    sure=there["sure"],
-                    reference=line["policy"] == summary.reference,
-                    own=line["label"] == OWN,
-                )
-            )
-        panels.append(CostPanel(panel_title(summary, task), tuple(points)))
-    marks = "Step line: the Pareto front, members named. Diamond: the reference. Bars: 95 % intervals over prompts."
-    foot = [marks, *notes, *label_legends(summary)]
-    title = f"Utility against {cost}: {_title(comparison)}"
-    return trade_off(panels, list(names.values()), title=title, cost=cost, notes=foot, image=image)
+            policy = line["policy"]
+            names[policy] = shown_name(line)
+            there = by_place.get((task, policy), nowhere)
+            utility = Estimate(line["utility"], line["utility_low"], line["utility_high"])
+            marks = {"reference": policy == summary.reference, "own": line["label"] == OWN}
+            points.append(CostPoint(names[policy], there[column], utility, there["front"], there["sure"], **marks))
+        panels.append((panel_title(summary, task), points))
+    legend = "Step line: the Pareto front, members named. Diamond: the reference. Bars: 95 % intervals over prompts."
+    foot = [legend, *notes, *label_legends(summary)]
+    return trade_off(panels, list(names.values()), f"Utility against {cost}: {_title(comparison)}", cost, foot)
+
+
+def compare_page(comparison: Comparison, summary: CompareSummary) -> str:
+    """Return the page: what is cheapest without a loss, utility against forwards, and tables to sort."""
+    tasks = [task for task in summary.line_tasks if task != MACRO]
+    if MACRO in summary.line_tasks and len(tasks) > 1:
+        tasks.insert(0, MACRO)
+    title = f"{comparison.config['model']['name']}: policies compared on the {comparison.split} prompts"
+    notes = "".join(f"<li>{html.escape(text)}</li>" for text in (*remarks(summary), *label_legends(summary)))
+    drawn = themed_picture(*_forwards_figure(comparison, summary), "Utility against forwards per answer")
+    config = html.escape(json.dumps(comparison.config, indent=2, ensure_ascii=False))
+    tables = "".join(_page_table(summary, task, at == 0) for at, task in enumerate(tasks))
+    body = f"""<main>
+<h1>{html.escape(title)}</h1>
+<p class="verdict">{html.escape(" ".join(conclusions(summary)))}</p>
+<p class="note">Every policy decoded the same prompts. A forward is one pass of the model: what an answer costs.
+Utility is what it is worth, from 0 to 1. Bars are 95 % intervals over prompts.</p>
+<h2>Utility against forwards</h2>
+<figure>{drawn}</figure>
+<p class="note">Left is cheap, up is good. {html.escape(FRONT_LEGEND)}</p>
+<h2>The numbers</h2>
+<p class="note">A click on a head sorts. {html.escape(LEGEND)}</p>
+{tables}
+<h2>What to know</h2>
+<ul class="note">{notes}</ul>
+<details><summary>The resolved configuration</summary><pre tabindex="0">{config}</pre></details>
+<footer>Made by <code>unmask compare</code>; compare.csv beside this page has every answer.</footer>
+</main>"""
+    return page(title, body, styles=["report.css"], modules=["dom.js"], start="sortTablesOnClick();")
+
+
+def _page_table(summary: CompareSummary, task: str, is_open: bool) -> str:
+    """Return a task's table, folded unless it is the first."""
+    columns = [
+        (head, cell, ' class="left"' if head in _LEFT else "") for head, cell in LINE_COLUMNS if head in PAGE_HEADS
+    ]
+    heads = "".join(
+        f'<th scope="col" aria-sort="none"{side}><button type="button">{head}</button></th>'
+        for head, _, side in columns
+    )
+    rows = []
+    for line in summary.of(task).to_dict("records"):
+        kind = ' class="reference"' if line["policy"] == summary.reference else ""
+        rows.append(
+            f"<tr{kind}>{''.join(f'<td{side}>{html.escape(cell(line))}</td>' for _, cell, side in columns)}</tr>"
+        )
+    return (
+        f"<details{' open' if is_open else ''}><summary>{html.escape(panel_title(summary, task))}</summary>"
+        f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div></details>"
+    )
+
+
+# Words
 
 
 def _title(comparison: Comparison) -> str:
     return f"{comparison.config['model']['name']} on the {comparison.split} prompts"
 
 
+def conclusions(summary: CompareSummary) -> list[str]:
+    """Say which policy is cheapest without a loss and which is best; nothing where nothing is compared."""
+    task = MACRO if MACRO in summary.line_tasks else next(iter(summary.line_tasks), "")
+    lines = summary.of(task)
+    if len(lines) < 2 or summary.reference not in set(lines["policy"]):
+        return []
+    reference, cheap, best = summary.line(task, summary.reference), summary.cheapest(task), summary.best(task)
+
+    def worth(line: Line) -> str:
+        gain = f"{format_measure(line, 'difference', 3)} on {line['difference_n']} prompts"
+        return f"utility {line['utility']:.3f} ({gain})"
+
+    if cheap is None:
+        words = ["No policy saves forwards without losing utility beyond noise."]
+    else:
+        words = [
+            f"Cheapest without a loss beyond noise: {cheap['policy']}, {cheap['forwards']:.1f} forwards per answer "
+            f"instead of {reference['forwards']:.1f}, {worth(cheap)}."
+        ]
+    if best is not None and best["difference_low"] > 0:
+        words.append(f"Best: {best['policy']}, {worth(best)}, for {best['forwards']:.1f} forwards.")
+    return words
+
+
+def remarks(summary: CompareSummary) -> list[str]:
+    """Say what is missing from the tables, and why."""
+    lines = [f"{run.task}: not available ({run.unavailable})" for run in summary.tasks if run.unavailable]
+    lines += [
+        f"{run.task}: {count_noun(run.skipped, 'prompt')} skipped, longer with the answer than the model's limit"
+        for run in summary.tasks
+        if run.skipped
+    ]
+    near = f"no policy's mean utility reaches {NEAR_ZERO:g}"
+    lines += [f"{task}: near 0, shown and not averaged ({near})" for task in summary.near_zero]
+    lines += [f"{task}: shown and not averaged" for task in summary.without]
+    lines += _left_out(summary.left_out)
+    of_tasks = summary.lines[summary.lines["task"] != MACRO]
+    for policy, made_for in dict(zip(of_tasks["policy"], of_tasks["made_for"], strict=True)).items():
+        if made_for:
+            lines.append(f"{policy} is made for {made_for}: at other settings it is not what its authors run")
+    for line in of_tasks[of_tasks["unscored"] > 0].to_dict("records"):
+        lines.append(
+            f"{line['task']}: {count_noun(line['unscored'], 'answer')} of {line['policy']} could not be judged"
+        )
+    return lines
+
+
+def _left_out(left_out: Sequence[LeftOut]) -> list[str]:
+    """Name each reason once, with the policies that share it on the same tasks."""
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for left in left_out:
+        tasks.setdefault((left.policy, left.reason), []).append(left.task)
+    policies: dict[tuple[str, str], list[str]] = {}
+    for (policy, reason), where in tasks.items():
+        policies.setdefault((", ".join(where), reason), []).append(policy)
+    return [f"{where}: without {', '.join(names)} ({reason})" for (where, reason), names in policies.items()]
+
+
+def time_remarks(speed: SpeedSummary) -> list[str]:
+    """Say where and when seconds were measured, and what is in them."""
+    lines = []
+    if speed.earlier:
+        where = f", {speed.elsewhere} of them on another machine or device" if speed.elsewhere else ""
+        lines.append(
+            f"seconds of {count_noun(speed.earlier, 'batch')} are of an earlier run{where}"
+            + (f"; those of {count_noun(speed.measured, 'batch')} are of this one" if speed.measured else "")
+        )
+    if speed.unknown:
+        lines.append(f"seconds of {count_noun(speed.unknown, 'batch')} are lost: the answers count, the time does not")
+    if speed.lines["cold"].any():
+        lines.append("seconds are those of first batches, compiling and recording included (in Python: warm_up=True)")
+    return lines
+
+
+def label_legends(summary: CompareSummary) -> list[str]:
+    """Explain the marks of the labels that occur."""
+    return [text for label, text in LABEL_LEGENDS.items() if label in set(summary.lines["label"])]
+
+
+def sign_legends(summary: CompareSummary, speed: SpeedSummary | None = None) -> list[str]:
+    """Explain the signs that stand in the tables."""
+    averaged = set(summary.of(MACRO)["policy"])
+    own = len(summary.line_tasks) > 1 and not set(summary.lines["policy"]) <= averaged
+    return [
+        LEGEND,
+        FRONT_LEGEND,
+        "x fwd, x time: how many times the reference's. tokens /fwd, /s: of the answer, without what fills it up.",
+        *label_legends(summary),
+        *(["~ over the tasks that it decoded, not those of the mean."] if own else []),
+        *([TIME_LEGEND] if speed is not None else []),
+    ]
+
+
+def panel_title(summary: CompareSummary, task: str) -> str:
+    """Name a task with its size, or the mean with the number of its tasks."""
+    if task == MACRO:
+        return f"Mean over {count_noun(len(summary.macro_tasks), 'task')}"
+    run = next(run for run in summary.tasks if run.task == task)
+    return f"{task} (horizon {run.horizon}, {count_noun(run.steps, 'step')})"
+
+
+def shown_name(line: Line) -> str:
+    """Return a policy's name with the mark of its label; a class in a user's file is named without the folder."""
+    name = str(line["policy"])
+    if line["label"] == OWN:
+        return name.rpartition("/")[2] + OWN_MARK
+    return name + (RECONSTRUCTED if line["label"] == RECONSTRUCTION else "")
+
+
+def front_mark(line: Line) -> str:
+    """Return the mark of a member of the Pareto front; an empty text for others."""
+    return SURE if line["sure"] else UNSURE if line["front"] else ""
+
+
+def gain_mark(line: Line) -> str:
+    """Return an arrow where the difference to the reference is beyond noise."""
+    return ABOVE if line["difference_low"] > 0 else BELOW if line["difference_high"] < 0 else ""
+
+
+def format_measure(line: Line, name: str, places: int, missing: str = "none") -> str:
+    """Format a measure with its interval; differences have signs."""
+    value, low, high = line[name], line[f"{name}_low"], line[f"{name}_high"]
+    if not isfinite(value):
+        return missing
+    spec = f"+.{places}f" if name == "difference" else f".{places}f"
+    return f"{value:{spec}}" + (f" [{low:{spec}}, {high:{spec}}]" if isfinite(low) else "")
+
+
 # The terminal
 
-_COST_WIDTH, _ESSENTIAL = 7, 4
 SCREEN_COSTS: tuple[tuple[str, str, int, float], ...] = (
     ("for wards", "forwards", 1, 1),
     ("tokens /fwd", "answer_tokens_per_forward", 2, 1),
@@ -372,11 +522,13 @@ SCREEN_COSTS: tuple[tuple[str, str, int, float], ...] = (
     ("tokens /s", "answer_tokens_per_second", 0, 1),
     ("planner fwd", "planner_forwards", 1, 1),
 )
-"""Head, column, digits and factor of what a policy costs; the most wanted first, and a wide terminal shows more."""
+"""Head, column, digits and factor of each cost, the most wanted first; a wide terminal shows more of them. Heads are
+broken where a column of six characters breaks them."""
+_COST_WIDTH, _ESSENTIAL = 7, 4
 
 
 def screen_tables(summary: CompareSummary, speed: SpeedSummary | None = None, width: int = 100) -> list[Table]:
-    """Make the tables of utilities by task and of costs: one table where both fit into so many characters."""
+    """Return tables of utilities by task and of costs: one table where both fit into so many characters."""
     tasks = [task for task in summary.line_tasks if task != MACRO]
     columns = [*tasks, *([MACRO] if MACRO in summary.line_tasks and len(tasks) > 1 else [])]
     by_place = {(line["task"], line["policy"]): line for line in summary.lines.to_dict("records")}
@@ -384,42 +536,35 @@ def screen_tables(summary: CompareSummary, speed: SpeedSummary | None = None, wi
     name_width = min(max([10, *map(len, names.values())]), max(32, width // 3))
     room = max(width, 60) - (name_width + 1) - _COST_WIDTH * len(columns)
     together = room >= _ESSENTIAL * _COST_WIDTH
-    first = _screen_table(name_width)
-    second = first if together else _screen_table(name_width)
+    tables = [Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim") for _ in range(2 - together)]
+    for table in tables:
+        table.add_column("policy", overflow="fold", min_width=10, max_width=name_width)
     for task in columns:
-        first.add_column("mean" if task == MACRO else task.replace("-", " "), justify="right", overflow="fold", width=6)
+        head = "mean" if task == MACRO else task.replace("-", " ")
+        tables[0].add_column(head, justify="right", overflow="fold", width=6)
     fitting = (room if together else width - name_width - 1) // _COST_WIDTH
     costs = SCREEN_COSTS[: max(_ESSENTIAL, fitting)]
     if not summary.lines["planner_forwards"].any():
         costs = tuple(cost for cost in costs if cost[1] != "planner_forwards")
     for head, *_ in costs:
-        second.add_column(head, justify="right", overflow="fold", width=_COST_WIDTH - 1)
+        tables[-1].add_column(head, justify="right", overflow="fold", width=_COST_WIDTH - 1)
     for policy, name in names.items():
-        worth = [_screen_utility(by_place.get((task, policy))) for task in columns]
+        worth = []
+        for task in columns:
+            line = by_place.get((task, policy))
+            shown = "" if line is None else "none" if isnan(line["utility"]) else f"{line['utility']:.3f}"
+            worth.append("" if line is None else shown + (gain_mark(line) or " "))
         spent = _screen_costs(summary, speed, policy, costs)
         style = "bold" if policy == summary.reference else ""
-        first.add_row(name, *worth, *(spent if together else ()), style=style)
-        if not together:
-            second.add_row(name, *spent, style=style)
-    return [first] if together else [first, second]
-
-
-def _screen_table(name_width: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("policy", overflow="fold", min_width=10, max_width=name_width)
-    return table
-
-
-def _screen_utility(line: Line | None) -> str:
-    if line is None:
-        return ""
-    return ("none" if isnan(line["utility"]) else f"{line['utility']:.3f}") + (gain_mark(line) or " ")
+        for table, cells in zip(tables, [[*worth, *spent]] if together else [worth, spent], strict=True):
+            table.add_row(name, *cells, style=style)
+    return tables
 
 
 def _screen_costs(
     summary: CompareSummary, speed: SpeedSummary | None, policy: str, costs: Sequence[tuple[str, str, int, float]]
 ) -> list[str]:
-    """Costs over the tasks of the mean, or where a policy did not decode all of these, over its own (`~`)."""
+    """Return costs over the tasks of the mean; for a policy that lacks some of these, over its own, marked `~`."""
     lines = summary.lines[summary.lines["policy"] == policy]
     in_mean = lines["task"] == MACRO
     lines = lines[in_mean] if in_mean.any() else lines
@@ -433,5 +578,92 @@ def _screen_costs(
             continue
         values = lines[column] if column in lines else times[column] if column in times else pd.Series([nan])
         own_tasks = column == "forwards" and not in_mean.any() and len(summary.line_tasks) > 1
-        cells.append(format_number(factor * values.mean(skipna=False), digits) + ("~" if own_tasks else ""))
+        mean = factor * values.mean(skipna=False)
+        cells.append(("–" if isnan(mean) else f"{mean:.{digits}f}") + ("~" if own_tasks else ""))
     return cells
+
+
+# Verification
+
+
+def verify_table(found: Sequence[VerifiedRun]) -> Table:
+    """Return the terminal's table of a verification, a line per task."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("task")
+    for heading in ("right", "of", "percent", "95 % interval", "published", "forwards"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict", overflow="fold")
+    for one in found:
+        share, known = one.share, bool(one.share.n)
+        table.add_row(
+            one.run.name,
+            str(one.right),
+            str(share.n),
+            f"{100 * share.value:.1f}" if known else "",
+            f"{100 * share.low:.1f} to {100 * share.high:.1f}" if known else "",
+            "not known" if one.run.figure is None else f"{one.run.figure:g}",
+            str(one.forwards),
+            one.agreement.value,
+        )
+    return table
+
+
+def verify_remarks(found: Sequence[VerifiedRun]) -> list[str]:
+    """Say the verdicts in words, what each run is not, and what differs from the authors' evaluation."""
+    lines = []
+    for one in found:
+        lines += [f"{one.run.name}: {text}" for text in (one.conclusion, *one.labels)]
+        if one.run.source:
+            lines.append(f"{one.run.name}: the figure is from {one.run.source}")
+    differs = dict.fromkeys(text for one in found for text in one.run.differs)
+    return [*lines, *(f"differs from the authors: {text}" for text in differs)]
+
+
+def verify_json(model: str, target: Target, found: Sequence[VerifiedRun]) -> str:
+    """Return everything but answers and times as JSON; the same run gives the same bytes."""
+    tasks = []
+    for one in found:
+        run = one.run
+        settings = {
+            "new_tokens": run.new_tokens,
+            "steps": run.steps,
+            "policy": describe_policy(run.policy),
+            "temperature": run.sampling.temperature,
+            "top_p": run.sampling.top_p,
+            "logits_eos_inf": run.sampling.logits_eos_inf,
+            "confidence_eos_eot_inf": run.sampling.confidence_eos_eot_inf,
+            "shots": one.prepared.shots,
+            "authors_shots": run.shots,
+            "prompt": run.prompt,
+        }
+        tasks.append(
+            {
+                "name": run.name,
+                "settings": settings,
+                "published": {"percent": run.figure, "source": run.source or None},
+                "problems": one.prepared.problems,
+                "chosen": len(one.prepared.chosen),
+                "judged": one.share.n,
+                "right": one.right,
+                "percent": 100 * one.share.value,
+                "low": 100 * one.share.low,
+                "high": 100 * one.share.high,
+                "forwards": one.forwards,
+                "verdict": one.agreement.value,
+                "says": one.conclusion,
+                "labels": one.labels,
+                "differs": run.differs,
+                "too_long": one.too_long,
+                "unjudged": one.unjudged,
+                "config": one.config,
+            }
+        )
+    body = {
+        "format": VERIFY_FORMAT,
+        "model": model,
+        "settings_of": target.of.hub,
+        "trial": target.trial,
+        "tasks": tasks,
+        "data": {path: sha256 for one in found for path, sha256 in one.prepared.files.items()},
+    }
+    return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False)

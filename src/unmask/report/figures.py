@@ -19,6 +19,18 @@ from unmask.lab.analysis import Findings
 from unmask.lab.analysis.load import MEAN
 from unmask.lab.analysis.steps import ALONG
 from unmask.report import files
+from unmask.report.drawing import (
+    AXIS_COLOURS,
+    FAINT,
+    GRID,
+    INK,
+    PAPER,
+    Draw,
+    Size,
+    plain_axes,
+    save_figure,
+    themed_picture,
+)
 from unmask.report.study_tables import (
     GAIN,
     SETTING,
@@ -31,11 +43,9 @@ from unmask.report.study_tables import (
     spread,
     taken_at,
 )
-from unmask.report.themed import AXIS_COLOURS, FAINT, GRID, INK, PAPER, plain_axes, save_figure, themed_svg
 from unmask.stats import COVERAGES, FEWEST
 from unmask.stats.measures import CURVE
 
-IMAGES = ("pdf", "svg", "png")
 WIDTH = 7.2
 """Inches of a figure."""
 COLUMNS = 4
@@ -59,12 +69,12 @@ class StudyFigure:
     caption: str
     table: str
     """The table that has its numbers, by name."""
-    size: tuple[float, float]
-    draw: Callable[[Figure], None]
+    size: Size
+    draw: Draw
 
-    def to_svg(self) -> str:
-        """Return the figure as SVG that follows the reader's light or dark setting."""
-        return themed_svg(self.draw, self.size)
+    def to_html(self) -> str:
+        """Return the figure as an image that follows the reader's light or dark setting."""
+        return themed_picture(self.draw, self.size, self.title)
 
     def save(self, path: Path) -> Path:
         """Write the figure as the kind that the path's suffix says: pdf, svg or png."""
@@ -150,7 +160,7 @@ def axis_colour(axis: str) -> str:
     return AXIS_COLOURS.get(axis, METHODS_COLOUR if axis in STUDY_AXES else INK)
 
 
-def dots(
+def interval_rows(
     frame: pd.DataFrame, number: str, group: Iterable[str], hollow: Iterable[bool], label: Iterable[str]
 ) -> pd.DataFrame:
     """Rows for `draw_intervals` in the colours and shapes of their axes."""
@@ -172,7 +182,7 @@ def dots(
 def opportunity(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
     """Δ_adapt of every task and axis of one model."""
     frame = pd.concat([frame[frame["task"] != MEAN], frame[frame["task"] == MEAN]])
-    rows = dots(frame, "delta", frame["task"], frame["unreliable"] != "", frame["axis"])
+    rows = interval_rows(frame, "delta", frame["task"], frame["unreliable"] != "", frame["axis"])
     caption = f"Gain of each state's best action over the fixed one. {HOLLOW}"
     return _intervals(
         f"e1-gap-{at}",
@@ -192,7 +202,7 @@ def strongest(frame: pd.DataFrame) -> StudyFigure:
     models = list(dict.fromkeys(frame["model"]))
     several = len(models) > 1
     labels = best["model"] + ": " + best["axis"] if several else best["axis"]
-    rows = dots(best, "delta", best["task"], best["unreliable"] != "", labels)
+    rows = interval_rows(best, "delta", best["task"], best["unreliable"] != "", labels)
     if several:
         rows["colour"] = [MODEL_COLOURS[models.index(model) % len(MODEL_COLOURS)] for model in best["model"]]
     caption = (
@@ -209,7 +219,7 @@ def gain(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
     frame = frame if (frame["task"] != MEAN).sum() > 1 else frame[frame["task"] != MEAN]
     few = frame[f"{GAIN}_differ"] < FEWEST
     labels = frame["diagnostic"].where(frame["task"] != MEAN, MEAN)
-    rows = dots(frame, f"difference_{GAIN}", frame["task"], few, labels)
+    rows = interval_rows(frame, f"difference_{GAIN}", frame["task"], few, labels)
     caption = (
         "Selective less fixed, whole answers on the same evaluation prompts, on the axis that validation chose for "
         f"each task. Lines: paired 95 % intervals over prompts. Hollow: the two differ on fewer than {FEWEST} prompts."
@@ -227,7 +237,7 @@ def gain(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
 def readings_figure(frame: pd.DataFrame) -> StudyFigure:
     """Selective less fixed under both readings of the paper, and with one choice at a time changed."""
     few = frame[f"won_{GAIN}"] + frame[f"lost_{GAIN}"] < FEWEST
-    rows = dots(frame.assign(axis=""), f"difference_{GAIN}", frame["at"], few, frame["model"])
+    rows = interval_rows(frame.assign(axis=""), f"difference_{GAIN}", frame["at"], few, frame["model"])
     models = list(dict.fromkeys(frame["model"]))
     rows["colour"] = [MODEL_COLOURS[models.index(model) % len(MODEL_COLOURS)] for model in frame["model"]]
     caption = (

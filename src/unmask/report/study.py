@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files as resources
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,11 @@ from unmask.lab.analysis import Findings
 from unmask.lab.analysis.load import ALL_AXES, MEAN, MISSING
 from unmask.lab.analysis.runs import CHOSEN
 from unmask.report import files, pages, study_tables
-from unmask.report.figures import IMAGES, StudyFigure, study_figures
+from unmask.report.drawing import IMAGES
+from unmask.report.figures import StudyFigure, study_figures
 from unmask.report.headlines import BETTER, HINT_BETTER, Answer, answer_questions, headline_frame
 from unmask.report.study_tables import LEGEND
 from unmask.report.table import Table, count_noun, plain, to_json
-from unmask.report.themed import picture
 from unmask.stats import FEWEST
 
 FILE_LIST = "report-files.json"
@@ -481,13 +480,14 @@ def _remove_stale(place: Path, names: Sequence[str]) -> None:
 
 def page(report: Report, states: str | None = None, opening: Opening | None = None) -> str:
     """Return the report as one page with style, figures and numbers inside. `states` is a page beside it."""
-    body = _template().render(
+    body = render_template(
+        "report.html.j2",
         report=report,
         states=states,
         opening=opening,
         in_the_paper=IN_THE_PAPER,
         glossary=GLOSSARY,
-        pictures={figure.name: Markup(picture(figure.to_svg(), figure.title)) for figure in report.figures},
+        pictures={figure.name: Markup(figure.to_html()) for figure in report.figures},
         config=json.dumps(report.manifest, indent=2, ensure_ascii=False),
     )
     numbers = pack_text("numbers", to_json({table.name: table.to_csv() for table in report.tables}))
@@ -507,18 +507,21 @@ def pack_text(name: str, text: str) -> str:
     return f'<script type="text/plain" id="{name}">{inside}</script>'
 
 
+def render_template(name: str, **values: Any) -> str:
+    """Fill in a template of the package; every value is escaped unless it is `Markup`."""
+    return _templates().get_template(name).render(**values)
+
+
 @cache
-def _template() -> jinja2.Template:
-    source = resources("unmask.report").joinpath("templates", "report.html.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters["slug"] = lambda title: (
-        f"s-{'-'.join(''.join(c if c.isalnum() else ' ' for c in title.lower()).split())}"
-    )
-    return environment.from_string(source)
+def _templates() -> jinja2.Environment:
+    loader = jinja2.PackageLoader("unmask.report")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters["slug"] = _slug
+    return environment
 
 
 def _slug(title: str) -> str:
-    """A name for a place on the page."""
+    """Return the id of a section: its title in lower case, with hyphens."""
     return f"s-{'-'.join(''.join(c if c.isalnum() else ' ' for c in title.lower()).split())}"
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isfinite
@@ -151,11 +151,8 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return heads and cells, even where there are only heads."""
-        sides = ["---" if column.align_left else "---:" for column in self.shown]
-        lines = [[column.head or "" for column in self.shown], sides, *self.cells]
-        return "\n".join(
-            f"| {' | '.join(' '.join(x.split()).replace('|', chr(92) + '|') for x in line)} |" for line in lines
-        )
+        heads = [column.head or "" for column in self.shown]
+        return markdown_grid(heads, [column.align_left for column in self.shown], self.cells)
 
     def to_latex(self) -> str:
         """Return the cells as a `tabular` with rules of booktabs; title and note are comments above it."""
@@ -192,6 +189,13 @@ def _cells(frame: pd.DataFrame, column: Column) -> list[str]:
         f"{show(value)} [{show(low)}, {show(high)}]" if low is not None and isfinite(low) else show(value)
         for value, low, high in zip(values, *ends, strict=True)
     ]
+
+
+def markdown_grid(heads: Sequence[str], left: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
+    """Return heads and cells as a Markdown table; `left` says which columns are aligned left."""
+    sides = ["---" if is_left else "---:" for is_left in left]
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (heads, sides, *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def count_noun(items: int, noun: str) -> str:

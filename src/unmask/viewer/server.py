@@ -1,10 +1,13 @@
 """The web application and the life of its server: which address does what, a socket of this machine alone."""
 
 import asyncio
+import os
 import secrets
 import socket
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -38,6 +41,7 @@ class Server:
         self.port = int(self.socket.getsockname()[1])
         self.jobs = JobQueue()
         self.token = secrets.token_urlsafe(24)
+        self._opening_pages: list[Path] = []
         app = Guard(make_app(explorer, self.jobs), self.token)
         app.port = self.port
         config = uvicorn.Config(
@@ -50,6 +54,17 @@ class Server:
         """The address to open, which holds the token."""
         return f"http://{HOST}:{self.port}/{self.token}/"
 
+    def write_opening_page(self) -> Path:
+        """Write a file that only its owner can read and that leads to the address; it goes when the server ends.
+
+        A browser is started with the file on its command line, which others on the machine can see, not with the token.
+        """
+        handle, name = tempfile.mkstemp(prefix="unmask-view-", suffix=".html")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f'<meta http-equiv="refresh" content="0; url={self.address}">\n')
+        self._opening_pages.append(Path(name))
+        return Path(name)
+
     def run(self, on_start: Callable[[], None] = lambda: None) -> None:
         """Serve until Ctrl-C, SIGTERM or `stop`; afterwards no thread and no port is left."""
         try:
@@ -57,6 +72,8 @@ class Server:
         finally:
             self.jobs.close()
             self.socket.close()
+            for page in self._opening_pages:
+                page.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """End the server, from any thread."""

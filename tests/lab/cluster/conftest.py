@@ -5,7 +5,7 @@ import pytest
 from tests.cluster.chaos import alone, study_in
 from tests.cluster.nodes import three_nodes
 from unmask.lab.cluster import Ray
-from unmask.lab.cluster.connect import connected
+from unmask.lab.cluster.ray_executor import connect
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def where(nodes):
 
 @pytest.fixture(scope="module")
 def ray(where):
-    with connected(where) as module:
+    with connect(where) as module:
         yield module
 
 

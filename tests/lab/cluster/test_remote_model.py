@@ -1,6 +1,7 @@
 """A model on the workers of a cluster: the same generation as in one process, whoever dies on the way."""
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from tests.helpers.local_ray import local_ray
 from unmask.api.load import load
 from unmask.base.errors import ConfigError
 from unmask.lab.cluster import Ray
-from unmask.lab.cluster.remote_model import in_batches, merged
+from unmask.lab.cluster.remote_model import RemoteDenoiserStub, group_prompts, merge_generations, without_network
 from unmask.methods import fixed_action
 
 PROMPTS = [f"What is {n} plus {37 * n}?{' Say it.' * (n % 3)}" for n in range(12)]
@@ -33,14 +34,14 @@ class TestMerged:
         parts = [
             model.generate([prompts[at] for at in group], policy="wino", samples=2, temperature=0.5) for group in groups
         ]
-        out = merged(parts, [[2 * at + sample for at in group for sample in range(2)] for group in groups])
+        out = merge_generations(parts, [[2 * at + sample for at in group for sample in range(2)] for group in groups])
         assert out.to_json() == whole.to_json()
         assert out.trajectory.to_bytes() == whole.trajectory.to_bytes()
         assert (out.texts, out.tokens, out.canvases) == (whole.texts, whole.tokens, whole.canvases)
 
     def test_behind_each_other(self):
         model = load("exact", n=8, vocab=4)
-        out = merged([model.generate(["ab", "cd"]), model.generate("ba")])
+        out = merge_generations([model.generate(["ab", "cd"]), model.generate("ba")])
         assert out.to_json() == model.generate(["ab", "cd", "ba"]).to_json()
 
     def test_every_warning_once_and_in_its_place(self):
@@ -49,7 +50,7 @@ class TestMerged:
         for part, texts in zip(parts, ([], ["one", "two"], ["two", "three"]), strict=True):
             if texts:
                 part.config["warnings"] = texts
-        config = merged(parts).config
+        config = merge_generations(parts).config
         assert config["warnings"] == ["one", "two", "three"]
         names = list(config)
         assert names.index("warnings") + 1 == names.index("default_prompt")
@@ -57,16 +58,21 @@ class TestMerged:
     def test_parts_of_two_calls_are_refused(self):
         model = load("exact", n=8, vocab=4)
         with pytest.raises(ConfigError, match="configurations is 'different in seed'"):
-            merged([model.generate("ab"), model.generate("cd", seed=1)])
+            merge_generations([model.generate("ab"), model.generate("cd", seed=1)])
         with pytest.raises(ConfigError, match="one or more"):
-            merged([])
+            merge_generations([])
 
 
 def test_batches_follow_from_the_prompts_alone():
-    assert in_batches(["aaa", "b", "cc", "d"], 2) == [[1, 3], [2, 0]]
-    assert in_batches(["a"], 8) == [[0]]
+    assert group_prompts(["aaa", "b", "cc", "d"], 2) == [[1, 3], [2, 0]]
+    assert group_prompts(["a"], 8) == [[0]]
     talk = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "you"}]
-    assert in_batches([talk, "1234567", "123456789"], 1) == [[1], [0], [2]]
+    assert group_prompts([talk, "1234567", "123456789"], 1) == [[1], [0], [2]]
+
+
+def process_number(model):
+    time.sleep(1)
+    return os.getpid()
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +86,8 @@ class TestOnWorkers:
     def test_is_what_one_process_gives(self, mini, remote):
         """Two batches of three, of other shapes than all twelve at once: both ways are looked at."""
         out = remote.generate(PROMPTS, batch_size=3, **SHORT)
-        parts = [[PROMPTS[at] for at in group] for group in in_batches(PROMPTS, 3)]
-        same = merged([mini.generate(part, **SHORT) for part in parts], in_batches(PROMPTS, 3))
+        parts = [[PROMPTS[at] for at in group] for group in group_prompts(PROMPTS, 3)]
+        same = merge_generations([mini.generate(part, **SHORT) for part in parts], group_prompts(PROMPTS, 3))
         assert out.to_json() == same.to_json()
         assert out.trajectory.to_bytes() == same.trajectory.to_bytes()
         assert out.texts == mini.generate(PROMPTS, **SHORT).texts
@@ -108,18 +114,15 @@ class TestOnWorkers:
         )
 
     def test_a_killed_worker_changes_nothing(self, mini, remote):
-        pool = remote.workers.pool
-        waiting = [pool.submit(lambda context: time.sleep(1) or os.getpid()) for _ in range(2)]
-        victims = {future.result() for future in waiting}
-        lost, outcome = pool.lost, []
+        victims = [remote.executor.submit(process_number, None) for _ in range(2)]
+        outcome = []
         options = {"max_new_tokens": 16, "steps": 16, "record": False}
+        victim = victims[0].result()
         thread = threading.Thread(target=lambda: outcome.append(remote.generate(PROMPTS, batch_size=1, **options)))
         thread.start()
-        while not pool.now().busy:
-            time.sleep(0.01)
-        os.kill(victims.pop(), signal.SIGKILL)
+        time.sleep(0.5)
+        os.kill(victim, signal.SIGKILL)
         thread.join()
-        assert pool.lost > lost
         assert outcome[0].tokens == mini.generate(PROMPTS, **options).tokens
 
     @pytest.mark.parametrize(
@@ -157,6 +160,25 @@ class TestOnWorkers:
         assert "closed" in repr(model)
         with pytest.raises(ConfigError, match="load it again"):
             model.generate("a")
+
+
+class TestWithoutNetwork:
+    def test_everything_but_the_network_is_there(self, tiny_model):
+        here = pickle.loads(pickle.dumps(without_network(tiny_model)))
+        assert isinstance(here.denoiser, RemoteDenoiserStub)
+        assert (here.name, here.fingerprint, here.options) == (
+            tiny_model.name,
+            tiny_model.fingerprint,
+            tiny_model.options,
+        )
+        assert here.denoiser.vocabulary == tiny_model.denoiser.vocabulary
+        assert here.codec.encode("Say it.") == tiny_model.codec.encode("Say it.")
+        with pytest.raises(ConfigError, match="the network is on the workers of a cluster; allowed: generate"):
+            here.generate("a", max_new_tokens=2)
+
+    def test_a_table_of_probabilities_stays_as_it_is(self):
+        model = load("exact")
+        assert without_network(model) is model
 
 
 def test_a_cluster_is_a_value_of_ours():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.made_comparison import made, timed
 from unmask.lab.compare.summary import MACRO, summarise, summarise_speed
-from unmask.report.compare_words import time_remarks
+from unmask.report.compare import time_remarks
 from unmask.stats import mean_over_tasks
 
 ROWS = {"t": {"reference": [1.0] * 6, "fast": [0.5] * 6}}

@@ -10,7 +10,8 @@ from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.store import Store
 from unmask.lab.study import Study, prompts
 from unmask.lab.study.forecast import decodes_at_most, forecast, measured_rate, prompts_by_role
-from unmask.lab.study.jobs import load_examples, plan_jobs
+from unmask.lab.study.jobs import plan_jobs
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 
 

@@ -10,8 +10,8 @@ from unmask.api.request import Request
 from unmask.base.errors import OtherStudy
 from unmask.lab.branching import BatchSettings
 from unmask.lab.store import Shard, Store
-from unmask.lab.study.jobs import Job, group_jobs, load_examples, plan_jobs
-from unmask.lab.study.prompts import example_request
+from unmask.lab.study.jobs import Job, group_jobs, plan_jobs
+from unmask.lab.study.prompts import example_request, load_examples
 from unmask.tasks import find_task
 
 

@@ -2,16 +2,19 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tests.helpers.tiny_studies import table
 from unmask.lab.branching import BranchProgress
-from unmask.lab.store import Store
+from unmask.lab.store import Shard, Store
 from unmask.lab.study import Study, progress
-from unmask.lab.study.jobs import load_examples
-from unmask.lab.study.progress import DecodeProgress, ProgressTracker
+from unmask.lab.study.progress import ProgressTracker
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
+
+SHARD = Shard(kind="branches", model="tiny", task="csv-missing-cells", split="validation", block=0, depends="k")
 
 
 @pytest.fixture(name="study")
@@ -31,52 +34,54 @@ def tracker(study, store, told):
     return ProgressTracker(study, load_examples(study)[0], store, 100.0, told.append)
 
 
-class TestLeft:
-    def test_covers_branches_and_whole_runs_by_the_measured_pace(self, study, tmp_path, clock):
-        told = []
-        tracked = tracker(study, Store.create(tmp_path / "out", study.config), told)
-        tracked.start()
-        heard = tracked.inside("tiny", "shard")
-        share = tracked.candidates["tiny"]
-        clock[0] += 3
-        heard(BranchProgress(1, 14, 31))
-        assert math.isnan(told[-1].left), "too few forwards to say"
-        clock[0] += 7
-        heard(BranchProgress(2, round(21 / share), 40))
-        # 10 s for 40 forwards, 21 branches of 210: 360 forwards more, and then the whole runs.
-        assert told[-1].branches == 21
-        assert tracked.whole_runs > 0
-        assert told[-1].left == pytest.approx(10 / 40 * (40 / 21 * (210 - 21) + tracked.whole_runs))
-        told.clear()
-        alone = tracker(replace(study, end_to_end=False), tracked.store, told)
-        assert alone.whole_runs == 0
-
-    def test_of_whole_runs_is_by_their_own_pace_as_soon_as_there_is_one(self, tiny_run, study, clock):
-        told = []
-        tracked = tracker(study, tiny_run, told)
-        infos = list(tiny_run.infos().values())
-        stored = sum(info["seconds"] for info in infos) / sum(info["forwards"]["done"] for info in infos)
-        tracked.report_decoding(DecodeProgress("tiny/t", 0, 80, 100))
-        assert told[-1].left == pytest.approx(80 * stored), "what branches took stands in"
-        clock[0] += 5
-        tracked.report_decoding(DecodeProgress("tiny/t", 20, 60, 100))
-        assert (told[-1].left, told[-1].decoded) == (pytest.approx(5 / 20 * 60), pytest.approx(0.4))
-
-    def test_never_jumps_from_nothing_to_hours(self, study, tiny_load, tmp_path):
-        """When branches are done the whole runs are still to come, and were counted from the beginning."""
-        told = []
-        store = Store.create(tmp_path / "out", study.config)
-        assert run_study(study, store, tiny_load, on_progress=told.append).complete
-        branching = [now for now in told if math.isnan(now.decoded)]
-        assert branching[-1].branches == branching[-1].branches_total
-        assert branching[-1].left > 0
-        decoding = [now for now in told if not math.isnan(now.decoded)]
-        assert decoding
-        assert not any(math.isnan(now.left) for now in decoding)
+def test_time_left_covers_branches_and_whole_runs_at_the_measured_pace(study, tmp_path, clock):
+    told = []
+    tracked = tracker(study, Store.create(tmp_path / "out", study.config), told)
+    tracked.start_branching("tiny", 5)
+    report = tracked.watch_group([SimpleNamespace(shard=SHARD)])
+    share = tracked.candidate_share["tiny"]
+    clock[0] += 3
+    report(BranchProgress(1, 14, 31))
+    assert math.isnan(told[-1].left), "too few forwards to say"
+    clock[0] += 7
+    report(BranchProgress(2, round(21 / share), 40))
+    # 10 s for 40 forwards, 21 branches of 210: 360 forwards more, and then the whole runs.
+    assert told[-1].branches == 21
+    whole_runs = sum(tracked.whole_runs.values())
+    assert whole_runs > 0
+    assert told[-1].left == pytest.approx(10 / 40 * (40 / 21 * (210 - 21) + whole_runs))
+    alone = tracker(replace(study, end_to_end=False), tracked.store, [])
+    assert sum(alone.whole_runs.values()) == 0
 
 
-def test_shards_of_others_that_appear_meanwhile_are_counted_once_each(tiny_run, study, tmp_path):
-    """Between two looks at a folder others write: a shard's numbers must not be taken for another's."""
+def test_whole_runs_have_a_pace_of_their_own(tiny_run, study, clock):
+    told = []
+    tracked = tracker(study, tiny_run, told)
+    (key, most) = next(iter(tracked.whole_runs.items()))
+    infos = list(tiny_run.infos().values())
+    stored = sum(info["seconds"] for info in infos) / sum(info["forwards"]["done"] for info in infos)
+    tracked.add_decoded(*key, 0)
+    assert told[-1].left == pytest.approx(most * stored), "the pace of branches stands in"
+    clock[0] += 5
+    tracked.add_decoded(*key, 20)
+    assert told[-1].left == pytest.approx(5 / 20 * (most - 20))
+    assert told[-1].decoded == pytest.approx(20 / most)
+
+
+def test_time_left_never_jumps_from_nothing_to_hours(study, tiny_load, tmp_path):
+    """When branches are done the whole runs are still to come, and were counted from the beginning."""
+    told = []
+    store = Store.create(tmp_path / "out", study.config)
+    assert run_study(study, store, tiny_load, on_progress=told.append).complete
+    branching = [now for now in told if math.isnan(now.decoded)]
+    assert branching[-1].branches == branching[-1].branches_total
+    assert branching[-1].left > 0
+    decoding = [now for now in told if not math.isnan(now.decoded)]
+    assert decoding
+    assert not any(math.isnan(now.left) for now in decoding)
+
+
+def test_shards_that_others_write_meanwhile_are_counted_once_each(tiny_run, study):
     infos = list(tiny_run.infos().values())
 
     class Growing(Store):
@@ -89,19 +94,15 @@ def test_shards_of_others_that_appear_meanwhile_are_counted_once_each(tiny_run, 
 
     tracked = tracker(study, Growing(tiny_run.folder), [])
     for _ in range(2 * len(infos)):
-        tracked.refresh()
-    assert tracked.tally.shards == len(infos)
-    assert tracked.tally.branches == sum(info["branches"] for info in infos)
-    assert tracked.tally.done == sum(info["forwards"]["done"] for info in infos)
+        tracked.add_found()
+    assert tracked.total["shards"] == len(infos)
+    assert tracked.total["branches"] == sum(info["branches"] for info in infos)
+    assert tracked.total["done"] == sum(info["forwards"]["done"] for info in infos)
 
 
 def test_a_failed_attempt_counts_for_nothing(study, tmp_path):
     told = []
     tracked = tracker(study, Store.create(tmp_path / "out", study.config), told)
-    tracked.inside("tiny", "shard")(BranchProgress(2, 20, 40))
-
-    class Failed:
-        name = "shard"
-
-    tracked.count_failure(Failed())
+    tracked.watch_group([SimpleNamespace(shard=SHARD)])(BranchProgress(2, 20, 40))
+    tracked.count_failure(SimpleNamespace(name=SHARD.name))
     assert (told[-1].failed, told[-1].branches, told[-1].forwards) == (1, 0, 0)

@@ -17,8 +17,8 @@ from unmask.core import Trajectory
 from unmask.engine import decode
 from unmask.lab.analysis import analyse
 from unmask.lab.store import Store
-from unmask.lab.study import Study, prompts, site
-from unmask.lab.study.jobs import load_examples
+from unmask.lab.study import Study, prompts, protocol
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.methods import fixed_action
 
@@ -69,7 +69,7 @@ def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
     """Three shards of one prompt each fill forwards that one would leave empty; what they hold stays the same."""
     alone = Store.create(tmp_path / "alone", tiny_study.config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site, "group_jobs", lambda engine, jobs: [[job] for job in jobs])
+        patch.setattr(protocol, "group_jobs", lambda settings, jobs, workers: [[job] for job in jobs])
         assert run_study(tiny_study, alone, tiny_load).complete
     assert alone.content_hash() == tiny_run.content_hash()
     calls, each = (

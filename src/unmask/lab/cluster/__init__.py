@@ -1,5 +1,6 @@
-"""Work on many machines: workers on a Ray cluster that load a model once, and a driver that keeps what they return."""
+"""Calls with a model in this process or on a Ray cluster, behind one interface."""
 
-from unmask.lab.cluster.where import Ray
+from unmask.lab.cluster.executor import DaemonThread, Executor, Shared, is_out_of_memory, run_in_order
+from unmask.lab.cluster.ray_executor import Ray, open_executor
 
-__all__ = ["Ray"]
+__all__ = ["DaemonThread", "Executor", "Ray", "Shared", "is_out_of_memory", "open_executor", "run_in_order"]

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NoReturn
 
+import torch
+
 from unmask.api import DecodeOptions, Generation, Model, check_options, check_texts
+from unmask.base.environment import machine_name
 from unmask.base.errors import ConfigError, require
-from unmask.core import join_runs, map_tensors
-from unmask.lab.cluster.carry import Parcel, packed
-from unmask.lab.cluster.model_workers import ModelWorkers, model_workers
-from unmask.lab.cluster.stand_in import stand_in
-from unmask.lab.cluster.where import Ray
-from unmask.models import Prompt
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary, join_runs, map_tensors
+from unmask.lab.cluster.executor import Executor, run_in_order
+from unmask.lab.cluster.ray_executor import Ray, RayExecutor
+from unmask.models import ExactDenoiser, Prompt
 
 BATCH_SIZE = 32
 """Rows that a worker decodes together, where no number is given."""
@@ -27,36 +28,69 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class ModelName:
-    """What a worker loads: a name, a hub id or a folder that is there, and options."""
+    """A name, a hub id or a folder that workers have, and load options."""
 
     model: str
     options: Mapping[str, Any]
 
 
+_LOADED: dict[str, Model] = {}
+"""The model of `LoadOne` in this process."""
+
+
 @dataclass(frozen=True)
 class LoadOne:
-    """Loads the same model, whatever a study calls it: for workers."""
+    """Loads the same model for every spec: a calibration's study calls it by another name than `RemoteModel`."""
 
     load: Callable[[ModelName], Model]
     name: ModelName
 
     def __call__(self, spec: Any) -> Model:
-        return self.load(self.name)
+        key = repr(self.name)
+        if key not in _LOADED:
+            _LOADED.clear()
+            _LOADED[key] = self.load(self.name)
+        return _LOADED[key]
+
+
+@dataclass(frozen=True)
+class RemoteDenoiserStub:
+    """Stands in the driver for a network that only workers have: its vocabulary, device and machine."""
+
+    vocabulary: Vocabulary
+    device: torch.device
+    machine: str
+    device_name: str
+
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        raise ConfigError(
+            "the network is on the workers of a cluster; allowed: generate and infill of the model, compare and "
+            "calibrate with cluster=; load it here for anything else"
+        )
+
+
+def without_network(model: Any) -> Any:
+    """Return a model as it is sent to the driver. A table of probabilities is small, and is sent as it is."""
+    denoiser = model.denoiser
+    if isinstance(denoiser, ExactDenoiser):
+        return model
+    device = denoiser.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return replace(model, denoiser=RemoteDenoiserStub(denoiser.vocabulary, device, machine_name(device), name))
 
 
 class RemoteModel:
     """A model that each worker of a cluster has loaded; `close` it, or use it as a context, to let them go."""
 
     def __init__(self, cluster: Ray, load: Callable[[ModelName], Model], name: ModelName):
-        """Connect, start workers and have the model loaded by one of them: what is wrong with it is heard now."""
+        """Connect, and let one worker load the model, so that an error of loading it is raised here."""
         require(
             isinstance(cluster, Ray), "cluster", cluster, "a Ray(...), or None for this process", "e.g. cluster=Ray()"
         )
-        self.loader = LoadOne(load, name)
-        """Whoever has workers of its own loads the same model."""
         with ExitStack() as stack:
-            self.workers: ModelWorkers = stack.enter_context(model_workers(cluster, load, name))
-            self.here: Model = self.workers.call(stand_in, what=f"loading {name.model}")
+            self.executor: Executor = stack.enter_context(RayExecutor(cluster, LoadOne(load, name)))
+            """Runs calls with this model on the workers."""
+            self.here: Model = self.executor.submit(without_network, None).result()
             """The model without its network: names, options, codec."""
             self.close = weakref.finalize(self, stack.pop_all().close)
             """Let the workers go; a cluster that was started for them is stopped."""
@@ -68,19 +102,22 @@ class RemoteModel:
         self.close()
 
     def __repr__(self) -> str:
-        state = f"{self.workers.pool.size} workers" if self.close.alive else "closed"
+        state = f"{self.executor.workers} workers" if self.close.alive else "closed"
         return f"RemoteModel({self.here.name!r}, {state})"
 
     @property
     def name(self) -> str:
+        """Name of the model."""
         return self.here.name
 
     @property
     def options(self) -> Mapping[str, Any]:
+        """Options that the model was loaded with."""
         return self.here.options
 
     @property
     def fingerprint(self) -> str:
+        """Hash of the weights."""
         return self.here.fingerprint
 
     def generate(
@@ -89,72 +126,71 @@ class RemoteModel:
         """`Model.generate` with the same options, `batch_size` rows of similar length at a time on each worker."""
         given: Any = self.here.default_prompt if prompt is None else prompt
         prompts = check_texts("prompt", given)
-        return self._decoded("generate", prompts, batch_size, options, default_prompt=prompt is None)
+        return self._decode("generate", prompts, batch_size, options, default_prompt=prompt is None)
 
     def infill(self, text: str | Sequence[str], *, batch_size: int = BATCH_SIZE, **options: Any) -> Generation:
         """`Model.infill` with the same options, in the same way."""
-        return self._decoded("infill", check_texts("text", text), batch_size, options, default_prompt=False)
+        return self._decode("infill", check_texts("text", text), batch_size, options, default_prompt=False)
 
     def branch(self, *given: Any, **options: Any) -> NoReturn:
-        """One row is no work for many: refused."""
+        """Refuse: one row is no work for several workers."""
         raise ConfigError(
             "branch continues one row; allowed: generate and infill on a cluster; unmask.load(...) without cluster= "
             "branches from what this model returned"
         )
 
     def log_likelihood(self, *given: Any, **options: Any) -> NoReturn:
-        """Refused."""
+        """Refuse: likelihoods are not spread over workers."""
         raise ConfigError(
             "log_likelihood is not spread over workers; allowed: generate and infill on a cluster; load the model "
             "without cluster="
         )
 
-    def _decoded(
+    def _decode(
         self, task: str, prompts: Sequence[Any], batch_size: int, options: Mapping[str, Any], *, default_prompt: bool
     ) -> Generation:
         require(self.close.alive, "the model", "closed", "one whose workers are there", "load it again")
         ok = type(batch_size) is int and batch_size >= 1
         require(ok, "batch_size", batch_size, "1 or more rows", "decode at least one at a time")
         check_options(task, options)
-        asked = DecodeOptions(**options)
-        if asked.on_step is not None:
+        chosen = DecodeOptions(**options)
+        if chosen.on_step is not None:
             raise ConfigError(
                 "on_step is given, but the steps are taken by workers; allowed: None on a cluster; leave it out"
             )
-        groups = in_batches(prompts, max(1, batch_size // asked.samples))
-        parcel = packed((task, dict(options)))
-        calls = [(parcel, None if default_prompt else [prompts[at] for at in group]) for group in groups]
-        parts = list(self.workers.in_order(_decode, calls, what=task))
-        each = range(asked.samples)
-        whole = merged(parts, [[at * asked.samples + sample for at in group for sample in each] for group in groups])
+        groups = group_prompts(prompts, max(1, batch_size // chosen.samples))
+        calls = [(task, dict(options), None if default_prompt else [prompts[at] for at in group]) for group in groups]
+        parts = list(run_in_order(self.executor, decode_batch, None, calls))
+        samples = chosen.samples
+        rows = [[at * samples + sample for at in group for sample in range(samples)] for group in groups]
+        whole = merge_generations(parts, rows)
         for remark in whole.config.get("warnings", ()):
-            # Said by the workers, too, where nobody hears it.
+            # Workers have given them too, where nobody sees them.
             warnings.warn(remark, stacklevel=3)
         return whole
 
 
-def _decode(model: Model, parcel: Parcel, prompts: Sequence[Any] | None) -> Generation:
-    """On a worker: one batch, with its tensors where every process can read them."""
-    task, options = parcel.open()
+def decode_batch(model: Model, task: str, options: Mapping[str, Any], prompts: Sequence[Any] | None) -> Generation:
+    """Decode one batch on a worker, and move its tensors where every process can read them."""
     out: Generation = getattr(model, task)(prompts, **options)
     return replace(out, trajectory=map_tensors(out.trajectory, lambda tensor: tensor.cpu()))
 
 
-def in_batches(prompts: Sequence[Any], most: int) -> list[list[int]]:
-    """Places of the prompts that are decoded together: of similar length, so many at a time."""
+def group_prompts(prompts: Sequence[Any], most: int) -> list[list[int]]:
+    """Return indices of the prompts that are decoded together: those of similar length, so many at a time."""
     by_length = sorted(range(len(prompts)), key=lambda at: (_length(prompts[at]), at))
     return [by_length[at : at + most] for at in range(0, len(by_length), most)]
 
 
 def _length(prompt: Any) -> int:
-    """Characters; those of all turns of a conversation."""
+    """Count the characters of a prompt, or of all turns of a conversation."""
     return len(prompt) if isinstance(prompt, str) else sum(len(str(turn.get("content", ""))) for turn in prompt)
 
 
-def merged(generations: Sequence[Generation], rows: Sequence[Sequence[int]] | None = None) -> Generation:
-    """One generation of several that differ in their prompts alone; `rows` says where the rows of each belong.
+def merge_generations(generations: Sequence[Generation], rows: Sequence[Sequence[int]] | None = None) -> Generation:
+    """Merge generations that differ in their prompts alone; `rows` are the final row numbers of each one's rows.
 
-    Without `rows` they stand behind each other.
+    Without `rows` they are put one after the other.
     """
     require(bool(generations), "generations", [], "one or more", "decode something")
     if rows is None:
@@ -181,7 +217,7 @@ def merged(generations: Sequence[Generation], rows: Sequence[Sequence[int]] | No
 
 
 def _merged_config(configs: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """What all have, the lines of all rows in their places, and every warning once, in a run's own order."""
+    """Merge configurations: what all have, the entries of all rows in their order, and every warning once."""
     first = configs[0]
     shared = [name for name in dict.fromkeys(key for config in configs for key in config) if name not in _OF_PARTS]
     differ = [name for name in shared if any(config.get(name) != first.get(name) for config in configs)]

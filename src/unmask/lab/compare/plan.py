@@ -16,7 +16,7 @@ from unmask.base.files import storable
 from unmask.base.options import Options
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.controls import ComputeMatchedControl, with_controls
-from unmask.lab.study.prompts import FRESH
+from unmask.lab.study.config import FRESH
 from unmask.lab.study_models import REFERENCES
 from unmask.methods import (
     ANY_FAMILY,
@@ -270,7 +270,7 @@ def open_tasks(options: CompareOptions) -> list[Task]:
         tasks = [task for name, task in {**TASKS, **CONTROLS}.items() if name in wanted]
     for name in options.macro_without:
         if name not in (names := [task.name for task in tasks]):
-            raise UnknownName("task of --macro-without", name, names)
+            raise UnknownName("task of macro_without", name, names)
     return tasks
 
 

@@ -22,9 +22,8 @@ from unmask.base.errors import ConfigError, SchemaError, UnmaskError, require
 from unmask.base.files import storable
 from unmask.base.user_code import describe_error, error_location
 from unmask.core import AnswerCost, Denoiser, Policy, SamplingParams, Search
-from unmask.lab.cluster.faults import out_of_memory
-from unmask.lab.cluster.model_workers import ModelWorkers, Shared
-from unmask.lab.cluster.workers import sendable
+from unmask.lab.cluster import Executor, Shared, is_out_of_memory, run_in_order
+from unmask.lab.cluster.ray_executor import as_sendable
 from unmask.lab.compare.plan import ComparePlan
 from unmask.lab.compare.store import BatchStore, hash_prompts
 from unmask.lab.controls import ComputeMatchedControl
@@ -126,7 +125,7 @@ def run_comparison(
     work_dir: str | Path | None = None,
     warm_up: bool = False,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
-    workers: ModelWorkers | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Decode the plan's prompts with every policy and score the answers; nothing but the plan changes an answer.
 
@@ -136,8 +135,8 @@ def run_comparison(
     reference may not fail.
 
     `work_dir` is a folder that keeps every finished batch: the same call goes on where it was stopped. With `warm_up`
-    the first batch of a policy on a task is decoded once before its seconds are measured. `workers` are those of a
-    cluster; `model` then only stands for theirs.
+    the first batch of a policy on a task is decoded once before its seconds are measured. With the `executor`
+    of a cluster its workers decode, and `model` has no network.
     """
     require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "1 or more", "decode at least one row")
     config = plan.config(model)
@@ -160,7 +159,7 @@ def run_comparison(
                 yield BatchCall(task.run.task, arm, at, policy, batch)
 
     every_call = (call for task in prepared for arm in plan.policies for call in missing_batches(task, arm, None))
-    outcomes = decode_calls(model, decoder, every_call, workers)
+    outcomes = decode_calls(model, decoder, every_call, executor)
     total = len(plan.arms) * sum(task.run.prompts for task in prepared)
     done = kept = 0
     answers: list[dict[str, Any]] = []
@@ -178,7 +177,7 @@ def run_comparison(
                     control = plan.controls[arm]
                     matched_n[arm][name] = n = _control_size(control, name, answers)
                     calls = missing_batches(task, arm, replace(control.policy, n=n))
-                    of_arm = decode_calls(model, decoder, calls, workers)
+                    of_arm = decode_calls(model, decoder, calls, executor)
                 for at, batch in enumerate(task.batches):
                     key = _batch_key(name, arm, batch)
                     entries = stored[name, arm, at]
@@ -409,28 +408,28 @@ Outcomes = Iterator[tuple[tuple[str, str, int], DecodedBatch | _PolicyFailed]]
 
 
 def decode_calls(
-    model: LoadedModel, decoder: BatchDecoder, calls: Iterable[BatchCall], workers: ModelWorkers | None
+    model: LoadedModel, decoder: BatchDecoder, calls: Iterable[BatchCall], executor: Executor | None
 ) -> Outcomes:
     """Decode batches in their order: here when each is asked for, on a cluster some ahead, so that no worker waits."""
-    if workers is None:
+    if executor is None:
         for call in calls:
             yield call[:3], decoder.decode(model, call)
         return
-    shared = workers.share(decoder)
-    yield from workers.in_order(decode_on_worker, ((shared, call) for call in calls), what="decoding")
+    shared = executor.share(decoder)
+    yield from run_in_order(executor, decode_on_worker, None, ((shared, call) for call in calls))
 
 
 def decode_on_worker(
-    model: LoadedModel, shared: Shared, call: BatchCall
+    model: LoadedModel, shared: Shared[BatchDecoder], call: BatchCall
 ) -> tuple[tuple[str, str, int], DecodedBatch | _PolicyFailed]:
     """Decode a batch on a worker, with the decoder that the worker keeps."""
-    decoder: BatchDecoder = shared.open()
+    decoder = shared.open()
     outcome = decoder.decode(model, call)
     if isinstance(outcome, _PolicyFailed):
-        if out_of_memory(outcome.error):
+        if is_out_of_memory(outcome.error):
             # The worker's fault, not the policy's: another attempt may have more memory.
             raise outcome.error
-        outcome = _PolicyFailed(sendable(outcome.error), outcome.reason, outcome.traceback)
+        outcome = _PolicyFailed(as_sendable(outcome.error), outcome.reason, outcome.traceback)
     return call[:3], outcome
 
 

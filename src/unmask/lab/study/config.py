@@ -6,7 +6,7 @@ rollouts, temperature, the seed, and the revision operator where an axis revises
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,21 @@ from unmask.lab.branching import BatchSettings, BranchPlan
 from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.searches import check_budgets, searches_of
-from unmask.lab.study.prompts import FRESH
-from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
-from unmask.methods import HOLDS, CandidateSets, candidate, candidates, holding_share, reference_of
+from unmask.lab.store import fingerprint
+from unmask.lab.study_models import REFERENCES, ModelSpec, check_blocks, parse_models, parse_name
+from unmask.methods import (
+    HOLDS,
+    CandidateSets,
+    candidate,
+    candidates,
+    holding_share,
+    reference_of,
+    register_reference,
+)
 from unmask.tasks import CONTROLS, SCORINGS, SPLITS, TASKS, Task, find_task, own_task
 
+FRESH = "fresh"
+"""A split without end: prompts of a constructed task that are in no split and that no training run draws."""
 ROLES = ("validation", "evaluation")
 """Fixed actions, schedules and detectors are chosen on the first; the second is shown once."""
 
@@ -104,6 +114,12 @@ class Study:
     a smaller region reveals fewer. Their names say so."""
     searches: Mapping[str, Search] = field(default_factory=dict)
     """Methods that own their loop, decoded end to end beside the arms, by name."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the study with references that only the process which read its file knows by name."""
+        own = sorted({spec.reference for spec in self.models} - set(REFERENCES))
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _unpickle_study, (values, [reference_of(candidates(name)) for name in own], fingerprint(self.config))
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -241,6 +257,21 @@ class Study:
             diagnostics={name: DIAGNOSTICS[name] for name in self.diagnostics},
             summaries=self.learned,
         )
+
+
+def _unpickle_study(values: dict[str, Any], references: Sequence[Policy], expected: str) -> Study:
+    """Make a study anew in a worker; refuse one that is another study there."""
+    for policy in references:
+        # The process that read the file has checked whether a whole method may be the reference.
+        register_reference(policy, whole=True)
+    study = Study(**values)
+    found = fingerprint(study.config)
+    if found != expected:
+        raise ConfigError(
+            f"the study is {found} on a worker and {expected} in the driver: its own code or data is not the same "
+            "there; allowed: equal files; put what the code reads beside it on every node, or into the code"
+        )
+    return study
 
 
 _CHOICES = ("splits", "steps", "states", "rollouts", "temperature")

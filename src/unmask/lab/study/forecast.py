@@ -19,7 +19,7 @@ from unmask.lab.branching import spaced_steps
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.gates import FURTHER_DRAWS
 from unmask.lab.study.config import ROLES, Study
-from unmask.lab.study.jobs import Members
+from unmask.lab.study.jobs import Examples
 from unmask.methods import has_own_input, reference_of
 
 ARMS_OF_A_DIAGNOSTIC = 5 + DRAWS
@@ -50,7 +50,7 @@ def decodes_at_most(study: Study, reference: str) -> Decodes:
     return Decodes(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
 
 
-def prompts_by_role(study: Study, task: str, tasks: Members | None = None) -> dict[str, int]:
+def prompts_by_role(study: Study, task: str, tasks: Examples | None = None) -> dict[str, int]:
     """Number of prompts by role; without the task's data as many as the file asks for and the task has."""
     if tasks is not None and task in tasks:
         return {role: len(members) for role, members in tasks[task].items()}
@@ -65,7 +65,7 @@ def prompts_by_role(study: Study, task: str, tasks: Members | None = None) -> di
 
 def forecast(
     study: Study,
-    tasks: Members | None = None,
+    tasks: Examples | None = None,
     texts: Mapping[str, TextSide | None] | None = None,
     rates: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def uncounted_methods(study: Study) -> list[str]:
     return [*names, *study.searches]
 
 
-def _widths(study: Study, task: str, tasks: Members | None, text: TextSide | None) -> dict[str, list[int]] | None:
+def _widths(study: Study, task: str, tasks: Examples | None, text: TextSide | None) -> dict[str, list[int]] | None:
     """Widths of the canvases of the prompts that fit into the model, by role; None without tokenizer or data."""
     if tasks is None or text is None or task not in tasks:
         return None

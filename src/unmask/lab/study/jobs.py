@@ -1,143 +1,110 @@
-"""What a study has to do: prompts to requests, requests to shards, and what they were made of."""
+"""The work of a study as jobs, one for each shard, and the one loop that carries jobs out: `run_jobs`.
 
+Several processes may work on one store. Each job is claimed, run, stored and released; a job that another process has
+claimed is waited for. A job that fails is tried again after the others, and set aside after three attempts. What is
+wrong with the study, the store or the machine is no failure of a job: it ends the run.
+"""
+
+import errno
 import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import pyarrow as pa
 import torch
 
 from unmask.api import LoadedModel, Request
-from unmask.base.errors import ConfigError, SchemaError, require
+from unmask.base.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError, WorkerDied
 from unmask.lab.branching import BatchSettings
-from unmask.lab.store import Shard, fingerprint
-from unmask.lab.study.config import PromptRange, Study
-from unmask.lab.study.prompts import example_request, select_examples
+from unmask.lab.cluster import DaemonThread, Executor, is_out_of_memory
+from unmask.lab.store import Failure, Shard, Store, fingerprint, storage_error
+from unmask.lab.study.config import Study
+from unmask.lab.study.prompts import example_request
 from unmask.lab.study_models import ModelSpec
-from unmask.tasks import DataDir, Example, Task
+from unmask.tasks import Example
 
-W = TypeVar("W")
-Members = Mapping[str, Mapping[str, Sequence[Example]]]
+Examples = Mapping[str, Mapping[str, Sequence[Example]]]
 """Examples by task and role."""
+
+POLL_SECONDS = 0.5
+"""Between looks at shards that another process is working on."""
+TICK_SECONDS = 0.2
+"""Between reports of progress while calls run elsewhere."""
+GRACE_SECONDS = 2.0
+"""What a run that is stopped gives to shards that are computed, to be stored."""
+MOST_UNDER_WAY = 1024
+HOPELESS = 3
+"""If so many jobs break a promise of ours, and none was ever done, it is the study that breaks it."""
+_OF_THE_STUDY = (ConfigError, SchemaError, StorageError, NotEnoughMemory)
+_OF_THE_MACHINE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN
+}  # fmt: skip
+
+
+# Jobs of branches
 
 
 @dataclass(frozen=True)
 class Job:
-    """The work of one shard."""
+    """A shard of branches, and the prompts that it is made of."""
 
     shard: Shard
     requests: tuple[Request, ...]
-    members: tuple[Example, ...]
+    examples: tuple[Example, ...]
 
 
-def load_examples(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
-    """Examples by task and role; and tasks whose data is not there, with the reason."""
-    tasks: dict[str, dict[str, list[Example]]] = {}
-    unavailable = {}
-    for task in study.tasks:
-        try:
-            tasks[task] = {role: _members(study.task(task), part, data_dir) for role, part in study.splits.items()}
-        except (ConfigError, SchemaError) as error:
-            unavailable[task] = str(error)
-            continue
-        _check_apart(task, tasks[task])
-    if not tasks:
-        task, reason = next(iter(unavailable.items()))
-        raise ConfigError(f"no task of the study has data: {task}: {reason}")
-    return tasks, unavailable
-
-
-def _members(task: Task, part: PromptRange, data_dir: DataDir) -> list[Example]:
-    members = list(select_examples(task, part.split, start=part.start, prompts=part.prompts, data_dir=data_dir))
-    # JSON Mode Eval has fewer than others: "up to" so many.
-    require(bool(members), f"{part.split} prompts of {task.name}", 0, "one or more", "start earlier")
-    return members
-
-
-def _check_apart(task: str, roles: Mapping[str, Sequence[Example]]) -> None:
-    """Refuse a prompt that stands in two roles."""
-    seen: dict[str, str] = {}
-    for role, members in roles.items():
-        for example in members:
-            other = seen.setdefault(example.prompt, role)
-            require(
-                other == role,
-                f"prompt {example.id} of {task}",
-                f"in {other} and {role}",
-                "in one of them",
-                "choose stretches that do not overlap",
-            )
-
-
-def plan_jobs(study: Study, spec: ModelSpec, model: LoadedModel, tasks: Members) -> list[Job]:
-    """The shards of a model: prompts of one bucket, so many at a time, in the order of their split."""
-    return [
-        job
-        for task, roles in tasks.items()
-        for role, members in roles.items()
-        for job in _jobs(study, spec, model, task, role, members)
-    ]
-
-
-def _jobs(
-    study: Study, spec: ModelSpec, model: LoadedModel, task: str, role: str, members: Sequence[Example]
-) -> list[Job]:
-    about, bucket = study.task(task), study.engine.bucket
-    jobs: list[Job] = []
-    pairs = [(example_request(model, about, study.steps[task], example), example) for example in members]
-    fits = [(s, e) for s, e in pairs if model.max_length is None or len(s.canvas) <= model.max_length]
-    for slots in sorted({s.padded_length(bucket) for s, _ in fits}):
-        same = [(s, e) for s, e in fits if s.padded_length(bucket) == slots]
-        for at in range(0, len(same), study.shard):
-            part = same[at : at + study.shard]
-            made_of = [study.config, spec.name, spec.reference, _identity(spec, model), task, about.version, role]
-            shard = Shard(
-                kind="branches",
-                model=spec.name,
-                task=task,
-                split=role,
-                block=len(jobs),
-                depends=fingerprint([*made_of, _hash_of(part)]),
-            )
-            jobs.append(Job(shard, tuple(s for s, _ in part), tuple(e for _, e in part)))
+def plan_jobs(study: Study, spec: ModelSpec, model: LoadedModel, examples: Examples) -> list[Job]:
+    """Cut a model's prompts into shards: those of one task, role and canvas width, in the order of their split."""
+    jobs = []
+    for task, roles in examples.items():
+        about, bucket = study.task(task), study.engine.bucket
+        for role, members in roles.items():
+            block = 0
+            pairs = [(example_request(model, about, study.steps[task], example), example) for example in members]
+            fits = [(r, e) for r, e in pairs if model.max_length is None or len(r.canvas) <= model.max_length]
+            for width in sorted({request.padded_length(bucket) for request, _ in fits}):
+                alike = [pair for pair in fits if pair[0].padded_length(bucket) == width]
+                for first in range(0, len(alike), study.shard):
+                    requests, members_of_shard = zip(*alike[first : first + study.shard], strict=True)
+                    # Everything that the numbers of a shard depend on. The key of every stored shard is made of it.
+                    made_of = [study.config, spec.name, spec.reference, _model_identity(spec, model), task]
+                    made_of += [about.version, role, _hash_prompts(requests, members_of_shard)]
+                    shard = Shard(
+                        kind="branches",
+                        model=spec.name,
+                        task=task,
+                        split=role,
+                        block=block,
+                        depends=fingerprint(made_of),
+                    )
+                    jobs.append(Job(shard, requests, members_of_shard))
+                    block += 1
     return jobs
 
 
-def most_together(rows: int, prompts: int, workers: int) -> int:
-    """Prompts that are done together at most: as many as a forward has rows, but every worker gets two such groups."""
-    return rows if workers == 1 else min(rows, max(1, -(-prompts // (2 * workers))))
-
-
-def group_jobs(engine: BatchSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
-    """Jobs that are done together, so that forwards are full: of one bucket."""
-
-    def slots(job: Job) -> int:
-        return max(request.padded_length(engine.bucket) for request in job.requests)
-
-    return group_alike(jobs, slots, lambda job: len(job.requests), engine.rows, workers)
-
-
-def group_alike(
-    work: Sequence[W], alike: Callable[[W], Hashable], prompts: Callable[[W], int], rows: int, workers: int
-) -> list[list[W]]:
-    """Put work that is alike together, with at most `most_together` prompts unless one has more by itself.
-
-    Groups are in the order of their first pieces.
-    """
-    most = most_together(rows, sum(map(prompts, work)), workers)
-    groups: list[list[W]] = []
-    growing: dict[Hashable, list[W]] = {}
-    for one in work:
-        group = growing.get(alike(one), [])
-        if not group or sum(map(prompts, group)) + prompts(one) > most:
-            group = growing[alike(one)] = []
+def group_jobs(settings: BatchSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
+    """Put jobs of one canvas width together, so that forwards are full; with several workers, two groups for each."""
+    prompts = sum(len(job.requests) for job in jobs)
+    most = settings.rows if workers == 1 else min(settings.rows, max(1, -(-prompts // (2 * workers))))
+    groups: list[list[Job]] = []
+    growing: dict[int, list[Job]] = {}
+    for job in jobs:
+        width = max(request.padded_length(settings.bucket) for request in job.requests)
+        group = growing.get(width, [])
+        if not group or sum(len(one.requests) for one in [*group, job]) > most:
+            group = growing[width] = []
             groups.append(group)
-        group.append(one)
+        group.append(job)
     return groups
 
 
-def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict[str, Any]:
-    """Metadata of a model for the manifest, with the meaning of the names of its shards."""
+def provenance(spec: ModelSpec, model: LoadedModel, jobs: Sequence[Job]) -> dict[str, Any]:
+    """Describe a model for the manifest, with what the names of its shards stand for."""
     shards = {
         job.shard.name: {
             "task": job.shard.task,
@@ -145,28 +112,258 @@ def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict
             "block": job.shard.block,
             "prompts": len(job.requests),
         }
-        for job in work
+        for job in jobs
     }
-    return {**_identity(spec, model), "reference": spec.reference, "shards": shards}
+    return {**_model_identity(spec, model), "reference": spec.reference, "shards": shards}
 
 
-def task_metadata(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
-    """Metadata of a task for the manifest."""
-    remasks = (
-        study.revision.expected_remasks(study.task(task).max_new_tokens, study.steps[task]) if study.revision else 0.0
-    )
-    data = fingerprint({role: [[e.id, e.prompt, e.target] for e in members] for role, members in roles.items()})
-    return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
-
-
-def _identity(spec: ModelSpec, model: LoadedModel) -> dict[str, Any]:
+def _model_identity(spec: ModelSpec, model: LoadedModel) -> dict[str, Any]:
     device = model.denoiser.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {"model": spec.model, "options": dict(model.options), "device": name}
 
 
-def _hash_of(pairs: Sequence[tuple[Request, Example]]) -> str:
+def _hash_prompts(requests: Sequence[Request], examples: Sequence[Example]) -> str:
     digest = hashlib.sha256()
-    for request, example in pairs:
+    for request, example in zip(requests, examples, strict=True):
         digest.update(repr((request.id, request.canvas, request.steps, example.target)).encode())
     return digest.hexdigest()
+
+
+# Carrying jobs out
+
+
+class HasShard(Protocol):
+    """A job of any kind: it fills one shard."""
+
+    @property
+    def shard(self) -> Shard: ...
+
+
+AnyJob = TypeVar("AnyJob", bound=HasShard)
+
+
+class ShardContent(NamedTuple):
+    """The tables of a shard, and what its info file says."""
+
+    tables: Mapping[str, pa.Table]
+    info: Mapping[str, Any]
+
+
+Outcomes = Sequence[ShardContent | BaseException]
+"""Content of each shard of a group, or the error that only this shard had."""
+StoredFuture: TypeAlias = "Future[Outcomes]"
+
+
+@dataclass(frozen=True)
+class Work(Generic[AnyJob]):
+    """How jobs are run."""
+
+    start: Callable[[Sequence[AnyJob]], "Future[Outcomes]"]
+    """Start a group of jobs."""
+    group: Callable[[Sequence[AnyJob]], Iterable[Sequence[AnyJob]]] = lambda jobs: [[job] for job in jobs]
+    """Cut jobs into groups that are run together."""
+
+
+def _ignore(*values: Any) -> None:
+    """Default of callbacks."""
+
+
+@dataclass(frozen=True)
+class JobEvents:
+    """Callbacks of `run_jobs`."""
+
+    on_stored: Callable[[Shard, Mapping[str, Any]], None] = _ignore
+    """Gets each shard that is stored, with its info."""
+    on_found: Callable[[], None] = _ignore
+    """Called where another process has finished a shard."""
+    on_failure: Callable[[Failure], None] = _ignore
+    on_wait: Callable[[str], None] = _ignore
+    """Gets the name of the process whose shards this one waits for, in a sentence."""
+    on_tick: Callable[[int], None] = _ignore
+    """Gets the number of groups under way, now and then."""
+
+
+def run_jobs(
+    executor: Executor,
+    jobs: Sequence[AnyJob],
+    store: Store,
+    work: Work[AnyJob],
+    stop: Callable[[], str] = str,
+    events: JobEvents | None = None,
+) -> str:
+    """Run every job that no other process runs, store its shard, and wait for the jobs of others.
+
+    Returns why it stopped early, by the words of `stop`; empty if it did not. Jobs that are set aside are passed over.
+    """
+    with JobLoop(executor, len(jobs), store, work, stop, events or JobEvents()) as loop:
+        return loop.run(jobs)
+
+
+class JobLoop(Generic[AnyJob]):
+    """The jobs that this process has claimed, and how they end.
+
+    Shards are stored by a thread of their own while the next group is computed.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        jobs: int,
+        store: Store,
+        work: Work[AnyJob],
+        stop: Callable[[], str],
+        events: JobEvents,
+    ):
+        self.executor, self.jobs, self.store, self.work = executor, jobs, store, work
+        self.stop, self.events = stop, events
+        self.claims: dict[str, ExitStack] = {}
+        """Claims by name of the shard."""
+        self.running: dict[StoredFuture, list[AnyJob]] = {}
+        """Groups under way, by the future that is done when their shards are stored."""
+        self.alone: deque[AnyJob] = deque()
+        """Claimed jobs of groups that failed, to be run one by one: so only those count that fail by themselves."""
+        self.again: list[AnyJob] = []
+        """Jobs that failed, and not yet too often."""
+        self.failed_names: set[str] = set()
+        self.storing = DaemonThread("storing")
+
+    def __enter__(self) -> "JobLoop[AnyJob]":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        # Whoever stops a run gets what is computed stored, if that takes a moment. After an error nothing new is begun.
+        if kind is not None and issubclass(kind, Exception):
+            self._cancel()
+        wait(self.running, GRACE_SECONDS)
+        self._cancel()
+        self.storing.close()
+        for claim in self.claims.values():
+            claim.close()
+
+    def _cancel(self) -> None:
+        for stored in self.running:
+            stored.cancel()
+
+    def run(self, jobs: Sequence[AnyJob]) -> str:
+        pending, announced = list(jobs), ""
+        while pending:
+            waiting, reason = self._run_once(deque(list(group) for group in self.work.group(pending)))
+            if reason:
+                return reason
+            if waiting and not self.again:
+                # Another process has them. Should it die, its claims end, and they are ours.
+                holders = sorted({self.store.holder(job.shard) for job in waiting} - {""})
+                text = f"waiting for {len(waiting)} shards of {' and '.join(holders)}"
+                if holders and text != announced:
+                    self.events.on_wait(text)
+                    announced = text
+                time.sleep(POLL_SECONDS)
+            pending, self.again = [*self.again, *waiting], []
+        return ""
+
+    def _run_once(self, groups: deque[list[AnyJob]]) -> tuple[list[AnyJob], str]:
+        """Run all groups. Returns the jobs that other processes have, and why it stopped early."""
+        waiting: list[AnyJob] = []
+        reason = ""
+        while groups or self.alone or self.running:
+            reason = reason or self.stop()
+            if reason:
+                # What is under way is finished.
+                groups.clear()
+                while self.alone:
+                    self._release(self.alone.popleft())
+            # One group more than calls run: it is scored and stored while they do.
+            has_room = len(self.running) < min(self.executor.ahead + 1, MOST_UNDER_WAY)
+            if self.alone and has_room:
+                self._start([self.alone.popleft()])
+            elif groups and has_room:
+                self._start(self._claim(groups.popleft(), waiting))
+            more_to_start = bool(groups or self.alone) and len(self.running) <= self.executor.ahead
+            ended, _ = wait(self.running, 0 if more_to_start else TICK_SECONDS, FIRST_COMPLETED)
+            for stored in ended:
+                self._handle_end(self.running.pop(stored), stored)
+            self.events.on_tick(len(self.running))
+        return waiting, reason
+
+    def _claim(self, group: Sequence[AnyJob], waiting: list[AnyJob]) -> list[AnyJob]:
+        """Claim the jobs of a group that nobody else has, but for those that are set aside."""
+        ours = []
+        for job in group:
+            with ExitStack() as stack:
+                if stack.enter_context(self.store.claim(job.shard)):
+                    before = self.store.failures.of(job.shard)
+                    if before is None or not before.is_set_aside:
+                        self.claims[job.shard.name] = stack.pop_all()
+                        ours.append(job)
+                elif self.store.is_finished(job.shard):
+                    self.events.on_found()
+                else:
+                    waiting.append(job)
+        return ours
+
+    def _start(self, group: list[AnyJob]) -> None:
+        if not group:
+            return
+        computed = self.work.start(group)
+        stored: StoredFuture = Future()
+        self.running[stored] = group
+        computed.add_done_callback(lambda done: self.storing.submit(lambda: self._store(group, done.result()), stored))
+
+    def _store(self, group: Sequence[AnyJob], contents: Outcomes) -> Outcomes:
+        """Store the shards of a group. Returns the contents, with an error in place of one that was not stored."""
+        outcomes: list[ShardContent | BaseException] = []
+        for job, content in zip(group, contents, strict=True):
+            try:
+                if not isinstance(content, BaseException):
+                    self.store.write(job.shard, content.tables, content.info)
+                outcomes.append(content)
+            except (Exception, SystemExit) as error:
+                outcomes.append(error)
+        return outcomes
+
+    def _handle_end(self, group: list[AnyJob], stored: StoredFuture) -> None:
+        error = stored.exception()
+        if error is not None:
+            if not isinstance(error, Exception | SystemExit):
+                raise error
+            raise_if_general(self.store, error)
+            if len(group) > 1:
+                self.alone.extend(group)
+                return
+        for job, outcome in zip(group, [error] if error is not None else stored.result(), strict=True):
+            if isinstance(outcome, BaseException):
+                raise_if_general(self.store, outcome)
+                self._record_failure(job, outcome)
+            else:
+                if self.store.failures.of(job.shard) is not None:
+                    self.store.failures.forget(job.shard)
+                self._release(job)
+                self.events.on_stored(job.shard, outcome.info)
+
+    def _record_failure(self, job: AnyJob, error: BaseException) -> None:
+        failure = self.store.failures.add(job.shard, error)
+        self.failed_names.add(job.shard.name)
+        self._release(job)
+        self.events.on_failure(failure)
+        hopeless = len(self.failed_names) >= min(HOPELESS, self.jobs) and not self.store.names()
+        # A worker that dies breaks no promise of the study's.
+        if isinstance(error, UnmaskError) and not isinstance(error, WorkerDied) and hopeless:
+            raise error
+        self.again += [] if failure.is_set_aside else [job]
+
+    def _release(self, job: AnyJob) -> None:
+        self.claims.pop(job.shard.name).close()
+
+
+def raise_if_general(store: Store, error: BaseException) -> None:
+    """Raise an error that belongs to the study, the store or the machine, and to no single job."""
+    if isinstance(error, _OF_THE_STUDY):
+        raise error
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        raise storage_error(store.folder, error) from error
+    if is_out_of_memory(error):
+        raise NotEnoughMemory(
+            f"memory ran out ({type(error).__name__}); what is finished stays; make room, or lower live, waiting or "
+            "rows of [engine] (other rows are another study), and run the same command to go on"
+        ) from error

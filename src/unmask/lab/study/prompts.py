@@ -1,4 +1,4 @@
-"""Prompts in, utilities out: the examples that a run takes of a task, their requests, and what answers are worth."""
+"""Prompts in, utilities out: the examples that a run takes of each task, their requests, and the scores of answers."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,12 +9,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 import pandas as pd
 
 from unmask.api import LoadedModel, Request, infill_request, prompt_request
-from unmask.base.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, SchemaError, UnknownName, require
 from unmask.base.files import storable
+from unmask.lab.study.config import FRESH, Study
 from unmask.tasks import DataDir, Example, Task, Verdict, score_all
 
-FRESH = "fresh"
-"""A split without end: prompts of a constructed task that are in no split and that no training run draws."""
 FRESH_FROM = 10**15
 """Where in the training stream they begin; training takes a stretch of 10**9 per seed."""
 FRESH_PROMPTS = 500
@@ -30,6 +29,34 @@ def select_examples(
     if task.generator is None:
         raise ConfigError(f"{task.name} has no {FRESH} prompts; allowed: constructed tasks; use one of its splits")
     return tuple(islice(task.training(FRESH_FROM + start), prompts or FRESH_PROMPTS))
+
+
+def load_examples(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
+    """Read the examples of a study by task and role; and say which tasks have no data on this machine, and why."""
+    tasks: dict[str, dict[str, list[Example]]] = {}
+    unavailable = {}
+    for name in study.tasks:
+        task, roles = study.task(name), {}
+        try:
+            for role, part in study.splits.items():
+                roles[role] = list(
+                    select_examples(task, part.split, start=part.start, prompts=part.prompts, data_dir=data_dir)
+                )
+                # "Up to" so many: JSON Mode Eval has fewer prompts than others.
+                require(bool(roles[role]), f"{part.split} prompts of {name}", 0, "one or more", "start earlier")
+        except (ConfigError, SchemaError) as error:
+            unavailable[name] = str(error)
+            continue
+        # What is chosen on a prompt must not be measured on it, so no prompt may stand in two roles.
+        seen: dict[str, str] = {}
+        for role, example in ((role, example) for role, members in roles.items() for example in members):
+            other, hint = seen.setdefault(example.prompt, role), "choose stretches that do not overlap"
+            require(other == role, f"prompt {example.id} of {name}", f"in {other} and {role}", "in one of them", hint)
+        tasks[name] = roles
+    if not tasks:
+        name, reason = next(iter(unavailable.items()))
+        raise ConfigError(f"no task of the study has data: {name}: {reason}")
+    return tasks, unavailable
 
 
 def example_request(model: LoadedModel, task: Task, steps: int, example: Example) -> Request:

@@ -1,50 +1,72 @@
-"""A study in the order of the paper's evaluation protocol, from prompts to tables. Resumes by itself.
+"""A study, in the order of the paper's appendix "State Sampling and Utility Evaluation".
 
-    prompts      disjoint ranges of prompts for validation and for evaluation: `load_examples` (run/jobs.py)
-    states       the reference decodes every prompt, and spaced states of its run are kept: `sample_states`
-                 (branching/states.py)
-    branches     every candidate and every proposal is tried at every state, and the reference continues each to the
-                 end, rollout by rollout: `branch` (branching/graph.py); the random numbers of a rollout are a function
-                 of prompt, step and rollout, so that candidates share them: `stream` (branching/plan.py)
-    utilities    the answer of every branch is scored: `score_answers` (prompts.py)
-    choices      validation prompts choose the fixed action, the stages, the detector and its thresholds: `choices`
-                 (choose.py), `fit_calibration` (stats/protocol.py)
-    whole runs   the arms that were chosen decode evaluation prompts from beginning to end, a random gate with the
-                 coverage of the selective one among them: `decode_arms` (arms.py)
+    prompts      disjoint ranges of prompts for validation and for evaluation        `load_examples`
+    states       the reference decodes every prompt; spaced states are kept          `sample_states`
+    branches     every candidate and every proposal is tried at every state, and     `branch`
+                 the reference continues each to its end, rollout by rollout;
+                 candidates of a state share the random numbers of a rollout         `stream`
+    utilities    the answer of every branch is scored                                `score_answers`
+    choices      validation prompts choose the fixed action, the stages, the         `fit_calibrations`
+                 detector, its thresholds and the gate
+    whole runs   the chosen arms decode evaluation prompts from beginning to end;    `decode_arms`
+                 a random gate with the coverage of the selective arm is one of them
 
-What is measured with these tables is `lab/analysis`. A stage is there or not, shard by shard: a run that was stopped
-goes on where it was. Whether this process or workers of a cluster carry it out is the matter of the `Site`.
+`run_study` goes through these steps. What is finished stays in the store, shard by shard, so a run that was stopped
+goes on where it was. This process and a cluster differ in the executor alone. `unmask.lab.analysis` computes the
+held-out numbers from the tables that a study leaves.
 """
 
-import threading
+import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow.compute as pc
 
+from unmask.api import LoadedModel
 from unmask.base.environment import versions
 from unmask.base.errors import ContractError, OtherStudy, warn_once
-from unmask.core import Search
-from unmask.lab.choose import DRAWS, Choice, Missing, choices, is_extension
-from unmask.lab.cluster.driver import on_cluster
-from unmask.lab.cluster.where import Ray
+from unmask.core import Policy, Search
+from unmask.lab.branching import (
+    PROPOSAL,
+    RECOMPUTED,
+    REFERENCE_RUN,
+    SAVINGS,
+    BatchSettings,
+    BranchFrames,
+    BranchProgress,
+    branch,
+)
+from unmask.lab.choose import DRAWS, Choice, Missing, choices
+from unmask.lab.cluster import Executor, Ray, Shared, open_executor
 from unmask.lab.gates import FURTHER_DRAWS
 from unmask.lab.searches import described
-from unmask.lab.store import ATTEMPTS, Failure, Failures, Shard, Store, fingerprint
-from unmask.lab.study.arms import decode_arms, is_staged
+from unmask.lab.store import ATTEMPTS, Failure, Shard, Store, fingerprint
+from unmask.lab.study.arms import PromptDecoder, PromptGroup, decode_arms, decode_group
 from unmask.lab.study.config import ROLES, Study
-from unmask.lab.study.forecast import Decodes
-from unmask.lab.study.jobs import Job, load_examples, task_metadata
-from unmask.lab.study.progress import DecodeProgress, ProgressTracker, StudyProgress
-from unmask.lab.study.site import Load, Site, StudyOrder, ThisProcess
-from unmask.lab.study.tables import decodes_table
+from unmask.lab.study.jobs import (
+    Examples,
+    Job,
+    JobEvents,
+    Outcomes,
+    ShardContent,
+    Work,
+    group_jobs,
+    plan_jobs,
+    provenance,
+    run_jobs,
+)
+from unmask.lab.study.progress import ProgressTracker, StudyProgress
+from unmask.lab.study.prompts import add_texts, load_examples, score_answers, score_texts
+from unmask.lab.study.tables import decodes_table, shard_tables
 from unmask.lab.study_models import ModelSpec
-from unmask.tasks import DataDir
+from unmask.tasks import DataDir, Example
 
 
 @dataclass(frozen=True)
@@ -62,12 +84,44 @@ class StudyOutcome:
     """Shards that were set aside."""
 
 
+@dataclass
+class StudyRun:
+    """What all steps of a run have in common."""
+
+    study: Study
+    store: Store
+    executor: Executor
+    examples: Examples
+    settings: BatchSettings
+    sandbox_workers: int | None
+    tracker: ProgressTracker
+    stop: Callable[[], str]
+    events: JobEvents
+    _shared: "Shared[tuple[Study, Examples]] | None" = None
+    _planned: tuple[str, "PlannedModel"] | None = None
+
+    @property
+    def shared(self) -> "Shared[tuple[Study, Examples]]":
+        """The study and its examples, as calls on any worker read them."""
+        if self._shared is None:
+            self._shared = self.executor.share((self.study, self.examples))
+        return self._shared
+
+    def plan(self, spec: ModelSpec) -> "PlannedModel":
+        """Plan the shards of a model where the model is, because its tokenizer decides; and note them in the store."""
+        if self._planned is None or self._planned[0] != spec.name:
+            self._planned = spec.name, self.executor.submit(plan_model, spec, self.shared, spec).result()
+        # Refused if the store has another checkpoint or kind of device.
+        self.store.set_metadata("models", spec.name, self._planned[1].provenance)
+        return self._planned[1]
+
+
 def run_study(
     study: Study | str | Path,
     store: Store | str | Path | None = None,
-    load: Load = ModelSpec.load,
+    load: Callable[[ModelSpec], LoadedModel] = ModelSpec.load,
     *,
-    cluster: Ray | None = None,
+    cluster: Ray | Executor | None = None,
     data_dir: DataDir = None,
     sandbox_workers: int | None = None,
     naive: bool = False,
@@ -79,20 +133,20 @@ def run_study(
     """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
 
     `study` may be the path of a study file. `store` is one that the caller closes, or a folder or address; by default
-    `out/` and the study's name. On a `cluster` workers compute, and this process plans and stores.
-    `sandbox_workers` programs run side by side to score code. `retry_failed` forgets what failed before. `on_failure`
-    gets every attempt that fails, `on_wait` for whose shards this process waits.
+    `out/` and the study's name. On a `cluster` workers load models with `load` and compute, while this process plans
+    and stores. `sandbox_workers` programs run side by side to score code. `naive` runs every branch by itself.
+    `retry_failed` forgets what failed before. `on_failure` gets every attempt that fails, `on_wait` for whose shards
+    this process waits.
     """
     began = time.monotonic()
     study = study if isinstance(study, Study) else Study.read(Path(study))
     with ExitStack() as stack:
         if not isinstance(store, Store):
             store = stack.enter_context(Store.create(f"out/{study.name}" if store is None else store, study.config))
-        failures = store.failures
         if retry_failed:
-            failures.forget_all()
+            store.failures.forget_all()
 
-        # Prompts: disjoint roles, and every data file is read before the first forward.
+        # Prompts of disjoint roles. Every data file is read before the first forward.
         examples, unavailable = load_examples(study, data_dir)
         for task, roles in examples.items():
             store.set_metadata("tasks", task, task_metadata(study, task, roles))
@@ -101,34 +155,56 @@ def run_study(
             store.set_metadata("tasks", task, {"unavailable": reason})
 
         tracker = ProgressTracker(study, examples, store, began, on_progress)
+        executor = stack.enter_context(open_executor(cluster, load))
 
         def on_failed_attempt(failure: Failure) -> None:
             tracker.count_failure(failure)
             on_failure(failure)
 
+        events = JobEvents(
+            on_stored=tracker.add_stored,
+            on_found=tracker.add_found,
+            on_failure=on_failed_attempt,
+            on_wait=on_wait,
+            **({} if executor.is_local else {"on_tick": tracker.report_running}),
+        )
+        stop = partial(_budget_spent, study, began)
         settings = replace(study.engine, merge=not naive)
-        stop = _budget(study, began)
-        order = StudyOrder(study, store, examples, settings, sandbox_workers, tracker, stop, on_failed_attempt, on_wait)
-        with _site(cluster, order, load) as site:
-            # States, branches and utilities of all prompts.
-            stopped = branch_prompts(order, site, failures)
-            if not stopped:
-                _check_scorers(study, store)
-            # Choices on validation prompts, then whole runs of the arms on evaluation prompts.
-            if not stopped and study.end_to_end:
-                stopped = decode_tasks(study, store, site, on_progress=tracker.report_decoding)
-        tracker.refresh()
-        failed = tuple(failures.set_aside())
-        reason = stopped or _in_words(failed, unavailable)
+        if not executor.is_local:
+            # Many shards are scored side by side there.
+            sandbox_workers = sandbox_workers or 1
+        run = StudyRun(study, store, executor, examples, settings, sandbox_workers, tracker, stop, events)
+
+        # States, branches and utilities of all prompts; then choices on validation prompts and whole runs with them.
+        stopped = branch_all_prompts(run)
+        if not stopped:
+            check_scorers(study, store)
+        if not stopped and study.end_to_end:
+            stopped = decode_all_arms(run)
+
+        tracker.add_found()
+        failed = tuple(store.failures.set_aside())
+        reason = stopped or _why_incomplete(failed, unavailable)
         return StudyOutcome(not reason, reason, {} if reason else store.finish(), unavailable, failed)
 
 
-def _site(cluster: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:
-    return nullcontext(ThisProcess(order, load)) if cluster is None else on_cluster(cluster, order, load)
+def task_metadata(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
+    """Describe a task for the manifest: versions and hashes of its prompts."""
+    remasks = 0.0
+    if study.revision is not None:
+        remasks = study.revision.expected_remasks(study.task(task).max_new_tokens, study.steps[task])
+    data = fingerprint({role: [[e.id, e.prompt, e.target] for e in members] for role, members in roles.items()})
+    return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
 
 
-def _in_words(failed: Sequence[Failure], unavailable: Mapping[str, str]) -> str:
-    """Why a study that ran to its end is not complete; empty if it is."""
+def _budget_spent(study: Study, began: float) -> str:
+    """Return why to stop once the minutes of the study are over; an empty text before that."""
+    minutes = study.budget.minutes
+    over = minutes is not None and time.monotonic() - began > 60 * minutes
+    return f"the budget of {minutes:g} minutes is spent" if over else ""
+
+
+def _why_incomplete(failed: Sequence[Failure], unavailable: Mapping[str, str]) -> str:
     reasons = []
     if failed:
         many = "1 shard was" if len(failed) == 1 else f"{len(failed)} shards were"
@@ -137,44 +213,130 @@ def _in_words(failed: Sequence[Failure], unavailable: Mapping[str, str]) -> str:
     return "; ".join(reasons)
 
 
-def _budget(study: Study, began: float) -> Callable[[], str]:
-    """A function that gives the reason to stop once the minutes of the study are over, before that nothing."""
-    minutes = study.budget.minutes
-
-    def spent() -> str:
-        over = minutes is not None and time.monotonic() - began > 60 * minutes
-        return f"the budget of {minutes:g} minutes is spent" if over else ""
-
-    return spent
+# States, branches and utilities
 
 
-# Branches
-
-
-def branch_prompts(order: StudyOrder, site: Site, failures: Failures) -> str:
+def branch_all_prompts(run: StudyRun) -> str:
     """Branch and score the prompts of all models. Returns why it stopped early, empty if it did not."""
-    store, tracker = order.store, order.tracker
-    for spec in order.study.models:
-        if _nothing_to_do(store, spec, failures):
+    store = run.store
+    for spec in run.study.models:
+        noted = store.manifest["models"].get(spec.name)
+        done = {*store.names(), *(failure.name for failure in store.failures.set_aside())}
+        if noted is not None and set(noted["shards"]) <= done:
+            # All its shards are there or set aside: the model need not be loaded.
             continue
-        work = site.plan_work(spec)
-        store.set_metadata("models", spec.name, work.provenance)
-        tracker.planned[spec.name] = len(work.jobs)
-        tracker.start()
-        if reason := site.branch(spec, [job for job in work.jobs if not store.is_finished(job.shard)]):
+        planned = run.plan(spec)
+        run.tracker.start_branching(spec.name, len(planned.jobs))
+
+        def start(jobs: Sequence[Job], spec: ModelSpec = spec, planned: PlannedModel = planned) -> "Future[Outcomes]":
+            # A callback cannot travel: a cluster reports shards when they are stored.
+            report = (run.tracker.watch_group(jobs),) if run.executor.is_local else ()
+            arguments = (run.shared, spec, planned.provenance, run.settings, jobs, *report)
+            score = partial(score_branches, workers=run.sandbox_workers, scoring=run.study.scoring)
+            return run.executor.submit(branch_prompts, spec, *arguments, then=score)
+
+        group = partial(group_jobs, run.settings, workers=run.executor.workers)
+        pending = [job for job in planned.jobs if not store.is_finished(job.shard)]
+        if reason := run_jobs(run.executor, pending, store, Work(start, group), run.stop, run.events):
             return reason
     return ""
 
 
-def _nothing_to_do(store: Store, spec: ModelSpec, failures: Failures) -> bool:
-    """Whether a model need not be loaded: all its shards are there, or set aside."""
-    noted = store.manifest["models"].get(spec.name)
-    done = {*store.names(), *(failure.name for failure in failures.set_aside())}
-    return noted is not None and set(noted["shards"]) <= done
+class PlannedModel(NamedTuple):
+    """The shards of a model, and its entry in the manifest."""
+
+    jobs: list[Job]
+    provenance: dict[str, Any]
 
 
-def _check_scorers(study: Study, store: Store) -> None:
-    """Stop where a scoring function of the user's has raised for every answer: that is no measurement."""
+def plan_model(model: LoadedModel, shared: "Shared[tuple[Study, Examples]]", spec: ModelSpec) -> PlannedModel:
+    """Plan the shards of a model."""
+    study, examples = shared.open()
+    jobs = plan_jobs(study, spec, model, examples)
+    return PlannedModel(jobs, provenance(spec, model, jobs))
+
+
+class BranchedShard(NamedTuple):
+    """The branches of a shard with the texts of their answers, before these are scored."""
+
+    job: Job
+    frames: BranchFrames
+    references: Mapping[str, str]
+    """The reference's candidate by axis."""
+    seconds: float
+    versions: Mapping[str, str]
+
+
+def branch_prompts(
+    model: LoadedModel,
+    shared: "Shared[tuple[Study, Examples]]",
+    spec: ModelSpec,
+    expected: Mapping[str, object],
+    settings: BatchSettings,
+    jobs: Sequence[Job],
+    on_progress: Callable[[BranchProgress], None] = lambda now: None,
+) -> list[BranchedShard]:
+    """Branch the prompts of several shards together, so that forwards are full; each has what it would have alone."""
+    study, _ = shared.open()
+    found = provenance(spec, model, [])
+    if differ := sorted(key for key in found if key != "shards" and found[key] != expected[key]):
+        values = "; ".join(f"{key} {found[key]!r} here, {expected[key]!r} before" for key in differ)
+        raise OtherStudy(
+            f"the workers' models are not the same ({values[:300]}); allowed: one checkpoint and one kind of device; "
+            "give the study nodes of one kind"
+        )
+    began = time.monotonic()
+    requests = [request for job in jobs for request in job.requests]
+    frames = branch(model.denoiser, study.plan(spec.reference), requests, settings, on_progress)
+    references = {axis: next(iter(named)) for axis, named in study.sets(spec.reference).items()}
+    # Each shard took its share of the passes.
+    per_call = (time.monotonic() - began) / max(1, frames.calls)
+    shards = []
+    for job, own in zip(jobs, frames.split([len(job.requests) for job in jobs]), strict=True):
+        own = own._replace(branches=add_texts(own.branches, job.requests, model.codec))
+        shards.append(BranchedShard(job, own, references, per_call * own.calls, versions()))
+    return shards
+
+
+def score_branches(shards: Sequence[BranchedShard], workers: int | None, scoring: str) -> Outcomes:
+    """Give every branch the utility of its answer and make the tables; an error belongs to the shard that raised it."""
+    outcomes: list[ShardContent | BaseException] = []
+    for shard in shards:
+        try:
+            outcomes.append(_score_shard(shard, workers, scoring))
+        # SystemExit too: a user's scorer may end the program.
+        except (Exception, SystemExit) as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _score_shard(branched: BranchedShard, workers: int | None, scoring: str) -> ShardContent:
+    began, job, frames = time.monotonic(), branched.job, branched.frames
+    branches = score_answers(frames.branches, job.examples, workers=workers, scoring=scoring)
+    tables = shard_tables(job.shard, frames._replace(branches=branches), branched.references)
+    utilities = branches.loc[branches["candidate"] != PROPOSAL, "utility"]
+    # Row-forwards by axis; those of the reference's own run and those that were computed again stand beside them.
+    costs = frames.costs.groupby("axis", sort=False)[["branches", "done", *SAVINGS]].sum()
+    beside = costs.loc[[REFERENCE_RUN, RECOMPUTED], "done"].tolist()
+    axes = costs.drop([REFERENCE_RUN, RECOMPUTED])
+    done, saved = int(axes["done"].sum()), int(axes[list(SAVINGS)].to_numpy().sum())
+    forwards = {"naive": done + saved, "done": done, "trajectory": beside[0], "recalled": beside[1]}
+    info = {
+        "prompts": [request.id for request in job.requests],
+        "states": len(frames.states),
+        "branches": len(utilities),
+        "judged": int(utilities.count()),
+        "utility": math.fsum(utilities.dropna()),
+        "forwards": {**forwards, "calls": frames.calls},
+        "axes": axes.to_dict("index"),
+        "seconds": branched.seconds + time.monotonic() - began,
+        "versions": dict(branched.versions),
+    }
+    return ShardContent(tables, info)
+
+
+def check_scorers(study: Study, store: Store) -> None:
+    """Stop where a user's scoring function has raised for every answer: that is no measurement."""
     for task in study.own:
         infos = [info for shard, info in store.infos().items() if shard.task == task]
         if infos and not any(info["judged"] for info in infos):
@@ -186,52 +348,52 @@ def _check_scorers(study: Study, store: Store) -> None:
             )
 
 
-# Whole runs
+# Choices and whole runs
 
 
 @dataclass(frozen=True)
 class DecodeJob:
-    """The whole runs of one model and task, there whole or not at all, and the choices that they are made of.
+    """The whole runs of one model and task, and the choices that they are made of."""
 
-    The key of the unit is a hash of the names of its shards, which stand for study, model, task and prompts, and of all
-    calibrations, so that it is never taken for another.
-    """
-
-    unit: Shard
+    shard: Shard
     chosen: Mapping[str, Choice]
     """By diagnostic."""
     missing: Mapping[str, Missing]
     """Diagnostics that nothing can be chosen for, with the reason."""
 
 
-def decode_tasks(
-    study: Study, store: Store, site: Site, *, on_progress: Callable[[DecodeProgress], None] = lambda now: None
-) -> str:
+def decode_all_arms(run: StudyRun) -> str:
     """Choose on validation prompts, and decode the chosen arms. Returns why it stopped early, empty if it did not.
 
     All branches of a model and task must be there, for they choose what is decoded: where a shard was set aside nothing
     is decoded, or a later run that completes it would choose something else.
     """
-    chosen = choices(store, study.gates)
+    study, store = run.study, run.store
+    calibrations = choices(store, study.gates)
     incomplete = {(failure.model, failure.task) for failure in store.failures.set_aside()}
-    works = {
-        spec.name: [
-            work
-            for work in plan_decodes(store, spec, chosen, study.searches)
-            if (spec.name, work.unit.task) not in incomplete
-        ]
-        for spec in study.models
-    }
-    ahead = _WorkAhead(study, store, works, on_progress)
+    jobs = {spec.name: plan_decodes(store, spec, calibrations, study.searches) for spec in study.models}
+    # Whole runs that are there, or that cannot be made, are not ahead any more.
+    ahead = {(job.shard.model, job.shard.task) for of_model in jobs.values() for job in of_model}
+    finished = {(s.model, s.task) for s in store.infos("decodes")}
+    for key in [*run.tracker.whole_runs]:
+        if key not in ahead or key in finished | incomplete:
+            run.tracker.finish_decoding(*key)
     for spec in study.models:
-        pending = [work for work in works[spec.name] if not store.is_finished(work.unit)]
+        pending = [
+            job
+            for job in jobs[spec.name]
+            if not store.is_finished(job.shard) and (spec.name, job.shard.task) not in incomplete
+        ]
         if not pending:
             continue
-        planned = site.plan_work(spec)
-        # Refused if this is not the model that the branches came from.
-        store.set_metadata("models", spec.name, planned.provenance)
-        do = partial(_decode_task, study, spec, site, planned.jobs, store, ahead)
-        if reason := site.each(pending, lambda work: work.unit, do):
+        planned = run.plan(spec)
+
+        def start(
+            decodes: Sequence[DecodeJob], spec: ModelSpec = spec, planned: PlannedModel = planned
+        ) -> "Future[Outcomes]":
+            return run.executor.coordinate(decode_and_score, run, spec, planned.jobs, decodes[0])
+
+        if reason := run_jobs(run.executor, pending, store, Work(start), run.stop, run.events):
             return reason
     return ""
 
@@ -241,10 +403,15 @@ def plan_decodes(
     spec: ModelSpec,
     chosen: Mapping[tuple[str, str, str], Choice | Missing],
     searches: Mapping[str, Search],
-) -> Iterator[DecodeJob]:
-    """The whole runs of a model, known without loading it; refused where others were decoded in their place."""
+) -> list[DecodeJob]:
+    """Plan the whole runs of a model without loading it; refuse a store that has others in their place.
+
+    The key of their shard is a hash of the names of the shards of branches, which stand for study, model, task and
+    prompts, and of everything that was chosen.
+    """
     shards = store.manifest["models"][spec.name]["shards"]
     there = {(shard.model, shard.task): shard for shard in store.infos("decodes")}
+    jobs = []
     for task in dict.fromkeys(task for model, task, _ in chosen if model == spec.name):
         of_task = {name: one for (model, other, name), one in chosen.items() if (model, other) == (spec.name, task)}
         usable = {name: one for name, one in of_task.items() if isinstance(one, Choice)}
@@ -255,36 +422,52 @@ def plan_decodes(
         further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
         made_of = [names, calibrations, reasons, DRAWS, *([further, FURTHER_DRAWS] if further else [])]
         made_of += [described(searches)] if searches else []
-        unit = Shard(kind="decodes", model=spec.name, task=task, depends=fingerprint(made_of))
-        if there.get((spec.name, task), unit) != unit:
+        shard = Shard(kind="decodes", model=spec.name, task=task, depends=fingerprint(made_of))
+        if there.get((spec.name, task), shard) != shard:
             raise OtherStudy(
                 f"{spec.name}, {task} was decoded end to end with other calibrations or searches than the study gives "
                 f"now; allowed: the same ones; remove {there[spec.name, task].name!r} from "
                 f"{f'{store.folder}/decodes'!r} to decode it again"
             )
-        yield DecodeJob(unit, usable, missing)
+        jobs.append(DecodeJob(shard, usable, missing))
+    return jobs
 
 
-def _decode_task(
-    study: Study,
-    spec: ModelSpec,
-    site: Site,
-    planned: Sequence[Job],
-    store: Store,
-    ahead: "_WorkAhead",
-    work: DecodeJob,
-) -> None:
-    """Decode, score and store the arms of one model and task."""
-    began = time.monotonic()
-    of_task = [job for job in planned if job.shard.task == work.unit.task]
-    requests = {role: [s for job in of_task if job.shard.split == role for s in job.requests] for role in ROLES}
-    examples = [example for job in of_task for example in job.members]
-    decoder = site.decoder(spec, requests, lambda: ahead.update(work.unit, decoder.forwards))
-    arms = decode_arms(study, spec, work.chosen, decoder, partial(site.score, examples=examples))
+def decode_and_score(run: StudyRun, spec: ModelSpec, planned: Sequence[Job], job: DecodeJob) -> Outcomes:
+    """Decode and score the arms of one model and task."""
+    began, study, executor, task = time.monotonic(), run.study, run.executor, job.shard.task
+    of_task = [one for one in planned if one.shard.task == task]
+    requests = {role: [r for one in of_task if one.shard.split == role for r in one.requests] for role in ROLES}
+    examples = [example for one in of_task for example in one.examples]
+
+    def submit(policy: Policy | Search, group: PromptGroup) -> "Future[pd.DataFrame]":
+        return executor.submit(decode_group, spec, study.seed, study.temperature, policy, group)
+
+    def score_elsewhere(pairs: Any, workers: int | None, scoring: str) -> Sequence[tuple[float, str]]:
+        scored: Sequence[tuple[float, str]]
+        scored = executor.submit_without_model(score_texts, pairs, workers, scoring).result()
+        return scored
+
+    score = partial(
+        score_answers,
+        examples=examples,
+        workers=run.sandbox_workers,
+        scoring=study.scoring,
+        score=None if executor.is_local else score_elsewhere,
+    )
+    decoder = PromptDecoder(
+        requests,
+        study.engine,
+        submit,
+        ahead=not executor.is_local,
+        on_batch=lambda: run.tracker.add_decoded(spec.name, task, decoder.forwards),
+    )
+    arms = decode_arms(study, spec, job.chosen, decoder, score)
+    run.tracker.finish_decoding(spec.name, task)
     info = {
         "reference": spec.reference,
         "axes": arms.axes,
-        "missing": {name: lost.reason for name, lost in work.missing.items()} | arms.missing,
+        "missing": {name: one.reason for name, one in job.missing.items()} | arms.missing,
         "joint": arms.joint,
         **({"searches": arms.searches} if study.searches else {}),
         "prompts": {role: len(of_role) for role, of_role in requests.items()},
@@ -293,65 +476,5 @@ def _decode_task(
         "seconds": time.monotonic() - began,
         "versions": versions(),
     }
-    store.write(work.unit, {"decodes": decodes_table(work.unit, arms.frame, named=study.has_renamed_diagnostics)}, info)
-    with ahead.lock:
-        ahead.done[work.unit] = decoder.forwards
-
-
-class _WorkAhead:
-    """Row-forwards that are left: those of units that are not there, less what is done of the ones under way."""
-
-    def __init__(
-        self,
-        study: Study,
-        store: Store,
-        works: Mapping[str, Sequence[DecodeJob]],
-        on_progress: Callable[[DecodeProgress], None],
-    ):
-        self.store, self.on_progress = store, on_progress
-        self.units = [work.unit for of_model in works.values() for work in of_model]
-        prompts = _prompts_by_role(store)
-        self.expected = {
-            work.unit: decodes_chosen(work, spec.reference).forwards(
-                prompts[spec.name, work.unit.task], study.steps[work.unit.task]
-            )
-            for spec in study.models
-            for work in works[spec.name]
-        }
-        """At most: some of its policies may turn out to be equal."""
-        self.done: Counter[Shard] = Counter()
-        """Row-forwards of this process."""
-        self.lock = threading.Lock()
-        """Several units may be under way."""
-
-    def update(self, unit: Shard, done: int) -> None:
-        """Report that so many row-forwards of a unit are done."""
-        with self.lock:
-            self.done[unit] = done
-            open_units = [one for one in self.units if not self.store.is_finished(one)]
-            left = sum(max(0, self.expected[one] - self.done[one]) for one in open_units)
-            total = sum(self.expected.values())
-            self.on_progress(DecodeProgress(f"{unit.model}/{unit.task}", self.done.total(), left, total))
-
-
-def _prompts_by_role(store: Store) -> dict[tuple[str, str], Counter[str]]:
-    """How many prompts of a model and task have branches."""
-    prompts: dict[tuple[str, str], Counter[str]] = {}
-    for shard, info in store.infos().items():
-        of_task = prompts.setdefault((shard.model, shard.task), Counter())
-        of_task[shard.split] += len(info["prompts"])
-    return prompts
-
-
-def decodes_chosen(work: DecodeJob, reference: str) -> Decodes:
-    """How often each prompt is decoded, at most, now that everything but the end-to-end fixed action is chosen."""
-    validation, evaluation = 1, 1
-    joined = {choice.axis for choice in work.chosen.values() if not is_extension(reference, choice.axis)}
-    validation += sum(len(one.calibration.candidates) - 1 for one in {c.axis: c for c in work.chosen.values()}.values())
-    for choice in work.chosen.values():
-        chosen = choice.calibration
-        # Always, and the end-to-end fixed action.
-        evaluation += 2 + (chosen.fixed.action != chosen.reference) + is_staged(chosen)
-        evaluation += 0 if chosen.tau.value is None else 1 + DRAWS
-        evaluation += (1 + FURTHER_DRAWS) * sum(gate.tau.value is not None for gate in choice.gates.values())
-    return Decodes(validation, evaluation + (2 if len(joined) >= 2 else 0))
+    table = decodes_table(job.shard, arms.frame, named=study.has_renamed_diagnostics)
+    return [ShardContent({"decodes": table}, info)]

@@ -135,7 +135,7 @@ class LLaDAConfig(CheckpointConfig):
 class DreamConfig(CheckpointConfig):
     """Dream (Dream-org/Dream-v0-Instruct-7B): Qwen2 blocks without causality, with biases of q, k and v."""
 
-    # The size of the window means nothing, because `use_sliding_window` must be off.
+    # The sizes of windows mean nothing, because `use_sliding_window` must be off.
     inert: ClassVar[frozenset[str]] = CheckpointConfig.inert | {"max_window_layers", "sliding_window"}
 
     vocab_size: Size
@@ -159,8 +159,8 @@ class DreamConfig(CheckpointConfig):
 
     @property
     def max_length(self) -> int:
-        """Positions of the longest sequence: at most the 2,048 that the authors trained for, whatever the file says."""
-        return min(self.max_position_embeddings, 2048)
+        """Positions of the longest sequence."""
+        return self.max_position_embeddings
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,14 @@ class TensorNames:
 
     def parts(self, spec: TransformerSpec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
         """Published tensors, with their shapes, that each of our parameters is stacked from."""
+        # On the meta device a network has shapes and no memory: the table follows from the modules themselves.
         with torch.device("meta"):
             network = Transformer(spec)
         table = {}
         for parameter, value in network.named_parameters():
             path, _, kind = parameter.rpartition(".")
             module = path.rpartition(".")[2]
+            # Parameters of a layer are called layers.NUMBER.MODULE.KIND.
             prefix = f"{self.layer.format(path.split('.')[1])}." if path.startswith("layers.") else ""
             rows = getattr(network.get_submodule(path), "rows", value.shape[:1])
             parts = zip(self.modules[module], rows, strict=True)
@@ -201,6 +203,8 @@ class Family:
     names: TensorNames
     shift: int
     """Number of slots before a position at which its logits are read; 1 for models that were made of a causal one."""
+    max_length: int | None
+    """Length that the authors state, where `config.json` says a larger one."""
     mask: str
     """Text of the mask token. Under the id of another token, decoding would write nonsense without an error."""
     ends: tuple[str, ...]
@@ -230,6 +234,7 @@ LLADA = Family(
         },
     ),
     shift=0,
+    max_length=None,
     mask="<|mdm_mask|>",
     ends=("<|eot_id|>",),
     policy="llada",
@@ -254,6 +259,8 @@ DREAM = Family(
         },
     ),
     shift=1,
+    # The file says 131,072 positions; the authors say that the model was trained for 2,048.
+    max_length=2048,
     mask="<|mask|>",
     ends=("<|im_end|>",),
     policy="dream",
@@ -282,6 +289,7 @@ def find_family(folder: Path) -> Family | None:
     values = read_json(path)
     model_type, names = values.get("model_type"), values.get("architectures") or []
     names = [str(name) for name in names] if isinstance(names, list) else [str(names)]
+    # LLaDA-MoE has LLaDA's model_type and other classes: without this check it would be told to restore LLaDA's keys.
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     if family is not None and (not names or set(names) & set(family.architectures)):
         return family

@@ -1,4 +1,4 @@
-"""The table on screen: within its width, with its signs explained."""
+"""Tables and files of a comparison: within the width of a terminal, signs explained, the own method labelled."""
 
 import io
 from dataclasses import replace
@@ -10,8 +10,7 @@ from tests.helpers.made_comparison import made, timed
 from unmask.lab.compare.run import LeftOut
 from unmask.lab.compare.summary import summarise, summarise_speed
 from unmask.methods import RECONSTRUCTION
-from unmask.report.compare import screen_tables
-from unmask.report.compare_words import LABEL_LEGENDS, remarks, sign_legends
+from unmask.report.compare import LABEL_LEGENDS, latex, remarks, screen_tables, sign_legends, write_comparison
 
 NAMES = ["reference", *(f"method:threshold=0.{n}" for n in range(8)), "vsb"]
 
@@ -29,7 +28,7 @@ def shown(tasks, width):
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 10])
-def test_fits_into_100_columns(tasks):
+def test_tables_fit_into_100_columns(tasks):
     tables, text, _ = shown(tasks, 100)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
     # No cell is broken: every policy has its number of lines, and every column its head.
@@ -41,7 +40,7 @@ def test_fits_into_100_columns(tasks):
     assert len(tables) == (1 if tasks < 4 else 2)
 
 
-def test_a_wide_terminal_shows_more():
+def test_wide_terminals_show_more():
     narrow, wide = shown(3, 100)[0][0], shown(3, 160)[0][0]
     assert len(wide.columns) > len(narrow.columns)
     assert "tokens read" in [column.header for column in wide.columns]
@@ -54,15 +53,28 @@ def test_reconstructions_are_marked_and_explained():
     assert LABEL_LEGENDS[RECONSTRUCTION] not in sign_legends(summarise(made({"t": {"reference": [1.0]}}), resamples=5))
 
 
-def test_a_reason_is_told_once():
+def test_each_reason_is_given_once():
     """Two methods that a model cannot run at all filled the screen, a line for each of ten tasks."""
     summary = summarise(made({"t": {"reference": [1.0]}}), resamples=5)
     out = [LeftOut(task, policy, "no slots") for task in ("a", "b") for policy in ("wino", "vsb")]
-    told = remarks(replace(summary, left_out=(*out, LeftOut("b", "dus", "too long"))))
-    assert told == ["a, b: without wino, vsb (no slots)", "b: without dus (too long)"]
+    found = remarks(replace(summary, left_out=(*out, LeftOut("b", "dus", "too long"))))
+    assert found == ["a, b: without wino, vsb (no slots)", "b: without dus (too long)"]
 
 
-def test_a_method_outside_of_what_it_is_made_for():
+def test_settings_that_a_method_is_not_made_for_are_named():
     summary = summarise(made({"t": {"reference": [1.0]}}), resamples=5)
     lines = summary.lines.assign(made_for="temperature 1")
     assert [text for text in remarks(replace(summary, lines=lines)) if "reference is made for temperature 1" in text]
+
+
+def test_files_for_a_paper_label_the_own_method(tmp_path):
+    spent = {"t": {"reference": [8, 8], "lib/mine.py:Mine": [2, 2]}}
+    worth = {"t": {"reference": [0.5, 0.7], "lib/mine.py:Mine": [0.4, 0.8]}}
+    comparison = made(worth, spent, labels={"lib/mine.py:Mine": "own"})
+    summary = summarise(comparison, resamples=20)
+    assert r"\textbf{mine.py:Mine*}" in latex(comparison, summary)
+    paths = {path.name: path for path in write_comparison(comparison, summary, tmp_path)}
+    assert {"table.tex", "figure.svg", "figure.pdf", "compare.html"} <= paths.keys()
+    drawn = paths["figure.svg"].read_text(encoding="utf-8")
+    assert "mine.py:Mine*" in drawn
+    assert "a method of your own" in drawn

@@ -5,21 +5,17 @@ import multiprocessing
 import os
 import random
 import signal
-import threading
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 from tests.helpers.own_tasks import parsed
-from unmask.base.errors import ConfigError, ContractError, NotEnoughMemory, StorageError
-from unmask.lab.store import Shard, Store
+from unmask.base.errors import StorageError
+from unmask.lab.store import Store
 from unmask.lab.store import local as storage
-from unmask.lab.study.attempts import work_in_groups, work_through
-from unmask.lab.study.jobs import load_examples
+from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 
 
@@ -214,161 +210,6 @@ class TestFailing:
         assert fine
         assert {prompt for info in place.infos().values() for prompt in info["prompts"]} >= set(fine)
         assert outcome.complete or outcome.failures
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "words"),
-    [
-        (MemoryError(), NotEnoughMemory, "memory ran out"),
-        (torch.OutOfMemoryError("CUDA"), NotEnoughMemory, "the same command"),
-        (OSError(errno.ENOSPC, "No space left on device"), StorageError, "No space left"),
-        (OSError(errno.EROFS, "Read-only file system"), StorageError, "Read-only"),
-        (ConfigError("impossible"), ConfigError, "impossible"),
-        (KeyboardInterrupt("enough"), KeyboardInterrupt, "enough"),
-    ],
-)
-def test_what_is_not_of_a_shard_ends_the_run_and_is_not_counted(error, kind, words, whole, tmp_path):
-    place = Store.create(tmp_path / "out", whole.manifest["study"])
-
-    def do(shard):
-        raise error
-
-    with pytest.raises(kind, match=words):
-        work_through(
-            place,
-            [Shard(kind="branches", model="m", task="t", split="validation", block=n, depends="k") for n in range(4)],
-            lambda shard: shard,
-            do,
-            str,
-        )
-    assert place.failures.all() == []
-
-
-def test_a_second_writer_that_waits_says_whom_it_waits_for(whole, tmp_path):
-    place = Store.create(tmp_path / "out", whole.manifest["study"])
-    (shard, info) = next(iter(whole.infos().items()))
-    tables = {name: whole.read_arrow(name, shards=[shard]) for name in shard.layout.tables}
-    told = []
-
-    def on_wait(text):
-        told.append(text)
-        other.close()
-
-    with ExitStack() as other:
-        other.enter_context(Store.open(tmp_path / "out").claim(shard))
-        do = lambda pieces: [partial(place.write, piece, tables, info) for piece in pieces]  # noqa: E731
-        groups = lambda pieces: [list(pieces)]  # noqa: E731
-        assert work_in_groups(place, [shard], lambda one: one, groups, do, str, on_wait=on_wait) == ""
-    assert told == ["waiting for 1 shards of this process"]
-    assert place.is_finished(shard)
-
-
-def test_a_promise_that_every_shard_breaks_is_the_studys(whole, tmp_path):
-    """Told after three shards, not after three times all of them; any other error sets them aside."""
-    place = Store.create(tmp_path / "out", whole.manifest["study"])
-    shards = [Shard(kind="branches", model="m", task="t", split="validation", block=n, depends="k") for n in range(9)]
-    tried = []
-
-    def do(shard):
-        tried.append(shard)
-        raise errors[0]
-
-    errors = [ContractError("a utility is 1.7")]
-    with pytest.raises(ContractError, match=r"1\.7"):
-        work_through(place, shards, lambda shard: shard, do, str)
-    assert tried == shards[:3]
-    errors = [ZeroDivisionError("unexpected")]
-    assert work_through(place, shards, lambda shard: shard, do, str) == ""
-    assert len(place.failures.set_aside()) == 9
-
-
-class TestGroups:
-    """Shards that are done together, and finished while the next ones are done."""
-
-    SHARDS = tuple(
-        Shard(kind="branches", model="m", task="t", split="validation", block=n, depends="k") for n in range(4)
-    )
-
-    @pytest.fixture
-    def place(self, whole, tmp_path):
-        return Store.create(tmp_path / "out", whole.manifest["study"])
-
-    def through(self, place, do, **heard):
-        pairs = lambda left: [left[at : at + 2] for at in range(0, len(left), 2)]  # noqa: E731
-        return work_in_groups(place, self.SHARDS, lambda shard: shard, pairs, do, str, **heard)
-
-    def test_one_group_is_finished_while_the_next_is_done(self, place):
-        """The first group's shards are not finished before the second group is under way, and stay claimed so long."""
-        second, done, theirs = threading.Event(), [], []
-
-        def finish():
-            assert second.wait(30)
-            with Store.open(place.folder).claim(self.SHARDS[0]) as free:
-                theirs.append(free)
-
-        def do(shards):
-            if self.SHARDS[0] in shards:
-                return [finish] * len(shards)
-            second.set()
-            return [lambda: None] * len(shards)
-
-        place.set_metadata("models", "m", {"shards": {shard.name: {} for shard in self.SHARDS}})
-        assert self.through(place, do, done=done.append) == ""
-        assert done == list(self.SHARDS)
-        assert theirs[0] is False
-
-    def test_only_those_count_that_fail_by_themselves(self, place):
-        tried, heard = [], []
-
-        def do(shards):
-            tried.append(len(shards))
-            if self.SHARDS[1] in shards:
-                raise ZeroDivisionError("of the second")
-            return [lambda: None] * len(shards)
-
-        assert self.through(place, do, lost=heard.append) == ""
-        assert [failure.attempts for failure in heard] == [1, 2, 3]
-        assert [failure.name for failure in place.failures.set_aside()] == [self.SHARDS[1].name]
-        # The group, its two shards, the other group, and the one that fails twice more.
-        assert tried == [2, 1, 1, 2, 1, 1]
-
-    def test_what_fails_when_it_is_finished_is_tried_again(self, place):
-        heard, late = [], []
-
-        def finish():
-            late.append(1)
-            if len(late) == 1:
-                raise SystemExit("a scorer that leaves")
-
-        def do(shards):
-            return [finish if shard is self.SHARDS[3] else lambda: None for shard in shards]
-
-        assert self.through(place, do, lost=heard.append) == ""
-        assert ([failure.attempts for failure in heard], len(late)) == ([1], 2)
-        assert place.failures.all() == []
-
-    def test_who_is_interrupted_keeps_what_is_computed(self, place):
-        stored = []
-
-        def do(shards):
-            if self.SHARDS[0] not in shards:
-                raise KeyboardInterrupt
-            return [partial(stored.append, shard) for shard in shards]
-
-        with pytest.raises(KeyboardInterrupt):
-            self.through(place, do)
-        assert stored == list(self.SHARDS[:2])
-
-    def test_a_full_disk_ends_the_run_and_lets_everything_go(self, place):
-        def do(shards):
-            return [lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))] * len(shards)
-
-        with pytest.raises(StorageError, match="No space left"):
-            self.through(place, do)
-        assert place.failures.all() == []
-        for shard in self.SHARDS:
-            with place.claim(shard) as free:
-                assert free
 
 
 def stop(failure):
