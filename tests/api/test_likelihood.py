@@ -230,7 +230,10 @@ class TakesBack(LLaDA):
         state = traj.state
         remask_BL = state.revisable_BL & (state.step_B == 1)[:, None]
         return replace(
-            action, alpha_BJ=score.rows("confidence", state), commit_BL=state.masked_BL & False, remask_BL=remask_BL
+            action,
+            alpha_BJ=score.alpha_rows("confidence", state),
+            commit_BL=state.masked_BL & False,
+            remask_BL=remask_BL,
         )
 
 

@@ -58,7 +58,7 @@ def block_clock(state: State, block_length: int | None) -> BlockClock:
     blocks_B = -(-answer_B // length_B)
     steps_B = -(-state.horizon_B // blocks_B)
     scheduled_B = torch.minimum(state.step_B // steps_B, blocks_B - 1)
-    first_B = region.first_mask(state) // length_B
+    first_B = region.first_mask_rank(state) // length_B
     # Given tokens or another policy's steps may have filled a block early; waiting for its clock would waste steps.
     ahead_B = state.masked_BL.any(-1) & (first_B > scheduled_B)
     block_B = torch.where(ahead_B, first_B, scheduled_B)

@@ -271,7 +271,7 @@ class Composed(CombinedPolicy):
             alpha_BJ, only_rule = base.alpha_BJ, base.rule
         else:
             mixture = rules.weights or "confidence"
-            alpha_BJ, only_rule = score.rows(mixture, state), score.only_weighted_rule(mixture)
+            alpha_BJ, only_rule = score.alpha_rows(mixture, state), score.only_weighted_rule(mixture)
 
         def order() -> Tensor:
             """Return the score of each position; the largest scores are revealed first."""

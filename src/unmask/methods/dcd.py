@@ -41,7 +41,7 @@ class DCD(Policy):
         window_BL = region.first_masks(traj.state, self.s_init, self.s_max)
         score_BL = self._reveal_score(traj)
         if self.per_step is None:
-            k_B = cardinality.above(score_BL, self.threshold, window_BL)
+            k_B = cardinality.count_above(score_BL, self.threshold, window_BL)
         else:
             k_B = window_BL.sum(-1).clamp(max=self.per_step)
         return Action.reveal(score.best(score_BL, window_BL, k_B), of=window_BL)

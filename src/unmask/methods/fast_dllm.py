@@ -46,7 +46,7 @@ class FastDLLM(Policy):
         """Return the open positions that the rule reveals, kept apart where there is a spacing."""
         confidence_BL = traj.confidence_BL
         if self.rule == "threshold":
-            k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
+            k_B = cardinality.count_above(confidence_BL, self.threshold, open_BL)
         else:
             k_B = cardinality.count_by_factor(confidence_BL, self.factor, open_BL, authors_tail=self.authors_tail)
         chosen_BL = score.best(confidence_BL, open_BL, k_B)
@@ -81,7 +81,7 @@ class FastDLLMDream(Policy):
         # needed.
         due_B = torch.minimum(answer_B // state.horizon_B * (state.step_B + 1), answer_B)
         candidate_BL = score.best(p_BL, state.masked_BL, (due_B - state.revealed_BL.sum(-1)).clamp(min=1))
-        chosen_BL = score.best(p_BL, candidate_BL, cardinality.above(p_BL, self.threshold, candidate_BL))
+        chosen_BL = score.best(p_BL, candidate_BL, cardinality.count_above(p_BL, self.threshold, candidate_BL))
         return Action.reveal(chosen_BL, of=state.masked_BL)
 
 

@@ -102,7 +102,7 @@ class KLASS(Policy):
         steps_B = (state.horizon_B // -(-answer_B // size_B)).clamp(min=1)
         # A row is in the block of its first mask, however it got there: given tokens or another policy may have filled
         # some.
-        block_B = region.first_mask(state) // size_B
+        block_B = region.first_mask_rank(state) // size_B
         # Steps in a block are counted in notes: a block may take more or fewer of them than its share.
         last_B = notes.get("block_B", torch.full_like(block_B, -1))
         inner_B = notes.get("inner_B", torch.zeros_like(block_B)) + 1

@@ -46,7 +46,7 @@ class Swordsman(Policy):
     def _find_block(self, traj: Trajectory, entropy_BL: Tensor) -> dict[str, Tensor]:
         """Return the notes about each row's block: those of the last step, or new ones where that block is full."""
         state = traj.state
-        first_B = region.first_mask(state)
+        first_B = region.first_mask_rank(state)
         end_B = self._find_boundary(traj, entropy_BL)
         new_BL = state.masked_BL & (state.rank_BL <= end_B[:, None])
         entropy_B = _mean_over_positions(entropy_BL, new_BL, new_BL)

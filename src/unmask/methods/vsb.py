@@ -45,12 +45,12 @@ class VSB(Policy):
         state = traj.state
         end_B = self._find_block_end(traj, look_ahead)
         open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
-        k_B = cardinality.above(traj.confidence_BL, self.threshold, open_BL)
+        k_B = cardinality.count_above(traj.confidence_BL, self.threshold, open_BL)
         return Action.top(state, open_BL, k_B, notes={"end_B": end_B})
 
     def _find_block_end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
         """Return the rank after the block's last position: as noted, or found anew where that block is full."""
-        first_B = region.first_mask(traj.state)
+        first_B = region.first_mask_rank(traj.state)
         end_B = traj.notes.get("end_B", torch.zeros_like(first_B)).clone()
         row_U = (first_B >= end_B).nonzero().flatten()
         if len(row_U):

@@ -88,4 +88,4 @@ class WINO(Policy):
 
     def _block_number(self, state: State) -> Tensor:
         """Number of the leftmost block with a mask."""
-        return torch.where(state.masked_BL.any(-1), region.first_mask(state), 0) // self.block_length
+        return torch.where(state.masked_BL.any(-1), region.first_mask_rank(state), 0) // self.block_length

@@ -271,7 +271,7 @@ def open_tasks(options: CompareOptions) -> list[Task]:
         tasks = [task for name, task in {**TASKS, **CONTROLS}.items() if name in wanted]
     for name in options.macro_without:
         if name not in (names := [task.name for task in tasks]):
-            raise UnknownName("task of --macro-without", name, names)
+            raise UnknownName("task of macro_without", name, names)
     return tasks
 
 
