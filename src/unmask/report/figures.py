@@ -274,7 +274,8 @@ def _panels(
         axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True, gridspec_kw=grid).ravel()
         for ax, (heading, content) in zip(axes, panels, strict=False):
             draw(ax, content)
-            ax.set_title(heading, fontsize="x-small", loc="left")
+            # With a place of its own: to find one, matplotlib would measure every label twice.
+            ax.set_title(heading, fontsize="x-small", loc="left", y=1.0, pad=4)
             plain_axes(ax)
             ax.tick_params(labelsize="x-small")
         for ax in axes[len(panels) :]:

@@ -487,6 +487,7 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
         opening=opening,
         in_the_paper=IN_THE_PAPER,
         glossary=GLOSSARY,
+        tasks=report.manifest["study"]["tasks"],
         pictures={figure.name: Markup(figure.to_html()) for figure in report.figures},
         config=json.dumps(report.manifest, indent=2, ensure_ascii=False),
     )
