@@ -1,10 +1,11 @@
-"""What a fresh Python loads. Who may import whom is held by `lint-imports`; its contracts are in pyproject.toml."""
+"""Modules that a fresh Python loads, and the names in docs/architecture.md. `lint-imports` checks who imports whom."""
 
+import re
 from pathlib import Path
 
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
-from tests.helpers.paths import SRC
+from tests.helpers.paths import ROOT, SRC
 
 PACKAGE = "unmask"
 
@@ -47,3 +48,13 @@ def test_light_part_loads_no_torch(part):
     modules = [module_name(path) for path in [home.with_suffix(".py"), *home.rglob("*.py")] if path.exists()]
     assert modules, f"{PACKAGE}.{part} does not exist: rename it in TORCH_FREE, too"
     assert "torch" not in load(*modules)
+
+
+def test_the_page_on_architecture_names_packages_and_functions_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    packages = {path.parent.name for path in (SRC / PACKAGE).glob("*/__init__.py")}
+    assert set(re.findall(r"^\|[^|`]*\| `(\w+)` \| [^`|]*", page, re.MULTILINE)) >= packages
+    code = "".join(path.read_text(encoding="utf-8") for path in (SRC / PACKAGE).rglob("*.py"))
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    for name in re.findall(r"`(?:\w+\.)?(\w+)` \(`[\w.]+`\)", "\n".join(rows)):
+        assert f"def {name}(" in code, f"docs/architecture.md names {name}, which does not exist"

@@ -196,7 +196,7 @@ class TestParts:
         state = kit.small().state
         no_BL = torch.zeros_like(state.fixed_BL)
         base = Action(
-            score.rows("margin", state),
+            score.alpha_rows("margin", state),
             state.masked_BL,
             torch.zeros(3).double(),
             no_BL,
@@ -204,7 +204,7 @@ class TestParts:
         )
         one = replace(base, remask_BL=~no_BL, notes={"a_B": torch.ones(3), "b_B": torch.ones(3)})
         other = replace(
-            base, alpha_BJ=score.rows("stability", state), kappa_B=torch.ones(3).double(), commit_BL=~no_BL,
+            base, alpha_BJ=score.alpha_rows("stability", state), kappa_B=torch.ones(3).double(), commit_BL=~no_BL,
             tokens_BL=torch.ones_like(state.tokens_BL), notes={"b_B": torch.zeros(3), "c_B": torch.zeros(3)},
         )  # fmt: skip
         both = combine_actions(torch.tensor([True, False, True]), one, other)

@@ -142,8 +142,8 @@ def test_dream_reveals_everything_in_time(masks, data):
 def test_above_a_threshold():
     region = torch.tensor([[True, True, True, False], [True, True, False, False]])
     scores = torch.tensor([[0.95, 0.9, 0.3, 0.99], [0.1, 0.2, 0.99, 0.99]])
-    assert cardinality.above(scores, 0.9, region).tolist() == [2, 1]
-    assert cardinality.above(scores, 0.0, region).tolist() == [3, 2]
+    assert cardinality.count_above(scores, 0.9, region).tolist() == [2, 1]
+    assert cardinality.count_above(scores, 0.0, region).tolist() == [3, 2]
 
 
 def test_named_rules():

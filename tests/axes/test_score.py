@@ -212,7 +212,7 @@ def test_a_single_rule_alone_has_the_bits_of_the_mixture(rule):
     state = State.from_prompts([[0]] * 2, new_tokens=2, steps=2, mask_id=5)
     for seen in (by_hand(), by_hand(wanted_BN=wanted_BN, drift_BN=holes, visible_BN=holes, confidence_BN=holes)):
         for length in (2, 3):
-            alpha_BJ = score.rows(rule, state)[:1]
+            alpha_BJ = score.alpha_rows(rule, state)[:1]
             got = score.order(alpha_BJ, seen, length, rule)
             want = score.order(alpha_BJ, seen, length)
             assert torch.equal(got.view(torch.int64), want.view(torch.int64))

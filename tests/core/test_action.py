@@ -17,7 +17,7 @@ def open_state() -> tuple[State, torch.Tensor]:
 def test_top_reveals_a_share_of_the_whole_region():
     state, open_BL = open_state()
     action = Action.top(state, open_BL, torch.tensor([2, 5]))
-    assert action.alpha_BJ.equal(score.rows("confidence", state))
+    assert action.alpha_BJ.equal(score.alpha_rows("confidence", state))
     assert action.rule == "confidence"
     assert action.region_BL.equal(open_BL)
     assert action.kappa_B.equal(cardinality.fraction(torch.tensor([2, 5]), open_BL.sum(-1)))
@@ -34,7 +34,7 @@ def test_reveal_chooses_exactly_the_set_or_waits():
     tokens_BL, notes = torch.where(chosen_BL, 5, -1), {"block_B": torch.tensor([0, 1])}
     action = Action.reveal(chosen_BL, of=open_BL, commit=False, remask_BL=~open_BL, tokens_BL=tokens_BL, notes=notes)
     region_BL, kappa_B = cardinality.reveal_set(chosen_BL, open_BL)
-    assert action.alpha_BJ.equal(score.rows("confidence", state))
+    assert action.alpha_BJ.equal(score.alpha_rows("confidence", state))
     assert action.rule == "confidence"
     assert action.region_BL.equal(region_BL)
     assert action.kappa_B.equal(kappa_B)
@@ -51,5 +51,5 @@ def test_every_action_owns_its_weights():
     state, open_BL = open_state()
     Action.reveal(open_BL, of=open_BL).alpha_BJ.zero_()
     assert Action.reveal(open_BL, of=open_BL).alpha_BJ.sum() == 2
-    score.rows("confidence", state).zero_()
-    assert score.rows("confidence", state).sum() == 2
+    score.alpha_rows("confidence", state).zero_()
+    assert score.alpha_rows("confidence", state).sum() == 2

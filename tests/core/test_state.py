@@ -122,7 +122,7 @@ def test_a_later_state_keeps_what_the_prompt_alone_decides():
     _ = (state.rank_BL, state.masked_BL)
     tokens_BL = state.tokens_BL.clone()
     tokens_BL[0, 2] = 5
-    later = state.after(tokens_BL, state.committed_BL, state.step_B + 1)
+    later = state.advance(tokens_BL, state.committed_BL, state.step_B + 1)
     assert later.rank_BL is state.rank_BL
     assert later.answer_BL is state.answer_BL
     fresh = State(**{f.name: getattr(later, f.name) for f in fields(State)})

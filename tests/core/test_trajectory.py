@@ -41,7 +41,7 @@ class Busy(Policy):
         kappa_B = cardinality.fraction(cardinality.k_min(state), state.masked_BL.sum(-1))
         commit_BL = Commitment.parse("confidence:0.8")(state, traj.current_prediction)
         return Action(
-            score.rows("uniform", state),
+            score.alpha_rows("uniform", state),
             state.masked_BL,
             kappa_B,
             commit_BL,
@@ -95,7 +95,7 @@ def test_saving_leaves_heavy_parts_out(run, tmp_path):
     assert heavy[0].last.prediction.posterior is not None
     heavy[0].save(tmp_path / "run.npz")
     back = Trajectory.load(tmp_path / "run.npz")
-    assert_same(back.last.prediction, heavy[0].last.prediction.light)
+    assert_same(back.last.prediction, heavy[0].last.prediction.drop_large_parts())
 
 
 def test_a_failing_write_leaves_the_old_file_and_no_litter(run, tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ def test_more_recorded_probabilities_change_nothing_else(policy, temperature):
         assert many.prediction.clean.top_BNK.shape[-1] == 4
         k = few.prediction.clean.top_BNK.shape[-1]
         same = replace(
-            many.prediction, clean=many.prediction.clean.largest(k), filtered=many.prediction.filtered.largest(k)
+            many.prediction, clean=many.prediction.clean.keep_top(k), filtered=many.prediction.filtered.keep_top(k)
         )
         assert replace(wide, steps=(replace(many, prediction=same),)).to_bytes() == (
             replace(plain, steps=(few,)).to_bytes()

@@ -93,7 +93,7 @@ def test_rows_may_join_between_two_steps(name):
         alone, _, _ = take_step(settings, policy, alone)
     here = together.select(torch.tensor([0, 1]))
     # The posterior of the last step is packed: rows of several share one table.
-    here, alone = (replace(traj, steps=tuple(step.light for step in traj.steps)) for traj in (here, alone))
+    here, alone = (replace(traj, steps=tuple(step.drop_large_parts() for step in traj.steps)) for traj in (here, alone))
     assert not same(here, alone)
 
 

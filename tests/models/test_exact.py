@@ -373,7 +373,7 @@ class Tell(Policy):
         region_BL = only_BL & state.masked_BL if len(self.said) == 1 else state.masked_BL
         tokens_BL = torch.arange(len(state.tokens_BL))[:, None].expand_as(state.tokens_BL)
         kappa_B = torch.ones(len(state.tokens_BL), dtype=torch.float64)
-        alpha_BJ = score.rows("confidence", state)
+        alpha_BJ = score.alpha_rows("confidence", state)
         return Action(alpha_BJ, region_BL, kappa_B, torch.ones_like(state.fixed_BL), tokens_BL=tokens_BL)
 
 

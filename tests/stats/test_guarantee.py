@@ -38,10 +38,6 @@ class TestSequentialTests:
         assert test == SequentialTest(None, reason=test.reason)
         assert "no threshold gains anything" in test.reason
 
-    def test_never_without_prompts(self):
-        assert sequential_test(np.zeros((0, 2)), np.zeros((1, 2)), **HOW).chosen is None
-        assert "no prompt to test on" in sequential_test(np.ones((1, 2)), np.zeros((0, 2)), **HOW).reason
-
     def test_it_stops_at_the_first_that_fails(self):
         good_P, bad_P = np.tile([0.5, 0.5, 0.0, -0.1], 15), np.tile([0.2, -0.4], 30)
         fitted_PH = np.stack([good_P, good_P + 0.1, good_P + 0.05], 1)
@@ -244,16 +240,6 @@ def test_coverage(kind):
     assert sum(lower_bound(x_N, 0.1) > MEANS[kind] for x_N in x_RN[:60]) <= 12
 
 
-def test_it_has_power_where_hoeffdings_bound_has_none():
-    """Fifty pairs of answers, a fifth better, a twentieth worse: more than the margin of 0.05 is excluded mostly."""
-    rng = np.random.default_rng(4)
-    difference_RN = rng.choice([1.0, -1.0, 0.0], p=[0.2, 0.05, 0.75], size=(200, 50))
-    shown = sum(p_value((x + 1) / 2, 0.475) <= 0.05 for x in difference_RN)
-    assert shown >= 110
-    hoeffding = 2 * math.sqrt(math.log(20) / (2 * 50))
-    assert sum(x.mean() - hoeffding > -0.05 for x in difference_RN) <= 10
-
-
 def test_monotone():
     rng = np.random.default_rng(5)
     x = rng.random(30)
@@ -264,23 +250,6 @@ def test_monotone():
     # One more number never takes back what was shown before.
     bounds = [lower_bound(x[:n], 0.05) for n in range(1, 31)]
     assert bounds == sorted(bounds)
-
-
-def test_a_single_number():
-    assert capital([1.0], 0.5) == pytest.approx([np.mean([1 + c / 20 for c in range(1, 21)])])
-    assert 0 < lower_bound([1.0], 0.05) < 0.05
-    assert lower_bound([0.0], 0.05) == pytest.approx(0, abs=1e-15)
-
-
-def test_numbers_that_are_all_the_same():
-    for value in (0.2, 0.5, 1.0):
-        bounds = [lower_bound(np.full(n, value), 0.05) for n in (1, 10, 100, 1000)]
-        assert bounds == sorted(bounds)
-        assert value * 0.99 < bounds[-1] < value
-    assert lower_bound(np.zeros(100), 0.05) == pytest.approx(0, abs=1e-15)
-    assert capital(np.zeros(100), 0.5)[-1] < 0.01
-    # Large capitals stay comparable.
-    assert p_value(np.ones(100_000), 0.01) == 0
 
 
 def test_the_smallest_margin_of_a_gate_that_changes_nothing():

@@ -1,7 +1,5 @@
 """A learned detector on tables whose truth is planted: it finds what only a combination tells, and nothing in noise."""
 
-import importlib
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +7,8 @@ import pandas as pd
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
-from unmask.base.errors import ConfigError
 from unmask.stats import CalibrationSettings, NotEnough, auroc
-from unmask.stats.learned import PENALTIES, _choose_penalty, fit_learned
+from unmask.stats.learned import PENALTIES, fit_learned
 from unmask.stats.protocol import HeldOutSet, LeakageError, ValidationSet, fit_calibration
 
 SETTINGS = CalibrationSettings(seed=3)
@@ -91,15 +88,6 @@ def test_whatever_the_bins_can_say_it_can(world):
     assert max(ranked(held_out, held_out.table.signal_S), ranked(held_out, -held_out.table.signal_S)) < 0.6
 
 
-def test_predictions_are_on_the_scale_of_opportunity_and_absent_without_a_signal(world):
-    featured = combined(world(ValidationSet, 4), "difference")
-    predicted_S, silent_S = predict(learn(featured), featured), np.isnan(featured.table.signal_S)
-    assert silent_S.any()
-    assert np.array_equal(np.isnan(predicted_S), silent_S)
-    opportunity_S = featured.table.q_SAR.mean(2).max(1) - featured.table.q_SAR.mean(2)[:, 0]
-    assert predicted_S[~silent_S].mean() == pytest.approx(opportunity_S[~silent_S].mean(), abs=0.01)
-
-
 def test_nothing_can_be_fitted_to_held_out_states(world):
     with pytest.raises(LeakageError, match="allowed here: a ValidationSet"):
         learn(noise(world(HeldOutSet, 0)))
@@ -126,30 +114,11 @@ def test_noise_is_shrunk_and_information_is_not(world):
     assert values == sorted(values, reverse=True)
 
 
-def test_the_same_numbers_every_time_and_row_by_row(world):
-    featured = combined(world(ValidationSet, 8), "product")
-    one, again = (learn(featured) for _ in range(2))
-    assert one.weight_M.tolist() == again.weight_M.tolist()
-    assert one.tau == again.tau
-    whole_S = predict(one, featured)
-    part_S = one.predict(featured.table.signal_S[5:9], featured.features[5:9])
-    assert np.array_equal(whole_S[5:9], part_S, equal_nan=True)
-
-
 def test_only_the_order_of_a_number_counts(world):
     featured = combined(world(ValidationSet, 9), "difference")
     stretched = Featured(featured.table, featured.features.columns, np.exp(3 * featured.features.to_numpy()))
     one, other = (learn(each) for each in (featured, stretched))
     assert np.array_equal(one.weight_M, other.weight_M)
-
-
-def test_a_number_that_is_not_known_is_in_the_middle(world):
-    featured = combined(world(ValidationSet, 9), "difference")
-    detector, seen_S = learn(featured), ~np.isnan(featured.table.signal_S)
-    unknown = featured.features.assign(one=np.nan)
-    middle = featured.features.assign(one=featured.features["one"][seen_S].median())
-    values = [detector.predict(featured.table.signal_S, features) for features in (unknown, middle)]
-    assert values[0] == pytest.approx(values[1], abs=1e-3, nan_ok=True)
 
 
 def test_too_few_prompts(world):
@@ -166,13 +135,6 @@ def test_bad_features_are_refused(world):
         learn(noise(made)).predict(np.zeros(3), pd.DataFrame(np.zeros((3, 1))))
 
 
-def test_without_scikit_learn_the_extra_is_named(monkeypatch):
-    monkeypatch.delitem(sys.modules, "unmask.stats.learned")
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(ConfigError, match=r"scikit-learn.*pip install 'unmask\[lab\]'"):
-        importlib.import_module("unmask.stats.learned")
-
-
 def test_a_light_install_needs_neither_pandas_nor_scikit_learn():
     """Gate files are opened without them."""
     heavy = "{'pandas', 'sklearn', 'scipy', 'torch'}"
@@ -180,10 +142,3 @@ def test_a_light_install_needs_neither_pandas_nor_scikit_learn():
     assert run.returncode == 0, run.stderr
     run = fresh_python("import sys, unmask.stats.measures; assert 'sklearn' not in sys.modules")
     assert run.returncode == 0, run.stderr
-
-
-def test_states_of_one_prompt_leave_nothing_to_choose_a_penalty_by(world):
-    """Where only one prompt outside a fold has signals, its states say nothing of other prompts."""
-    table = world(ValidationSet, 0, prompts=10)
-    column_SM = np.random.default_rng(0).normal(size=(8, 3))
-    assert _choose_penalty(column_SM, table.q_SAR[:8, 0, 0], np.zeros(8, dtype=np.int64)) == max(PENALTIES)

@@ -19,11 +19,6 @@ class TestAuroc:
         """Of six pairs three are right and one is tied."""
         assert auroc([3, 1, 2, 2, 0], [True, True, False, True, False])[0] == pytest.approx(4.5 / 6)
 
-    def test_wrong_sign(self):
-        score, positive = np.array([0.1, 0.5, 0.2, 0.9]), [False, True, False, True]
-        assert auroc(score, positive)[0] == 1
-        assert auroc(-score, positive)[0] == 0
-
     @given(pairs)
     def test_as_scipy_has_it(self, states):
         score, value = np.array(states, float).T
@@ -55,10 +50,6 @@ class TestSpearman:
         assume(np.ptp(score) > 0)
         assume(np.ptp(value) > 0)
         assert spearman(score, value)[0] == pytest.approx(scipy_stats.spearmanr(score, value).statistic)
-
-    def test_wrong_sign(self):
-        assert spearman([1, 2, 3], [0.1, 0.2, 0.9])[0] == pytest.approx(1)
-        assert spearman([3, 2, 1], [0.1, 0.2, 0.9])[0] == pytest.approx(-1)
 
     @pytest.mark.parametrize(("score", "value"), [([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [0, 0, 0]), ([1], [2])])
     def test_of_a_constant_there_is_none(self, score, value):
@@ -92,9 +83,6 @@ class TestGroups:
         assert auroc(group, positive)[0] > 0.7
         assert auroc(group, positive, None, group)[0] == 0.5
 
-    def test_groups_of_one_class_say_nothing(self):
-        assert np.isnan(auroc([1, 2, 3], [True, False, False], None, [0, 1, 1])[0])
-
 
 @pytest.mark.parametrize("measure", [auroc, spearman])
 @given(states=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 3)), min_size=2, max_size=8))
@@ -115,14 +103,8 @@ class TestTopSums:
         """The first state is certain; the second place goes to one of three, on average (1 + 2 + 6) / 3."""
         np.testing.assert_allclose(top_sums([5, 1, 1, 1], [10, 1, 2, 6], [0.5]), [[13]])
 
-    def test_part_of_a_state_counts_in_part(self):
-        np.testing.assert_allclose(top_sums([2, 1], [8, 4], [0.05, 0.75]), [[0.8, 10]])
-
     def test_nan_ranks_last(self):
         np.testing.assert_allclose(top_sums([np.nan, -5], [1, 2], [0.5, 1]), [[2, 3]])
-
-    def test_of_no_state(self):
-        np.testing.assert_array_equal(top_sums([], [], [0.5]), [[0]])
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=5), st.data())
     def test_is_the_mean_over_all_ways_to_break_ties(self, states, data):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.stats import Estimate, NotEnough, estimate_measures, estimate_ratio, mean_over_tasks
-from unmask.stats.resampling import bootstrap, cluster_sums, draw_counts, quantile_interval, weighted_mean
+from unmask.stats.resampling import cluster_sums, draw_counts, quantile_interval, weighted_mean
 
 NAN = float("nan")
 
@@ -62,13 +62,6 @@ def test_states_of_a_prompt_move_together():
     assert wrong.high - wrong.low < 0.5 * (copies.high - copies.low)
 
 
-def test_coin_flips_match_the_binomial():
-    stats = pytest.importorskip("scipy.stats")
-    found = estimate_ratio(np.repeat([1.0, 0.0], [30, 70]), np.ones(100), np.arange(100), seed=3, resamples=20_000)
-    low, high = stats.binom(100, 0.3).ppf([0.025, 0.975]) / 100
-    assert (found.value, found.low, found.high) == pytest.approx((0.3, low, high), abs=0.011)
-
-
 def test_undefined_replicates_are_counted():
     """One prompt of three has a mass: (2/3)^3 of the replicates miss it."""
     found = estimate_ratio([0.5, 0.0, 0.0], [1.0, 0.0, 0.0], [0, 1, 2], seed=0, resamples=4000)
@@ -101,27 +94,6 @@ def test_intervals_keep_their_bits():
             assert found[end].tolist() == by_hand
     numpys = np.nanquantile(drawn_DM, [0.025, 0.975], axis=0)
     assert (numpys != quantile_interval(drawn_DM, 0.95)).any()
-
-
-def test_the_seed_decides():
-    x_P1 = np.random.default_rng(0).random((40, 1))
-    one, again, other = (
-        bootstrap(lambda count_DP: {"mean": (count_DP @ x_P1)[:, 0] / 40}, [40], [(seed,)])["mean"]
-        for seed in (5, 5, 6)
-    )
-    assert one == again != other
-
-
-def test_few_replicates_are_held_at_a_time(monkeypatch):
-    sizes = []
-
-    def statistic(weight_DP):
-        sizes.append(len(weight_DP))
-        return {"first": weight_DP[:, 0]}
-
-    monkeypatch.setattr("unmask.stats.resampling.MAX_ENTRIES", 1000)
-    bootstrap(statistic, [10], [(0,)], resamples=100, width=250)
-    assert sizes == [1] + [4] * 25
 
 
 def test_cluster_sums():
@@ -241,11 +213,6 @@ class TestTasks:
         (found,) = mean_over_tasks([np.ones((100, 1)), np.zeros((10, 1))], seed=0)
         assert found == Estimate(0.5, 0.5, 0.5, n=110)
 
-    def test_narrower_than_one_task(self):
-        tables = [np.random.default_rng(k).random((50, 1)) for k in range(8)]
-        (one,), (all_,) = (mean_over_tasks(chosen, seed=0) for chosen in (tables[:1], tables))
-        assert all_.high - all_.low < 0.6 * (one.high - one.low)
-
     def test_columns_stay_paired(self):
         """The difference to a shifted column does not move: prompts are the same in every resample."""
         b_P = np.random.default_rng(1).random(50)
@@ -253,13 +220,6 @@ class TestTasks:
         assert found[0] == Estimate(0.0, 0.0, 0.0, n=50)
         assert (found[1].value, found[1].low, found[1].high) == pytest.approx((0.125, 0.125, 0.125))
         assert found[1].positive
-
-    def test_the_chunk_changes_nothing(self, monkeypatch):
-        x_PA = np.random.default_rng(0).random((11, 2))
-        whole = mean_over_tasks([x_PA], seed=1, resamples=50)
-        monkeypatch.setattr("unmask.stats.resampling.MAX_ENTRIES", 33)
-        for part, one in zip(mean_over_tasks([x_PA], seed=1, resamples=50), whole, strict=True):
-            assert (part.value, part.low, part.high) == pytest.approx((one.value, one.low, one.high))
 
 
 class TestRatiosOverTasks:

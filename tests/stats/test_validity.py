@@ -198,13 +198,6 @@ class TestCoverage:
         assert np.mean(found.high < found.world.delta) > 0.9 * (1 - found.coverage(found.world.delta))
         assert found.marked > 0.95
 
-    def test_the_summary_marks_them(self):
-        for rate, marked in ((0.004, True), (0.1, False)):
-            q_SAR = World(rate).draw(np.random.default_rng(0), 1)
-            found = measured(q_SAR, 0)
-            assert bool(found.unreliable) == marked
-            assert found["delta"].value == pytest.approx(cross_fit(q_SAR, 0).g_S.mean())
-
     def test_states_taken_for_independent_would_not_do(self):
         """The same numbers with states resampled one by one: intervals too short."""
         rng, world = np.random.default_rng(0), World(rate=0.2)

@@ -69,7 +69,7 @@ def _time_grid_entry(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
     return torch.where(i_B < (steps_B + 1) // 2, from_left_B, from_right_B).float()
 
 
-def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
+def count_above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
     """Count the positions of the region that reach a threshold; at least 1, so that every run finishes."""
     return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)
 
@@ -120,7 +120,7 @@ TABLE: dict[str, Rule] = {
     ),
     "share": Rule(lambda state, number, **_: number, (_SHARE,)),
     "above": Rule(
-        lambda state, number, confidence_BL, region_BL, **_: above(confidence_BL, number, region_BL),
+        lambda state, number, confidence_BL, region_BL, **_: count_above(confidence_BL, number, region_BL),
         (replace(_SHARE, name="threshold"),),
     ),
     "factor": Rule(

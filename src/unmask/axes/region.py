@@ -34,7 +34,7 @@ def open_groups(masked_BL: Tensor, group_BL: Tensor, need_B: Tensor | int = 1) -
     return masked_BL & (group_BL <= limit_B1)
 
 
-def first_mask(state: State) -> Tensor:
+def first_mask_rank(state: State) -> Tensor:
     """Return the rank of each row's leftmost mask; beyond all ranks if no mask is left."""
     return torch.where(state.masked_BL, state.rank_BL, _NEVER).amin(-1)
 
@@ -56,7 +56,7 @@ def last_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor
 
 def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     """Open `size` answer positions from the first mask on."""
-    return open_groups(state.masked_BL, (state.rank_BL - first_mask(state)[:, None]) // size, need_B)
+    return open_groups(state.masked_BL, (state.rank_BL - first_mask_rank(state)[:, None]) // size, need_B)
 
 
 def dilated_region(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
@@ -94,7 +94,7 @@ def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor 
     # Positions that were revealed outside of the window count too, so that its end never moves back.
     end_B = size + state.revealed_BL.sum(-1)
     if longest is not None:
-        end_B = torch.minimum(end_B, first_mask(state) + longest)
+        end_B = torch.minimum(end_B, first_mask_rank(state) + longest)
     beyond_BL = state.rank_BL - end_B[:, None]
     return open_groups(state.masked_BL, torch.where(beyond_BL < 0, 0, 1 + beyond_BL // size), need_B)
 
@@ -103,7 +103,7 @@ def first_masks(state: State, count: int, longest: int | None = None, need_B: Te
     """Open the first `count` masks that lie within `longest` positions of the first mask (DCD)."""
     group_BL = (state.masked_BL.long().cumsum(-1) - 1) // count
     if longest is not None:
-        near_BL = state.rank_BL < (first_mask(state) + longest)[:, None]
+        near_BL = state.rank_BL < (first_mask_rank(state) + longest)[:, None]
         group_BL = torch.where(near_BL & (group_BL == 0), 0, 1 + group_BL)
     return open_groups(state.masked_BL, group_BL, need_B)
 

@@ -149,7 +149,7 @@ def describe_mixture(mixture: Mixture) -> dict[str, Any]:
     return {"rule": named, "weights": {n: w for n, w in zip(RULES, weights(mixture), strict=True) if w}}
 
 
-def rows(mixture: Mixture, state: State) -> Tensor:
+def alpha_rows(mixture: Mixture, state: State) -> Tensor:
     """Return a mixture as `alpha_BJ`, the same for all rows of a state."""
     return _weights_on_device(tuple(weights(mixture)), state.tokens_BL.device).repeat(state.batch, 1)
 

@@ -8,10 +8,10 @@ from unmask.core.batch import (
     concat,
     copy_in,
     cut_canvas,
+    get_part,
+    has_same_form,
     map_tensors,
-    part,
     replace_tensors,
-    same_form,
     select,
     tensors,
 )

@@ -116,14 +116,14 @@ def replace_tensors(form: T, tensors: Iterable[Tensor]) -> T:
     return map_tensors(form, lambda _: next(fresh))
 
 
-def part(value: Any, path: Path) -> Any:
+def get_part(value: Any, path: Path) -> Any:
     """Return the part of a value that a path leads to."""
     for step in path:
         value = value[step] if isinstance(value, tuple | Mapping) else getattr(value, step)
     return value
 
 
-def same_form(one: object, other: object) -> bool:
+def has_same_form(one: object, other: object) -> bool:
     """Whether two values have the same tensors, of the same shapes and types."""
     ours, theirs = ({path: (part.shape, part.dtype) for path, part in tensors(v).items()} for v in (one, other))
     return ours == theirs

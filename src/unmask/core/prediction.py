@@ -157,7 +157,7 @@ class Statistics(BatchValue):
     p_BNK: Tensor
     entropy_BN: Tensor
 
-    def largest(self, k: int) -> "Statistics":
+    def keep_top(self, k: int) -> "Statistics":
         """Keep only the k most probable tokens."""
         return replace(self, top_BNK=self.top_BNK[..., :k], p_BNK=self.p_BNK[..., :k])
 
@@ -199,8 +199,7 @@ class Prediction(BatchValue):
     hidden_BNH: Tensor | None = None
     posterior: Posterior | None = None
 
-    @property
-    def light(self) -> "Prediction":
+    def drop_large_parts(self) -> "Prediction":
         """The prediction without posterior, attention and hidden states, which are too large to keep for every step."""
         if self.attention_BNN is None and self.hidden_BNH is None and self.posterior is None:
             return self

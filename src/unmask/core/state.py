@@ -78,7 +78,7 @@ class State(BatchValue):
         """Number of rows."""
         return self.tokens_BL.shape[0]
 
-    def after(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
+    def advance(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
         """Return the rows at a later step."""
         later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
         # `cached_property` stores values in `__dict__`. Without this every step would compute them again.

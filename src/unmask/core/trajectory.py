@@ -43,11 +43,10 @@ class Step(BatchValue):
     prepaid_B: Tensor | None = None
     """Rows whose pass was already a look-ahead of the step before, which paid for it; None if none was remembered."""
 
-    @property
-    def light(self) -> "Step":
+    def drop_large_parts(self) -> "Step":
         """The step without the parts of its prediction that are too large to keep for every step."""
-        light = self.prediction.light
-        return self if light is self.prediction else replace(self, prediction=light)
+        small = self.prediction.drop_large_parts()
+        return self if small is self.prediction else replace(self, prediction=small)
 
 
 @dataclass(frozen=True, repr=False)
@@ -212,7 +211,9 @@ class Trajectory(BatchValue, Displayable):
 
     def _storable(self) -> "Trajectory":
         """Return the trajectory without the parts that are not stored."""
-        return replace(self, steps=tuple(step.light for step in self.steps), prediction=None, remasks_B=None)
+        return replace(
+            self, steps=tuple(step.drop_large_parts() for step in self.steps), prediction=None, remasks_B=None
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":

@@ -114,7 +114,7 @@ def decode_one_step(
     after, step, fault_B = take_step(settings, policy, traj, LookCache(settings) if policy.looks_ahead else None)
     raise_faults(fault_B, traj.state.step_B, traj.rows_B)
     action = replace(step.action, notes={**traj.notes, **step.action.notes})
-    return replace(after, steps=(*(past.light for past in traj.steps), replace(step, action=action)))
+    return replace(after, steps=(*(past.drop_large_parts() for past in traj.steps), replace(step, action=action)))
 
 
 @dataclass(frozen=True)

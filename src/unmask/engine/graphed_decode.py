@@ -28,9 +28,9 @@ from unmask.core import (
     axis_letters,
     copy_in,
     cut_canvas,
+    has_same_form,
     map_tensors,
     replace_tensors,
-    same_form,
     select,
     tensors,
 )
@@ -348,9 +348,9 @@ class HistoryBuffer:
     def push(self, step: Step, took_B: Tensor) -> None:
         """Append a step, with flags of the rows that took it."""
         newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare_memory(step, took_B)
-        if not same_form(self._newest, newest):
+        if not has_same_form(self._newest, newest):
             raise NotGraphable("what it reads of the posterior changes its shape")
-        self._append_line(layout, (step.light, took_B))
+        self._append_line(layout, (step.drop_large_parts(), took_B))
         copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
 
     def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
@@ -376,7 +376,7 @@ class HistoryBuffer:
                 if len(axis_letters(path)) != part.dim():
                     axes = f"does not end in a letter for each of its {part.dim()} axes"
                     raise NotGraphable(f"{path[-1]!r} of its action {axes}")
-            self.layout = Layout.of((step.light, took_B))
+            self.layout = Layout.of((step.drop_large_parts(), took_B))
             with torch.inference_mode(False):
                 self.memory = torch.zeros(self.most, self.layout.size, dtype=torch.uint8, device=took_B.device)
                 newest = (step.prediction.posterior, step.prediction.attention_BNN)
@@ -384,7 +384,7 @@ class HistoryBuffer:
         return self.layout
 
     def _append_line(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:
-        if not same_form(layout.form, value):
+        if not has_same_form(layout.form, value):
             raise NotGraphable("what it keeps of a step changes from step to step")
         if self.most > 1:
             # Cloned, because the two ranges overlap, and a copy on a device has no defined order.

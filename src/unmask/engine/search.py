@@ -105,7 +105,7 @@ class CountingContext(LookCache):
         """
         change = apply_action(self.settings, traj, action)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
-        light = replace(traj, prediction=traj.current_prediction.light)
+        light = replace(traj, prediction=traj.current_prediction.drop_large_parts())
         return append_step(light, policy, action, change, keep=ALL)
 
     def report_paths(self, paths: Sequence[Trajectory]) -> None:

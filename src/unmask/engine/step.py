@@ -113,7 +113,7 @@ def take_step(
     if needs != policy.needs:
         # A policy may read all probabilities that it is given, so it must not see those that are only recorded.
         most = max(policy.needs.top_k, 2)
-        clean, filtered = recorded.clean.largest(most), recorded.filtered.largest(most)
+        clean, filtered = recorded.clean.keep_top(most), recorded.filtered.keep_top(most)
         seen = replace(seen, prediction=replace(recorded, clean=clean, filtered=filtered))
     if look_ahead is not None:
         look_ahead.begin(traj.rows_B)
@@ -121,7 +121,7 @@ def take_step(
     if look_ahead is not None:
         cost += look_ahead.cost
     after = append_step(seen, policy.name, action, change, cost, keep=policy.past_steps or 1)
-    step = after.steps[-1].light
+    step = after.steps[-1].drop_large_parts()
     if seen.prediction is not recorded:
         step = replace(step, prediction=replace(step.prediction, clean=recorded.clean, filtered=recorded.filtered))
     return after, step, change.fault_B
@@ -235,7 +235,7 @@ def append_step(
         confidence_BL=change.confidence_BL,
         **vars(cost),
     )
-    steps = (*traj.steps[:-1], *(last.light for last in traj.steps[-1:]), step)
+    steps = (*traj.steps[:-1], *(last.drop_large_parts() for last in traj.steps[-1:]), step)
     return replace(
         traj,
         state=change.state,

@@ -115,7 +115,7 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         remasked_BL = remasked_BL & valid_B1
         canvas_BL = torch.where(remasked_BL, state.mask_id, canvas_BL)
     return Transition(
-        state=state.after(
+        state=state.advance(
             torch.where(revealed_BL, tokens_BL, canvas_BL),
             state.committed_BL | (revealed_BL & action.commit_BL),
             state.step_B + 1,
@@ -157,7 +157,7 @@ def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
     final_BL = (is_eos_BL & state.committed_BL).long().cumsum(-1) > 0
     return replace(
         change,
-        state=state.after(
+        state=state.advance(
             torch.where(filled_BL, eos_ids[0], state.tokens_BL),
             state.committed_BL | (filled_BL & final_BL),
             state.step_B,

@@ -230,6 +230,7 @@ def _make_gate(
     else:
         margin = MARGIN if options.margin is None else options.margin
         arms, guarantee = fit_with_guarantee(arms, runs, fitted_P, options.guarantee, margin)
+        # Not of the fitted prompts: the bins were filled there.
         lift = estimate_lift(states.select(prompt_P[~fitted_P]), arms.calibration, tested=True)
     return Gate(
         model=model.name,
@@ -376,6 +377,7 @@ class WholeRuns:
 
     def utilities(self, policy: Policy) -> Array:
         """Decode every prompt and return utilities in the order of `prompts`; NaN where one could not be judged."""
+        # The fixed action is often the reference, and a shut gate the fixed action.
         known = next((utility_P for earlier, utility_P in self._decoded if earlier == policy), None)
         if known is not None:
             return known
@@ -481,6 +483,7 @@ def fit_with_guarantee(
     runs.planned += len(tried)
     fixed_P = runs.utilities(arms.fixed)
     gated_PH = np.stack([runs.utilities(one.selective) for one in tried], 1)
+    # Without this an evaluator that fails on bad answers alone would make a gate look harmless.
     gain_PH = worst_differences(gated_PH, fixed_P)
     test = sequential_test(gain_PH[fitted_P], gain_PH[~fitted_P], risk=risk, margin=margin)
     tested = int((~fitted_P).sum())

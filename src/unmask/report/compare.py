@@ -413,7 +413,7 @@ def remarks(summary: CompareSummary) -> list[str]:
     ]
     near = f"no policy's mean utility reaches {NEAR_ZERO:g}"
     lines += [f"{task}: near 0, shown and not averaged ({near})" for task in summary.near_zero]
-    lines += [f"{task}: shown and not averaged (--macro-without)" for task in summary.without]
+    lines += [f"{task}: shown and not averaged" for task in summary.without]
     lines += _left_out(summary.left_out)
     of_tasks = summary.lines[summary.lines["task"] != MACRO]
     for policy, made_for in dict(zip(of_tasks["policy"], of_tasks["made_for"], strict=True)).items():
@@ -449,7 +449,7 @@ def time_remarks(speed: SpeedSummary) -> list[str]:
     if speed.unknown:
         lines.append(f"seconds of {count_noun(speed.unknown, 'batch')} are lost: the answers count, the time does not")
     if speed.lines["cold"].any():
-        lines.append("seconds are those of first batches: compiling and recording is in them; --warm-up keeps it out")
+        lines.append("seconds are those of first batches, compiling and recording included (in Python: warm_up=True)")
     return lines
 
 

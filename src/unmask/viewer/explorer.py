@@ -308,7 +308,7 @@ def _reveal_one(state: State, position: int, token: int) -> Action:
     here_BL = torch.zeros_like(state.masked_BL)
     here_BL[0, position] = True
     return Action(
-        score.rows("confidence", state),
+        score.alpha_rows("confidence", state),
         here_BL,
         torch.ones(1, device=here_BL.device),
         commit_BL=here_BL,

@@ -1,7 +1,6 @@
 """From stores with planted truth to the learned detector's findings; what it may not see, what it does not change."""
 
 import json
-import sys
 from math import isnan
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 from tests.helpers import made_studies as made
 from tests.helpers.findings import fact, reasons
-from unmask.base.errors import ConfigError
 from unmask.lab.analysis import analyse
 from unmask.lab.analysis.learned import feature_names, reading_terms, state_features
 from unmask.lab.analysis.load import ALL_AXES, MEAN
@@ -59,13 +57,6 @@ def test_the_bins_and_the_controls_are_those_of_e3(found):
         assert fact(found, "learned", "unreliable", task=task) == fact(found, "diagnostics", "unreliable", **e3)
 
 
-def test_what_it_read_is_named_and_weighed(found):
-    heaviest = {fact(found, "learned", "weight_column", task="find", at=rank) for rank in (1, 2)}
-    allowed = {"entropy_mean", "nu", "wide mean", "wide least", "wide most"}
-    assert {name.removeprefix("region: ") for name in heaviest} <= allowed
-    assert fact(found, "learned", "validation_prompts", task="find") == 40
-
-
 def test_means_over_tasks(found):
     for axis in ("region", ALL_AXES):
         where = {"task": MEAN, "axis": axis}
@@ -107,14 +98,6 @@ def test_too_few_prompts_have_a_reason(tmp_path):
     (reason,) = reasons(found, "learned", "task").values()
     assert "8 validation prompts have a state with a signal" in reason
     assert set(found.select("learned")["measure"]) == {"missing"}
-
-
-def test_without_scikit_learn_the_report_names_the_extra(tmp_path, monkeypatch):
-    place = store(tmp_path, {"find": "together"}, prompts=12)
-    monkeypatch.delitem(sys.modules, "unmask.stats.learned")
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(ConfigError, match=r"scikit-learn.*pip install 'unmask\[lab\]'"):
-        quick(place)
 
 
 # What it reads, from stored rows

@@ -29,8 +29,7 @@ from unmask.lab.analysis.runs import (
     protocol_variants,
 )
 from unmask.lab.choose import JOINT, JOINT_FIXED, choices
-from unmask.lab.store import Shard, Store, plain_schema, table_hash
-from unmask.lab.store.manifest import write_manifest
+from unmask.lab.store import Shard, plain_schema
 from unmask.stats import Threshold
 
 GAIN = "selective - fixed"
@@ -168,10 +167,6 @@ class TestKnownTruth:
             assert [said(found, name, MEAN, axis) for name in counts] == [2, 1, 1, 0, 0, 1, 8]
             assert said(found, "partial", MEAN, axis) == ""
 
-    def test_a_task_that_is_missing_is_named(self, place):
-        decodes(place, {"region": KNOWN}, steps=STEPS)
-        assert said(measured(place), "partial", MEAN, CHOSEN) == "without other"
-
     def test_a_gate_that_never_opens(self, place, monkeypatch):
         set_tau(monkeypatch, lambda states: Threshold(None, 0, -0.5, 0.1, "made shut"))
         decodes(place, {"region": FLAT}, steps={"always": (8, 8), "selective": (None, 0), "random gate": (None, 0)})
@@ -180,10 +175,6 @@ class TestKnownTruth:
         assert said(found, "shut") == said(found, "shut", MEAN) == 1
         coverage = [said(found, "coverage", arm=arm) for arm in ("always", "selective", "random gate")]
         assert coverage == [1.0, 0.0, 0.0]
-
-    def test_without_any_signal_there_is_no_coverage(self, place):
-        decodes(place, {"region": FLAT}, steps=dict.fromkeys(STEPS, (0, 0)))
-        assert measured(place).select("arms", measure="coverage")["value"].isna().all()
 
 
 class TestUnjudged:
@@ -202,10 +193,6 @@ class TestUnjudged:
         found = measured(place)
         assert reasons(found, "arms", "task")[("find",)] == "no evaluation prompt has a judged answer of every arm"
         assert found.select("arms", measure="utility").empty
-
-    def test_an_axis_that_could_not_be_decoded_is_named(self, place):
-        decodes(place, {}, missing={"region": "no validation prompt has a judged answer"})
-        assert reasons(measured(place), "arms", "task")[("find",)] == "no validation prompt has a judged answer"
 
 
 @pytest.fixture
@@ -254,34 +241,8 @@ class TestHeadlines:
         assert fact(found, "headlines", "utility", arm="selective", at="lift, with revision") == pytest.approx(0.625)
         assert found.select("headlines", measure="usual")["value"].tolist() == [1, 0, 0, 0]
 
-    def test_the_setting_says_which_axis_is_the_chosen_one(self, tmp_path, monkeypatch):
-        """The region's gate promises more; commitment has the larger opportunity."""
-        tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"))
-        other, more = made.diagnosed({"find": "finds"}, rate=0.1)
-        for key in tables:
-            tables[key] |= other[key]
-            read[key] |= more[key]
-        place = made.store(tmp_path / "two", tables, read=read)
-
-        def gate(states):
-            return Threshold(0.0, 0.5, 0.3 if "full" in states.candidates else 0.2, 0.1)
-
-        set_tau(monkeypatch, gate)
-        decodes(place, {"commitment": KNOWN, "region": FLAT}, steps=STEPS)
-        for by, axis in (("lift", "region"), ("opportunity", "commitment")):
-            write_manifest(place.files, {**place.manifest, "study": {**place.manifest["study"], "axis_by": by}})
-            found = measured(Store.open(place.folder))
-            assert said(found, "chosen", axis=axis) == 1
-            axes = found.select("headlines", measure="axes")["note"].tolist()
-            assert axes == ["region 1", "commitment 1"]
-            usual = found.select("headlines", measure="usual").set_index("at")["value"]
-            assert usual[usual > 0].index.tolist() == [by]
-
 
 class TestStored:
-    def test_nothing_decoded_is_nothing(self, place):
-        assert measured(place).select("arms").empty
-
     def test_twice(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
         ((shard, info),) = place.infos("decodes").items()
@@ -290,27 +251,12 @@ class TestStored:
         with pytest.raises(SchemaError, match="decoded end to end twice"):
             measured(place)
 
-    def test_an_arm_is_missing(self, place):
-        decodes(place, {"region": {arm: KNOWN[arm] for arm in KNOWN if arm != "stage"}}, steps=STEPS)
-        with pytest.raises(SchemaError, match="have no arm stage"):
-            measured(place)
-
     @pytest.mark.parametrize("content", ["{", json.dumps({"format": "unmask-study-1"})])
     def test_a_broken_unit(self, place, content):
         decodes(place, {"region": KNOWN}, steps=STEPS)
         (place.folder / "decodes" / place.names("decodes")[0] / "unit.json").write_text(content)
         with pytest.raises(SchemaError, match=r"allowed|cannot be read"):
             measured(place)
-
-    def test_hash_sees_every_value(self, place):
-        decodes(place, {"region": KNOWN}, steps=STEPS)
-        table, digest = place.read_arrow("decodes"), place.content_hash()["decodes"]
-        assert table_hash(table) == digest
-        for at, column in enumerate(table.schema):
-            values = table[column.name].to_pylist()
-            values[0] = "other" if pa.types.is_string(column.type) else 7
-            changed = table.set_column(at, column, pa.array(values, column.type))
-            assert table_hash(changed) != digest, column.name
 
 
 # Readings of the paper
@@ -409,13 +355,6 @@ class TestReadings:
         ours = readings_of(units)["ours, as it is"]
         assert ours["difference", GAIN] == pytest.approx(-0.1)
         assert (ours["better", ""], ours["worse", ""]) == (1, 1)
-
-    def test_a_decoder_is_extended_only_where_the_reading_says_so(self):
-        both = {"score": ("score", 0.1, 0.1, {"lift": 0.0}), "commitment": ("commitment", 0.3, 0.3, {"lift": 0.1})}
-        found = readings_of([unit("t", **both)], extension="commitment")
-        axes = {name: rows["axes", ""] for name, rows in found.items()}
-        assert axes["ours, as it is"] == "score 1"
-        assert axes["ours, but for with revision"] == axes["literal, as it is"] == "commitment 1"
 
 
 class TestPairedNumbers:

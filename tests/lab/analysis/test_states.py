@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError
 from unmask.core import Trajectory
 from unmask.lab.analysis.states import STATE, list_largest, state_evidence, state_key
-from unmask.lab.store import Store
 
 AXES = {"score": ("confidence", "margin", "uniform"), "region": ("full", "block:8"), "commitment": ("all", "none")}
 
@@ -76,22 +75,6 @@ def test_every_action_of_a_state_has_its_own_difference(drawn):
         assert sum(outcome["rollouts"] for outcome in actions[0]["outcomes"]) == 2
 
 
-def test_fewer_states_than_asked_for_and_none(tmp_path):
-    known = state_evidence(made.store(tmp_path / "study", made.known(prompts=2)))
-    # Only the task `fill` has candidates that differ from the reference.
-    assert set(known.gains["task"]) == {"fill"}
-    assert known.gains["difference"][:8].tolist() == pytest.approx([0.7] * 8)
-    assert known.losses["candidate"].tolist() == ["margin"] * 2 + ["block:8"] * 8
-    still = {
-        key: {axis: {n: q * 0 + 0.5 for n, q in of.items()} for axis, of in axes.items()}
-        for key, axes in made.known(2).items()
-    }
-    nothing = state_evidence(made.store(tmp_path / "still", still))
-    assert nothing.gains.empty
-    assert nothing.losses.empty
-    assert nothing.states == []
-
-
 def test_among_equals_every_prompt_and_task_comes_once_before_a_second():
     names = [*STATE, "axis", "candidate", "difference", "utility", "reference", "size"]
 
@@ -115,25 +98,6 @@ def test_a_state_by_its_name(drawn):
         r"such as small/sort/validation-0-3/",
     ):
         state_evidence(drawn, keys=["small/sort/validation-0-3/9"])
-
-
-def test_what_is_missing_is_said(tmp_path):
-    store = made.store(
-        tmp_path / "study",
-        made.known(prompts=2),
-        unfinished=[("small", "later", "evaluation")],
-        unavailable={"gsm8k": "no data"},
-    )
-    told = state_evidence(store)
-    assert told.missing[0] == "gsm8k is left out: no data"
-    assert told.missing[1].startswith("small on later is not finished: ")
-    assert told.unspelled == ["small"]
-
-
-def test_a_study_without_a_finished_shard(tmp_path):
-    store = made.store(tmp_path / "study", {}, unfinished=[("small", "later", "evaluation")])
-    with pytest.raises(SchemaError, match="has 0 finished shards"):
-        state_evidence(Store.open(store.folder))
 
 
 @pytest.fixture(scope="module")

@@ -9,18 +9,13 @@ from tests.helpers import made_studies as made
 from tests.helpers.findings import fact, reasons
 from tests.lab.analysis.test_load import measure
 from unmask.base.errors import SchemaError
-from unmask.lab import choose
-from unmask.lab.analysis import analyse, load, steps
-from unmask.stats import COVERAGES, CalibrationSettings
-from unmask.stats.measures import ARMS, measure_detection, opportunity_measures, opportunity_states
+from unmask.lab.analysis import analyse, load
+from unmask.stats import COVERAGES
+from unmask.stats.measures import ARMS, opportunity_measures, opportunity_states
 from unmask.stats.protocol import (
-    HeldOutSet,
     LeakageError,
     ProposedAction,
-    ValidationSet,
     choose_fixed,
-    fit_calibration,
-    held_out_frame,
 )
 
 KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
@@ -70,10 +65,6 @@ class TestKnownTruth:
         found = measure(made.store(tmp_path / "s", tables))
         assert fact(found, "opportunity", "delta", task="mean over tasks", axis="region") == pytest.approx(0.35)
         assert fact(found, "opportunity", "tasks", task="mean over tasks", axis="region") == 2
-
-    def test_few_positive_prompts_are_marked(self, known):
-        assert fact(known, "opportunity", "unreliable", task="fill", axis="score") == ""
-        assert "0 of 20 prompts" in fact(known, "opportunity", "unreliable", task="sort", axis="score")
 
     def test_noise_is_cross_fitted_and_audited(self, tmp_path):
         """The challenger is lucky in the first two rollouts: naive 0.2, cross-fitted (0.4 - 0.5 + 0) / 2."""
@@ -130,12 +121,6 @@ class TestUnjudged:
             a: fact(found, "opportunity", "partial", task="mean over tasks", axis=a) for a in ("score", "commitment")
         }
         assert partial == {"score": "without fill", "commitment": ""}
-
-    def test_a_shape_bug_is_not_a_missing_row(self, tmp_path, monkeypatch):
-        place = made.store(tmp_path / "s", made.known())
-        monkeypatch.setattr("unmask.stats.protocol.mean_over_rollouts", lambda q_SAR: np.ones(2) + np.ones(3))
-        with pytest.raises(ValueError, match="broadcast"):
-            measure(place)
 
 
 def assert_equal_estimates(found, experiment, estimates, **where):
@@ -256,20 +241,6 @@ class TestPlantedTruth:
         found = diagnose(made.store(tmp_path / "s", tables, read=read))
         assert said(found, "tau_reason").startswith("no validation state has a positive opportunity")
 
-    @pytest.mark.parametrize("task", KINDS)
-    def test_numbers_are_those_of_the_statistics(self, found, planted, task):
-        tables, read = planted
-        validation, held_out = (
-            by_hand(kind, tables["small", task, split]["region"], read["small", task, split]["region"], split)
-            for kind, split in ((ValidationSet, "validation"), (HeldOutSet, "evaluation"))
-        )
-        for proposal in ("raw", "snapped"):
-            chosen = fit_calibration(validation, CalibrationSettings(seed=5, proposal=proposal))
-            measures = measure_detection(held_out_frame(held_out, chosen), seed=5, draws=50, resamples=200)
-            assert_equal_estimates(found, "diagnostics", measures.estimates, task=task, proposal=proposal)
-            bins = found.select("diagnostics", task=task, proposal=proposal, measure="bin_predicted")
-            np.testing.assert_array_equal(bins["value"], chosen.detector.g_B)
-
     def test_bins_and_states_along_the_run(self, found):
         rows = found.select("diagnostics", task="find", proposal="raw", measure="bin_held_out_states")
         assert rows["value"].sum() == said(found, "states") * (1 - said(found, "abstained"))
@@ -330,14 +301,6 @@ class TestMeans:
 
 
 class TestMissing:
-    def test_axes_without_a_diagnostic_are_not_missed(self, tmp_path):
-        tables, read = made.diagnosed({"find": "finds"})
-        for held in tables.values():
-            held["commitment"] = {"all": made.flat(0.3, 24), "none": made.flat(0.3, 24)}
-        found = diagnose(made.store(tmp_path / "s", tables, read=read))
-        assert set(found.select("diagnostics")["axis"]) == {"region"}
-        assert reasons(found, "diagnostics", "axis") == {}
-
     def test_proposals_that_nobody_judged(self, planted, tmp_path):
         tables, read = planted
         key = ("small", "find", "evaluation")
@@ -355,20 +318,6 @@ class TestMissing:
         found = diagnose(made.store(tmp_path / "s", tables, read={**read, key: {"region": fewer}}))
         assert reasons(found, "diagnostics", "task") == {("find",): "4 of 96 evaluation states have no reading"}
 
-    def test_a_shape_bug_is_not_a_missing_row(self, planted, tmp_path, monkeypatch):
-        tables, read = planted
-        place = made.store(tmp_path / "s", tables, read=read)
-        monkeypatch.setattr("unmask.stats.protocol.choose_fixed", lambda q_SAR, **_: np.ones(2) + np.ones(3))
-        with pytest.raises(ValueError, match="broadcast"):
-            diagnose(place)
-
-    def test_what_opportunity_misses(self, planted, tmp_path):
-        tables, read = planted
-        lost = ("small", "mute", "evaluation")
-        rest = {key: held for key, held in tables.items() if key != lost}
-        found = diagnose(made.store(tmp_path / "s", rest, read=read, unfinished=[lost]))
-        assert reasons(found, "diagnostics", "task") == {("mute",): "no evaluation prompt is finished yet"}
-
     @pytest.mark.parametrize("change", [{"snapped": "row"}, {"same": ("full", "row")}, {"cut": True}])
     def test_broken_readings_are_refused(self, planted, tmp_path, change):
         tables, read = planted
@@ -379,30 +328,3 @@ class TestMissing:
         place = made.store(tmp_path / "s", tables, read={**read, key: {"region": replace(one, **change)}})
         with pytest.raises(SchemaError, match="allowed: 4, and candidates of the study"):
             diagnose(place)
-
-    def test_one_rollout_where_nothing_is_drawn(self, tmp_path):
-        tables, read = made.diagnosed({"find": "finds"}, rollouts=1)
-        found = diagnose(made.store(tmp_path / "s", tables, read=read))
-        assert found.estimate("diagnostics", "lift", task="find", proposal="raw", arm="selective").positive
-
-
-def test_revision_of_dream_is_an_extension(tmp_path):
-    tables, read = made.both_kinds("finds")
-    found = diagnose(made.store(tmp_path / "s", tables, read=read, reference="dream"))
-    axes = set(found.select("diagnostics")["axis"])
-    assert {axis: found.study.extends("small", axis) for axis in axes} == {"region": False, "commitment": True}
-
-
-def test_a_setting_is_calibrated_once_for_each_kind_of_proposal(planted, tmp_path, monkeypatch):
-    tables, read = planted
-    place = made.store(tmp_path / "s", tables, read=read)
-    proposals = []
-
-    def counting(states, settings):
-        proposals.append(settings.proposal)
-        return fit_calibration(states, settings)
-
-    for module in (steps, choose):
-        monkeypatch.setattr(module, "fit_calibration", counting)
-    analyse(place, resamples=20, draws=5)
-    assert sorted(proposals) == ["raw"] * len(KINDS) + ["snapped"] * len(KINDS)

@@ -8,7 +8,7 @@ from tests.helpers.compared import rows
 from tests.helpers.oracle import CARRY, oracle
 from unmask.lab.compare import ComparePlan, run_comparison
 from unmask.lab.controls import ComputeMatchedControl, with_controls
-from unmask.methods import MEDAL, SOAR, BestOf, FastDLLM, LLaDA, LookUM, OrderTokenSearch, fixed_action
+from unmask.methods import SOAR, BestOf, LLaDA, LookUM, fixed_action
 
 LOOKUM, CONTROL = "lookum", "best of n like lookum"
 
@@ -22,14 +22,6 @@ def plan(policies, **more):
 
 def spent(evaluation, arm):
     return fmean(row.forwards for row in rows(evaluation) if row.policy == arm)
-
-
-def test_every_search_has_a_base_that_decides_step_by_step():
-    assert LookUM(block_length=4).baseline == fixed_action(region="block:4")
-    assert MEDAL().baseline == LLaDA()
-    assert OrderTokenSearch().baseline == fixed_action(region="block:32")
-    assert SOAR(threshold=0.9).baseline == FastDLLM(threshold=0.9, block_length=None)
-    assert BestOf().baseline is None
 
 
 def test_bases_and_controls_are_arms_of_their_own_and_none_twice():
@@ -65,15 +57,6 @@ def test_a_control_is_that_best_of_n(matched):
     assert [row.answer for row in rows(again) if row.policy == "best"] == [
         row.answer for row in rows(matched) if row.policy == CONTROL
     ]
-
-
-def test_it_goes_on_where_it_was_stopped(matched, tmp_path):
-    for _ in range(2):
-        again = run_comparison(
-            oracle(), plan({"reference": fixed_action(), LOOKUM: LookUM(paths=4)}), work_dir=tmp_path
-        )
-        assert rows(again) == rows(matched)
-        assert again.config["matched_n"] == matched.config["matched_n"]
 
 
 def test_without_its_search_there_is_no_control():

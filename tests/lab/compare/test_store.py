@@ -1,6 +1,5 @@
 """What a comparison keeps: a run that goes on ends as one that was never stopped, and damage is noticed."""
 
-import json
 import random
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from tests.helpers.oracle import CARRY, oracle
 from unmask.base.errors import ConfigError, StorageError
 from unmask.lab.compare import store as compare_store
 from unmask.lab.compare.store import BATCHES as BATCHES_FOLDER
-from unmask.lab.compare.store import PLAN, BatchStore
+from unmask.lab.compare.store import PLAN
 from unmask.lab.compare.summary import summarise
 from unmask.lab.study import prompts
 from unmask.methods import fixed_action
@@ -93,11 +92,6 @@ class TestGoingOn:
         assert written(run(finished, model)) == never_stopped
         assert model.denoiser.shapes == []
 
-    def test_without_a_folder_nothing_is_written(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        run(None)
-        assert list(tmp_path.iterdir()) == []
-
     def test_what_could_not_be_judged_is_judged_again(self, tmp_path, monkeypatch, never_stopped):
         def absent(pairs, jobs):
             return [Verdict(e.id, None, "not installed", Extraction(text, "", "", ""), ()) for text, e in pairs]
@@ -131,13 +125,6 @@ class TestDamage:
         pieces(finished)[3].write_bytes(content)
         again = run(finished)
         assert len(again.damaged) == 1
-        assert written(again) == never_stopped
-
-    def test_a_piece_in_the_place_of_another_is_decoded_again(self, finished, never_stopped):
-        first, second = pieces(finished)[:2]
-        second.write_bytes(first.read_bytes())
-        again = run(finished)
-        assert again.damaged == (second.name,)
         assert written(again) == never_stopped
 
     @pytest.mark.parametrize("content", [b"", b"[]", b'{"format": "other"}', b"\xff"])
@@ -200,12 +187,3 @@ def test_a_full_disk_is_no_fault_of_the_policy(tmp_path, monkeypatch):
             run(tmp_path)
     assert len(pieces(tmp_path)) == 4
     assert not run(tmp_path).left_out
-
-
-def test_texts_that_no_file_could_hold_are_kept(tmp_path):
-    kept = BatchStore(tmp_path, {"a": 1})
-    kept.write({"task": "t"}, [{"answer": "half a character: \ud800", "utility": None}], {"seconds": 1.5})
-    assert BatchStore(tmp_path, {"a": 1}).read({"task": "t"}) == [
-        {"answer": "half a character: \ud800", "utility": None}
-    ]
-    assert json.loads(pieces(tmp_path)[0].read_bytes())

@@ -86,15 +86,9 @@ def test_tasks_that_the_user_names_are_not_averaged():
     rows = {"a": {"reference": [0.5], "b": [1.0]}, "c": {"reference": [0.2], "b": [0.4]}}
     summary = summarise(made(rows), macro_without=["c"])
     assert (summary.macro_tasks, summary.without) == (("a",), ("c",))
-    assert "c: shown and not averaged (--macro-without)" in remarks(summary)
+    assert "c: shown and not averaged" in remarks(summary)
     with pytest.raises(UnknownName, match="'d'"):
         summarise(made(rows), macro_without=["d"])
-
-
-def test_lines_say_how_far_a_method_can_be_trusted():
-    summary = summarise(made({"t": {"reference": [1.0], "vsb": [0.5]}}, labels={"vsb": "reconstruction"}))
-    assert summary.lines["label"].tolist() == ["verified", "reconstruction"] * 2
-    assert "| vsb† |" in report.markdown(made({"t": {"reference": [1.0]}}), summary)
 
 
 def test_of_equals_the_cheapest_is_picked():

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from unmask.adapt.diagnostics.base import Diagnostic, Reading
-from unmask.core import Action, Path, Prediction, Trajectory, map_tensors, part, replace_tensors, tensors
+from unmask.core import Action, Path, Prediction, Trajectory, get_part, map_tensors, replace_tensors, tensors
 from unmask.models import CudaGraph, GraphCache, build_graph
 
 LARGE_READOUT = 1 << 22
@@ -45,7 +45,7 @@ class ReadingGraph:
     paths: list[Path]
 
     def __call__(self, traj: Trajectory, action: Action) -> list[Reading]:
-        inputs = [part((traj, action), path) for path in self.paths]
+        inputs = [get_part((traj, action), path) for path in self.paths]
         readings = self.graph(*inputs)
         handed_on = {id(buffer): value for buffer, value in zip(self.graph.buffers, inputs, strict=True)}
 

@@ -63,6 +63,7 @@ class ArmTables(NamedTuple):
 
     def select(self, roles: Mapping[str, str], needed: Iterable[str] = ()) -> pd.DataFrame:
         """Return utilities by role, for the prompts on which these arms and all needed ones were judged."""
+        # A prompt that one arm lacks leaves all arms: otherwise a difference would be between prompts.
         judged = self.utility[[*dict.fromkeys((*roles.values(), *needed))]].notna().all(axis=1)
         return pd.DataFrame({role: self.utility.loc[judged, arm] for role, arm in roles.items()})
 
@@ -131,6 +132,7 @@ def mean_numbers(
     """Compute paired numbers over tasks, the mean coverage, and on how many tasks the first pair differs either way."""
     one, other = pairs[0]
     gains = [float((table[one] - table[other]).mean()) for table in used.values()]
+    # A task without any step with a signal has no coverage, and none of 0 either.
     known = [share for share in coverages if isfinite(share)]
     return {
         **paired_numbers(used, pairs, sampling),
@@ -192,6 +194,7 @@ def _load_unit(
             gates = {gate: Calibration.from_json(text) for gate, text in entry.get("gates", {}).items()}
         except HashMismatch as error:
             raise SchemaError(f"the calibration of {', '.join((*key, name))}: {error}") from error
+        # Arms of another calibration would be compared with numbers of this one, and nothing would show it.
         if not calibration.agrees(calibrations.get((*key, name), calibration)):
             raise SchemaError(
                 f"{', '.join((*key, name))} was decoded with another calibration than the study's tables give; "
@@ -405,6 +408,7 @@ def _joint_rows(unit: DecodedUnit, best: str | None, sampling: Sampling) -> list
     tables, about = unit.tables.get(JOINT), unit.info["joint"]
     if tables is None or about is None or best is None:
         return []
+    # Reindexed: the joint arm may have been decoded for fewer prompts.
     beside = unit.tables[best].utility["selective"].reindex(tables.utility.index)
     whole = tables._replace(utility=tables.utility.assign(selective=beside))
     used = whole.select({arm: arm for arm in JOINT_ARMS})

@@ -802,8 +802,8 @@ def trim_prediction(prediction: Prediction, needs: Needs) -> Prediction:
     k, draws = max(needs.top_k, 2), needs.draws
     return replace(
         prediction,
-        clean=prediction.clean.largest(k),
-        filtered=prediction.filtered.largest(k),
+        clean=prediction.clean.keep_top(k),
+        filtered=prediction.filtered.keep_top(k),
         token_BND=prediction.token_BND[..., :draws],
         confidence_BND=prediction.confidence_BND[..., :draws],
         drift_BN=prediction.drift_BN if needs.divergence else None,

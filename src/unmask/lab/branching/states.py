@@ -131,7 +131,7 @@ def _decode_with_history(
         if all(done):
             return history, ends
         before, step = traj, stepper.step(traj, reference, needs)
-        steps = tuple(one.light for one in traj.steps)
+        steps = tuple(one.drop_large_parts() for one in traj.steps)
         history.append(Before(replace(traj, prediction=None, steps=steps), step.passes))
         traj, fault_B = after_step(traj, reference.name, step, keep), step.change.fault_B
 

@@ -223,6 +223,7 @@ def plan_comparison(
         on_note(f"--policy all: {len(suitable)} methods, without {left_out}")
         named = {**suitable, **named}
     axes = check_axes(options.axis)
+    # The candidates that were chosen elsewhere are decoded alone, unless axes are named as well.
     only = {*picks.values()} - {*named, REFERENCE} if picks is not None and not axes else None
     exact = isinstance(model.denoiser, ExactDenoiser)
     policies = {
@@ -270,7 +271,7 @@ def open_tasks(options: CompareOptions) -> list[Task]:
         tasks = [task for name, task in {**TASKS, **CONTROLS}.items() if name in wanted]
     for name in options.macro_without:
         if name not in (names := [task.name for task in tasks]):
-            raise UnknownName("task of --macro-without", name, names)
+            raise UnknownName("task of macro_without", name, names)
     return tasks
 
 
@@ -314,6 +315,7 @@ def _candidates(reference: str, axes: Sequence[str], only: Collection[str] | Non
         return {REFERENCE: make_policy(reference)}
     sets = candidate_sets(reference)
     policies: dict[str, Policy | Search] = {REFERENCE: reference_of(sets)}
+    # Two axes may have the same candidate, such as the reference itself; it is decoded once.
     for axis in axes if only is None else AXES:
         policies |= {f"{axis}={name}": p for name, p in sets[axis].items() if p not in policies.values()}
     if only is None:
