@@ -90,8 +90,8 @@ golden-against: $(INSTALLED) ## dump another commit and the working tree, and co
 cluster: $(INSTALLED) ## studies on a Ray cluster of three nodes on this machine, while nodes are killed (five minutes)
 	$(BIN)/python -m pytest -m cluster $(CLUSTER_TESTS)
 
-torture: $(INSTALLED) ## try to break what tests/torture/__init__.py promises (MINUTES=60, SEED=, GOAL=; MINUTES=0: a sample)
-	$(BIN)/python -m tests.torture $(if $(filter 0,$(MINUTES)),--sample,--minutes $(MINUTES)) \
+torture: $(INSTALLED) ## try to break what tests/reliability/__init__.py promises (MINUTES=60, SEED=, GOAL=; MINUTES=0: a sample)
+	$(BIN)/python -m tests.reliability $(if $(filter 0,$(MINUTES)),--sample,--minutes $(MINUTES)) \
 	  $(if $(SEED),--seed $(SEED)) $(foreach goal,$(GOAL),--only $(goal))
 
 wheel: $(INSTALLED) ## build the wheel and compare its files with those of the checkout

@@ -70,12 +70,12 @@ WHOLES = {
 
 
 @each_case("text", BODIES.values(), ids=BODIES)
-def test_body(text):
+def test_a_body_completes_the_function_in_any_dress(text):
     assert result(text) == [2, 4]
 
 
 @each_case("text", WHOLES.values(), ids=WHOLES)
-def test_whole_function(text):
+def test_a_whole_function_replaces_the_head(text):
     assert result(text) == [2, 4]
 
 
@@ -162,14 +162,14 @@ def test_of_several_stretches_the_last_that_defines_the_function_counts():
         ("x" * (TEXT_LIMIT + 1), "too long"),
     ],
 )
-def test_how(text, how):
+def test_the_rule_that_found_code_is_named(text, how):
     assert find_completion(text, HEAD, "double_all").how == how
 
 
 @given(
     st.text(max_size=200) | st.lists(st.sampled_from(["    ", "\n", "def ", "f", "(", ":", "```", "x"])).map("".join)
 )
-def test_nothing_raises(text):
+def test_no_text_raises(text):
     assert isinstance(find_completion(text, HEAD, "f").normalised, str)
 
 
@@ -239,12 +239,12 @@ CODE_LINES = [
 
 
 @each_case("line", PROSE_LINES)
-def test_prose(line):
+def test_prose_is_told_by_its_looks(line):
     assert is_prose(line)
 
 
 @each_case("line", CODE_LINES)
-def test_code(line):
+def test_code_is_never_taken_for_prose(line):
     assert not is_prose(line)
 
 

@@ -41,7 +41,7 @@ words = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
         (" \n\t ", "nothing", ""),
     ],
 )
-def test_find(text, how, answer):
+def test_answers_are_found_by_the_first_rule_that_fits(text, how, answer):
     assert extract.find_answer(text) == extract.RawAnswer(how, answer)
 
 
@@ -70,7 +70,7 @@ def test_answer_tags_win_over_what_surrounds_them(before, answer, after):
         ("[1]: x", {}),
     ],
 )
-def test_spans(text, values):
+def test_spans_are_read_with_all_their_values(text, values):
     assert dict(extract.parse_spans(text)) == values
 
 
@@ -111,12 +111,12 @@ def test_spans(text, values):
         ("", None),
     ],
 )
-def test_number(text, value):
+def test_the_last_number_is_read_exactly(text, value):
     assert extract.parse_number(text) == value
 
 
 @given(st.integers(-(10**12), 10**12), st.sampled_from(["{:,}", "{}", "${:,}", "{}.00", "{:,} apples", "= {}."]))
-def test_number_in_every_spelling(value, spelling):
+def test_a_number_is_the_same_in_every_spelling(value, spelling):
     assert extract.parse_number(spelling.format(value)) == value
 
 
@@ -140,7 +140,7 @@ def test_number_in_every_spelling(value, spelling):
         ("none", "last line", "none"),
     ],
 )
-def test_find_number(text, how, answer):
+def test_numbers_are_found_in_tags_boxes_and_marked_lines(text, how, answer):
     assert extract.find_number(text) == extract.RawAnswer(how, answer)
 
 
@@ -156,7 +156,7 @@ def test_find_number(text, how, answer):
         ("a b", ("a b",)),
     ],
 )
-def test_items(text, items):
+def test_items_stand_between_commas(text, items):
     assert extract.parse_items(text) == items
 
 
@@ -173,7 +173,7 @@ def test_items(text, items):
         ("</>", None),
     ],
 )
-def test_closing_tags(text, names):
+def test_only_closing_tags_are_read(text, names):
     assert extract.parse_closing_tags(text) == names
 
 
@@ -208,7 +208,7 @@ def test_closing_tags(text, names):
         ('{"a": ' * 65 + "1" + "}" * 65, None),
     ],
 )
-def test_json_object(text, value):
+def test_the_last_json_object_is_read_strictly(text, value):
     parsed = extract.parse_object(text)
     assert parsed.value == value
     assert bool(parsed.problem) == (value is None)
@@ -240,7 +240,7 @@ def test_hostile_texts_take_linear_time():
 
 
 @given(st.text(max_size=300) | st.lists(st.sampled_from(HOSTILE), max_size=60).map("".join))
-def test_nothing_raises(text):
+def test_no_text_raises(text):
     answer = extract.find_answer(text)
     extract.parse_spans(answer.text)
     extract.parse_items(answer.text)

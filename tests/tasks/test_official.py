@@ -53,13 +53,13 @@ def test_gold_scores_one(name, data):
             assert score("nothing", e).utility == 0.0
 
 
-def test_environment_variable(data, monkeypatch):
+def test_the_environment_variable_names_the_folder(data, monkeypatch):
     monkeypatch.setenv(DATA_VARIABLE, str(data))
     assert len(find_task("humaneval").examples()) == 100
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
-def test_missing_file(name, tmp_path):
+def test_a_missing_file_is_named_with_its_origin(name, tmp_path):
     file = FILES[name]
     with pytest.raises(MissingData) as caught:
         find_task(name).examples(data_dir=tmp_path)
@@ -68,7 +68,7 @@ def test_missing_file(name, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b'{"question": "1?", "answer": "#### 1"}\n', b"\xff\xfe", b"\x00" * 1000])
-def test_wrong_hash(content, tmp_path):
+def test_a_changed_file_is_refused(content, tmp_path):
     for name in OFFICIAL:
         path = tmp_path / FILES[name].path
         path.parent.mkdir(parents=True)
@@ -77,7 +77,7 @@ def test_wrong_hash(content, tmp_path):
             find_task(name).examples(data_dir=tmp_path)
 
 
-def test_mended_file_is_read_again(data, tmp_path):
+def test_a_mended_file_is_read_again(data, tmp_path):
     path = tmp_path / FILES["humaneval"].path
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"{}"))
@@ -102,7 +102,7 @@ def fake_hub(monkeypatch, download, rows=None):
         monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-def test_hub(no_folder, monkeypatch, data, tmp_path):
+def test_the_hub_gives_the_same_examples(no_folder, monkeypatch, data, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/train-00000-of-00001.parquet").touch()
     rows = [{**row, "extra": 1} for row in read_rows(JSON_MODE_EVAL_FILE, data)]

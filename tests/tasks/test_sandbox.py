@@ -79,7 +79,7 @@ def others(names: Iterable[str], results: Iterable[SandboxResult], allowed: str)
 # Honest completions
 
 
-def test_right_and_wrong():
+def test_right_completions_pass_and_wrong_ones_fail():
     assert check_completion(PROBLEM, RIGHT).status == "pass"
     result = check_completion(PROBLEM, WRONG)
     assert (result.status, result.isolation) == ("fail", choose_isolation())
@@ -87,7 +87,7 @@ def test_right_and_wrong():
     assert check_completion(PROBLEM, RIGHT, isolation="off").status == "pass"
 
 
-def test_how_a_completion_goes_wrong():
+def test_details_say_how_a_completion_went_wrong():
     cases = [
         ("    return 1 / 0\n", "error", "the completion raised ZeroDivisionError: division by zero"),
         ("    return y\n", "error", "NameError"),
@@ -222,11 +222,11 @@ import pip
 }
 
 
-def test_unusual_but_honest():
+def test_unusual_but_honest_completions_pass():
     assert not others(HONEST, judged(f"{RIGHT}\n{text}\n" for text in HONEST.values()), "pass")
 
 
-def test_what_is_refused():
+def test_processes_network_packages_and_foreign_files_are_refused():
     results = judged(f"{RIGHT}\n{text}\n" for text in REFUSED.values())
     assert not others(REFUSED, results, "error")
     assert all("does not load" in result.detail for result in results)
@@ -262,7 +262,7 @@ def test_endless_and_greedy_completions_end():
     assert not others(GREEDY, judged((f"{WRONG}\n{text}\n" for text in GREEDY.values()), limits, 4), "error timeout")
 
 
-def test_processor_time():
+def test_processor_time_ends_a_completion():
     """Also if the signal that announces the limit is ignored."""
     body = "    import signal\n    signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n    while True: pass\n"
     result = check_completion(PROBLEM, body, Limits(wall_s=30, cpu_s=0.5))
@@ -325,7 +325,7 @@ def run_filter(program: bytes, machine: int, number: int, *arguments: int) -> in
 
 
 @pytest.mark.parametrize(("machine", "audit", "column"), [("x86_64", 0xC000003E, 0), ("aarch64", 0xC00000B7, 1)])
-def test_filter(machine, audit, column):
+def test_the_filter_refuses_every_listed_call(machine, audit, column):
     allow, refuse, absent, not_for_this = 0x7FFF0000, 0x50001, 0x50000 | errno.ENOSYS, 0x50000 | errno.ENOTTY
     pid, worker = 4321, 4322
     program = confine.filter_program(machine, pid, worker)

@@ -136,7 +136,7 @@ def test_part_credit_counts_parts(name, data):
         ("</em></p></article> done", 0),
     ],
 )
-def test_tags(text, expected):
+def test_tags_are_scored_by_position(text, expected):
     text = f"<answer>{text}</answer>"
     assert utility("html-close-tags", "</em></p></article>", ["</em>", "</p>", "</article>"], text) == expected
 
@@ -185,7 +185,7 @@ def test_field_credit_counts_fields(gold, data):
         (2**60 + 1, float(2**60), False),
     ],
 )
-def test_json_equal(a, b, equal):
+def test_json_values_are_equal_by_meaning(a, b, equal):
     assert json_equal(a, b) is equal
     assert json_equal(b, a) is equal
 
@@ -210,7 +210,7 @@ GOLD = '{"event": "seminar", "start": 18, "end": 20, "room": "C"}'
         ("{}", 0),
     ],
 )
-def test_constrained_json(text, expected):
+def test_surplus_fields_cost_in_constrained_json(text, expected):
     assert utility("constrained-json-fill", GOLD, [""] * 4, text) == expected
 
 
@@ -236,7 +236,7 @@ SCHEMA = {
         ("", 0, "empty"),
     ],
 )
-def test_json_mode(text, expected, reason):
+def test_json_mode_gives_nothing_against_the_schema(text, expected, reason):
     e = example("json-mode-eval", '{"ssid": "x", "band": 5}', ["", ""], schema=SCHEMA)
     verdict = score(text, e)
     assert verdict.utility == expected

@@ -50,13 +50,13 @@ CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.gene
 # The table
 
 
-def test_table_is_the_papers():
+def test_the_ten_tasks_are_those_of_the_paper():
     table = {t.title: (t.max_new_tokens, t.source, t.output, t.scorer.name) for t in TASKS.values()}
     assert table == PAPER
     assert list(table) == list(PAPER)
 
 
-def test_unknown_names():
+def test_unknown_names_are_refused_with_close_ones():
     with pytest.raises(UnknownName, match="did you mean carry-rtl"):
         find_task("carry-rt")
     with pytest.raises(UnknownName, match="unknown split 'test'; known: development, evaluation, validation"):
@@ -96,7 +96,7 @@ def split_prompts(task: Task) -> dict[str, set[str]]:
 
 
 @each_case("name", CONSTRUCTED)
-def test_no_prompt_twice(name):
+def test_splits_have_no_prompt_twice(name):
     task = find_task(name)
     by_split = split_prompts(task)
     ids = [e.id for split in SPLITS for e in task.examples(split)]
@@ -134,7 +134,7 @@ def test_same_bytes_in_another_interpreter():
     assert run.stdout.splitlines() == here
 
 
-def test_narrow_generator_is_refused():
+def test_a_generator_with_too_few_prompts_is_refused():
     with pytest.raises(ContractError, match="plus-zero gave 1000 prompts in a row"):
         draw_examples(plus_zero(11), "plus-zero", "1", 12)
 
@@ -148,7 +148,7 @@ def test_training_redraws_prompts_of_the_splits():
     assert len(set(drawn)) == 3
 
 
-def test_cut_is_by_rank_and_count():
+def test_splits_are_cut_by_rank_and_count():
     ids = [f"id-{i}" for i in range(12)]
     counts = dict(zip(SPLITS, (3, 4, 5), strict=True))
     parts = cut_ids("t", ids, counts)
@@ -160,7 +160,7 @@ def test_cut_is_by_rank_and_count():
         cut_ids("t", ids[1:], counts)
 
 
-def test_tasks_without_training():
+def test_tasks_without_training_say_so():
     with pytest.raises(ConfigError, match="humaneval has no training examples"):
         find_task("humaneval").training()
     with pytest.raises(ConfigError, match="start is -1"):

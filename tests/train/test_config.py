@@ -17,17 +17,8 @@ def test_recipes_keep_their_hash(name, start):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("seed", -1, "0 or more"),
-        ("model.family", "gpt", "'llada' or 'dream'"),
-        ("model.width", 3.5, "int"),
-        ("model.theta", 0.0, "above 0"),
-        ("tokenizer.size", 256, "300 to 32768"),
         ("sources", 5, "tables [sources.NAME]"),
-        ("optimizer.rate", float("inf"), "above 0"),
-        ("optimizer.betas", [0.9], "tuple[float, float]"),
         ("optimizer.least_ratio", 0.0, "above 0, below 1"),
-        ("run.compile", 1, "true or false"),
-        ("model", 5, "a table of keys: family, layers"),
         ("model.context", 64, "the context"),
         ("data.lengths", [], "lengths is []"),
         ("data.lengths", [96, 96], "one to eight rising lengths"),

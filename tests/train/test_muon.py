@@ -61,7 +61,7 @@ def test_momentum_is_nesterovs():
 
 
 @pytest.mark.parametrize("family", ["llada", "dream"])
-def test_which_weights_it_moves(tables, data, family):
+def test_layers_go_to_muon_and_the_rest_to_adamw(tables, data, family):
     config = TrainConfig(**tables(**{"model.family": family, "optimizer.kind": "muon"}))
     trainer = Trainer(config, data, CPU)
     names = {p: name for name, p in trainer.model.named_parameters()}

@@ -275,7 +275,7 @@ def test_an_interrupted_run_ends_in_the_same_bits(tables, cache, tmp_path, kind)
     assert model_files(tmp_path / "whole") == model_files(tmp_path / "broken")
 
 
-def test_what_a_run_leaves_behind(config, cache, unbroken):
+def test_a_finished_run_leaves_curve_checkpoints_and_model(config, cache, unbroken):
     assert [line["step"] for line in curve(unbroken)] == ["2", "3", "4", "6"]
     assert [line["step"] for line in curve(unbroken) if line["validation"]] == ["3", "6"]
     assert [p.name for p in list_checkpoints(unbroken)] == ["step-00000002.pt", "step-00000004.pt"]
@@ -343,7 +343,7 @@ def test_no_flipped_bit_of_a_checkpoint_is_gone_on_from(config, cache, out):
     assert torch.load(path, weights_only=True)["step"] == 4
 
 
-def test_one_run_at_a_time(config, cache, data, tmp_path):
+def test_a_second_run_in_a_folder_is_refused(config, cache, data, tmp_path):
     def on_step(progress: TrainingProgress) -> None:
         with pytest.raises(ConfigError, match=r"in use by another run \(this process\)"):
             run(config, tmp_path, cache)

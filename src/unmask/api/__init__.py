@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unmask.api.likelihood import Likelihoods, TextLikelihood
+    from unmask.api.likelihood import Likelihoods
     from unmask.api.load import MODELS, ExactOptions, check_model_name, saved_codec, text_side_of
     from unmask.api.model import Generation, Model
-    from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_options
+    from unmask.api.options import DecodeOptions, check_options
     from unmask.api.request import (
         STEPS_SHARE,
         LoadedModel,
@@ -28,18 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODELS",
-    "OPTIONS",
     "SELECTIVE",
     "STEPS_SHARE",
     "DecodeOptions",
     "ExactOptions",
     "Generation",
-    "LikelihoodOptions",
     "Likelihoods",
     "LoadedModel",
     "Model",
     "Request",
-    "TextLikelihood",
     "TextSide",
     "check_model_name",
     "check_options",

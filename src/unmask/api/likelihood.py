@@ -67,7 +67,7 @@ SAMPLES, ORACLE_BLOCK = 128, 4
 LOG_P = "forced/log_p_BL"
 """Note of a teacher-forced step: log-probability of the text's token where one was written, else 0."""
 
-_ROWS = 256
+ROWS_AT_ONCE = 256
 """Packed rows whose distributions are held in float64 at a time."""
 
 _ALLOWED = (
@@ -143,6 +143,7 @@ class Likelihoods:
 
 
 def _exp_or_inf(value: float) -> float:
+    """Compute exp(value); infinity where a float would overflow."""
     return math.inf if value > 700 else math.exp(value)
 
 
@@ -240,13 +241,14 @@ def _place_text(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int
 
 
 def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: SamplingParams) -> Tensor:
-    """Log-probability of a token in each row of logits, as tokens are sampled: edited, tempered, filtered.
+    """Compute the log-probability of a token in each row of logits, as tokens are sampled: edited and filtered.
 
     -inf for a token that a filter cuts off. In float64, because hundreds of these numbers are added up.
     """
     draw = TokenDraw(sampling.temperature, sampling.top_p, sampling.top_k)
     out = []
-    for z_CV, token_C in zip(logits_RV.split(_ROWS), token_R.split(_ROWS), strict=True):
+    # In pieces: 126,464 probabilities of float64 are a megabyte a row.
+    for z_CV, token_C in zip(logits_RV.split(ROWS_AT_ONCE), token_R.split(ROWS_AT_ONCE), strict=True):
         z_CV = filter_logits_(edit.apply_(z_CV.double().clone()) / sampling.temperature, draw)
         out.append(z_CV.log_softmax(-1).gather(1, token_C[:, None]).squeeze(1))
     return torch.cat(out) if out else logits_RV.new_zeros(0, dtype=torch.float64)
@@ -296,8 +298,9 @@ class TeacherForcing(Policy):
         return self.method.done(traj) | ~traj.state.masked_BL.any(-1)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        # The method sees the model's own predictions, so it chooses the positions that it would choose when decoding.
         action = self.method.act(traj, look_ahead)
-        # Tried first, to learn which positions the action reveals.
+        # Applied to a copy first, to learn which positions the action reveals.
         change = apply(traj.state, traj.current_prediction, action)
         revealed_BL, posterior = change.revealed_BL, traj.current_prediction.posterior
         if bool(change.remasked_BL.any()):
@@ -308,6 +311,7 @@ class TeacherForcing(Policy):
         truth_BL = self.truth_BL[traj.rows_B]
         rows_R = posterior.slot_BN[:, : truth_BL.shape[1]][revealed_BL]
         log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
+        # A position is revealed once, so its probability is written once; all others stay 0.
         log_p_BL[revealed_BL] = token_log_probs(
             posterior.logits_RV[rows_R], truth_BL[revealed_BL], posterior.edit, self.sampling
         )
@@ -322,7 +326,7 @@ def _likelihood_error(policy: Policy | Search, why: str) -> ConfigError:
 def exact_likelihoods(
     denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, texts: Sequence[_PlacedText], batch: int
 ) -> list[TextLikelihood]:
-    """Log-likelihoods under a method: the product of the probabilities along its only way to each text."""
+    """Compute log-likelihoods under a method: the probabilities along its only way to each text, multiplied."""
     if isinstance(policy, Search):
         raise _likelihood_error(policy, "it searches: it owns its loop")
     if policy.random:
@@ -330,6 +334,7 @@ def exact_likelihoods(
     if policy.remasks:
         raise _likelihood_error(policy, "it re-masks")
     rows: list[TextLikelihood] = []
+    # In the order of the texts: the rows of a pass do not see each other, so cutting changes no number.
     for first in range(0, len(texts), batch):
         part = texts[first : first + batch]
         start = start_trajectory(denoiser, [one.request for one in part], seed=0, extra_steps=policy.extra_steps)
@@ -360,7 +365,7 @@ def exact_likelihoods(
 def monte_carlo_bound(
     denoiser: Denoiser, sampling: SamplingParams, text: _PlacedText, samples: int, seed: int, batch: int
 ) -> TextLikelihood:
-    """LLaDA's estimate: n / l times the sum of log p over l tokens masked at random, l stratified over 1..n."""
+    """Estimate LLaDA's lower bound: n / l times the sum of log p over l tokens masked at random, l in 1..n."""
     start = start_trajectory(denoiser, [text.request], seed=0)
     truth_L, edit = text.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
     hidden_UL, count_U = masked_sets(text.request, samples, seed, truth_L.device)
@@ -373,6 +378,7 @@ def monte_carlo_bound(
         sums_P = torch.zeros(len(count_P), dtype=torch.float64, device=log_p_R.device)
         sums_P = sums_P.index_add(0, hidden_PL.nonzero()[:, 0], log_p_R)
         values.append(sums_P * len(text.tokens) / count_P)
+    # The strata make samples slightly dependent; the error is computed as of independent ones.
     value_U = torch.cat(values).cpu().numpy()
     error = float(value_U.std(ddof=1) / math.sqrt(samples)) if samples > 1 else None
     return text.result(float(value_U.mean()), samples * output.forwards, error=error)
@@ -391,6 +397,7 @@ def masked_sets(request: Request, samples: int, seed: int, device: torch.device)
     shift = int(noise.uniform(step_U, position_UL, "bound/start")[0, 0] * n)
     stride_U = torch.from_numpy(np.arange(samples) * n // samples).to(device)
     count_U = 1 + (shift + stride_U) % n
+    # The positions with the least random numbers are masked: all sets of that size are equally probable.
     order_UL = noise.uniform(step_U, position_UL, "bound/set")
     inside_UL = (position_UL >= first) & (position_UL < last)
     rank_UL = torch.where(inside_UL, order_UL, 2.0).argsort(-1).argsort(-1)
@@ -403,7 +410,7 @@ def masked_sets(request: Request, samples: int, seed: int, device: torch.device)
 def best_order(
     denoiser: Denoiser, sampling: SamplingParams, text: _PlacedText, block: int, batch: int
 ) -> TextLikelihood:
-    """The log-likelihood of a text in its best order, one token at a time inside blocks.
+    """Compute the log-likelihood of a text in its best order, one token at a time inside blocks.
 
     Found by dynamic programming over the subsets of each block: best(S + l) = max over l of best(S) + log p(x_l | S).
     Predictions under a subset do not depend on the order that led to it, so 2^b - 1 forwards replace b! orders.
@@ -452,6 +459,7 @@ def _best_block_order(log_p_SB: Sequence[Sequence[float]], size: int) -> list[in
                 larger, value = subset | 1 << at, best[subset] + log_p_SB[subset][at]
                 if larger not in best or value > best[larger]:
                     best[larger], last_place[larger] = value, at
+    # Back from the whole block, by the place that was revealed last.
     way, subset = [], 2**size - 1
     while subset:
         way.append(last_place[subset])

@@ -176,6 +176,7 @@ def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tu
     A folder or hub id is not opened, so it may have options of either kind of checkpoint. No device is used.
     """
     name = str(name_or_path)
+    # Which kind a folder holds is known when it is opened; until then options of both are allowed.
     kinds: tuple[type[Options], ...] = (CheckpointOptions, MaskedLMOptions)
     if name in MODELS:
         kinds = (MODELS[name].options,)
@@ -195,7 +196,7 @@ def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tu
 
 
 def _resolve_device(options: AnyOptions) -> AnyOptions:
-    """Put what this machine has in place of `auto`; refuse what it does not have."""
+    """Replace `auto` by what this machine has; refuse a device, dtype or engine that it does not have."""
     if not isinstance(options, DeviceOptions):
         return options
     device = resolve_device(options.device)
@@ -296,6 +297,7 @@ def _open_checkpoint(
     )
     info = checkpoint.info
     found = {"chat": info.codec.template is not None, "readout": checkpoint.network.readout}
+    # Recorded and hashed: keys and their order never change.
     fields = type(options).model_fields
     recorded = {
         key: value

@@ -155,6 +155,7 @@ class Model:
         `max_new_tokens`. A row's random numbers depend on seed, sample and its own first canvas, so a prompt gets the
         same answer in any batch.
         """
+        # All options are checked before a prompt is read, and all prompts before the first forward.
         check_options("generate", options)
         resolved = resolve(self, DecodeOptions(**options))
         prompts = check_texts("prompt", self.default_prompt if prompt is None else prompt)
@@ -222,6 +223,7 @@ class Model:
         device, vocabulary = self.denoiser.device, self.denoiser.vocabulary
         start = traj.resume(row, step)
         most = max(vocabulary.size - 1, vocabulary.mask_id)
+        # Tokens beyond the vocabulary would end a GPU process; the file may come from anywhere.
         for state in (start.state, *(earlier.state for earlier in start.steps)):
             if state.mask_id != vocabulary.mask_id or int(state.tokens_BL.max()) > most:
                 raise SchemaError(f"the run holds tokens that the model has not; {DECODE_AGAIN}")
@@ -283,7 +285,8 @@ class Model:
         resolved: ResolvedOptions,
         default_prompt: bool,
     ) -> Generation:
-        """Decode, and record of every row its prompt, key and steps."""
+        """Decode requests, and record for every row its prompt, key and steps."""
+        # Samples of a prompt lie side by side and differ in the stream of their row key.
         samples = range(resolved.options.samples)
         runs = [(*pair, sample) for pair in zip(prompts, requests, strict=True) for sample in samples]
         start = start_trajectory(
@@ -324,7 +327,7 @@ class Model:
         config: dict[str, Any],
         resolved: ResolvedOptions,
     ) -> Generation:
-        """Spell the rows of a finished run; the trajectory gets the configuration that made it."""
+        """Turn a finished run into texts, and give its trajectory the configuration that made it."""
         lengths = end.state.length_B.tolist()
         canvases = [tuple(row[:n]) for row, n in zip(end.state.tokens_BL.tolist(), lengths, strict=True)]
         spans = [(0, n) for n in lengths] if task == "infill" else answers

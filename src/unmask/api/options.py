@@ -29,6 +29,7 @@ tokens might differ."""
 class MethodOptions(Options):
     """Options that decoding and likelihoods share: the method, and how tokens are sampled."""
 
+    # Settings of the policy are keywords beside the options, so unknown keywords are kept, and checked with the policy.
     model_config = ConfigDict(extra="allow")
 
     policy: Any = Field(
@@ -112,6 +113,7 @@ class DecodeOptions(MethodOptions):
     @model_validator(mode="before")
     @classmethod
     def _take_gen_length(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Accept LLaDA's name for `max_new_tokens`, but not both names."""
         if GEN_LENGTH not in given:
             return given
         one, other = given.get("max_new_tokens"), given[GEN_LENGTH]
@@ -121,6 +123,7 @@ class DecodeOptions(MethodOptions):
 
     @model_validator(mode="after")
     def _check_together(self) -> "DecodeOptions":
+        """Refuse options that would silently do nothing beside the others."""
         idle = self.cache is None and self.cache_refresh != 0
         require(not idle, "cache_refresh", self.cache_refresh, "0 without a cache", "name a cache, or leave it out")
         idle = self.record_top != 0 and not self.record
@@ -169,6 +172,7 @@ class LikelihoodOptions(MethodOptions):
 
     @model_validator(mode="after")
     def _check_estimator(self) -> "LikelihoodOptions":
+        """Refuse options that the estimator does not read."""
         method = sorted({*self.settings, *(name for name in ("policy", "preset") if getattr(self, name) is not None)})
         if self.estimator != "exact" and method:
             raise ConfigError(

@@ -44,7 +44,7 @@ class LoadedModel(Protocol):
 
 @dataclass(frozen=True)
 class TextSide:
-    """The part of a model that makes canvases of prompts and limits their size; known without its weights."""
+    """Tokenizer and sizes of a model, which are known before its weights are read."""
 
     codec: Codec
     vocab: int
@@ -85,7 +85,8 @@ class Request:
 
     @property
     def key(self) -> bytes:
-        """The prompt's part in its row key: the first canvas alone, so that a row's company changes nothing."""
+        """The prompt's part in its row key: bytes of its first canvas, and of nothing beside it."""
+        # Of 64 bits and little-endian on every machine, or the same seed would draw other numbers.
         return np.array(self.canvas, "<i8").tobytes()
 
     def padded_length(self, bucket: int) -> int:
@@ -100,6 +101,7 @@ def prompt_request(model: LoadedModel, prompt: Prompt, max_new_tokens: int, step
 
 def token_request(model: LoadedModel, prompt: Sequence[int], max_new_tokens: int, steps: int, id: str = "") -> Request:
     """Make the request of a prompt that is encoded already."""
+    # Given, so that a method fills the blanks between prompt and end, and never moves the end.
     closing = model.codec.closing
     canvas = (*prompt, *(model.denoiser.vocabulary.mask_id,) * max_new_tokens, *closing)
     given = (*(True,) * len(prompt), *(False,) * max_new_tokens, *(True,) * len(closing))
@@ -162,14 +164,15 @@ def start_trajectory(
 
 
 def is_conversation(value: object) -> bool:
-    """Tell a list of messages, which is one prompt, from a list of prompts."""
+    """Whether a value is a list of messages, which is one prompt, and not a list of prompts."""
     return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)
 
 
 def check_texts(name: str, given: Any) -> list[Any]:
-    """Return one text or several as a list; called `name` in messages. Those called "prompt" may be conversations."""
+    """Check one text or several, called `name` in messages, and return a list. A "prompt" may be a conversation."""
     if name == "prompt" and is_conversation(given):
         return [_storable_prompt(given)]
+    # Bytes are a sequence too: each would be taken for a text of its own.
     in_bytes = isinstance(given, bytes | bytearray | memoryview)
     require(not in_bytes, name, given, "a text, or a list of texts", f"decode the bytes: {name}.decode('utf-8')")
     require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
@@ -180,12 +183,13 @@ def check_texts(name: str, given: Any) -> list[Any]:
         allowed = "a text, or a list of texts" + (" or conversations" if name == "prompt" else "")
         require(ok, name, text, allowed, f"pass the {name} as a string")
         texts[at] = _storable_prompt(text)
+        # Only now: a text of a byte order mark alone is empty.
         require(len(texts[at]) > 0, name, texts[at], "one character or more", f"write a {name}")
     return texts
 
 
 def _storable_prompt(prompt: Any) -> Any:
-    """Return a prompt with text that every file can hold, and without a byte order mark."""
+    """Return a prompt whose text every file can hold, without a byte order mark."""
     if isinstance(prompt, str):
         return storable(prompt).removeprefix(_BYTE_ORDER_MARK)
     if isinstance(prompt, Mapping):

@@ -34,7 +34,7 @@ SAMPLING = [field.name for field in fields(SamplingParams) if field.name in Deco
 """Options that are handed on to `SamplingParams`, which checks their ranges."""
 
 END_OPTIONS = ("eos_fill", "logits_eos_inf", "confidence_eos_eot_inf", "eos_penalty")
-"""Options that would silently do nothing without an end-of-text token."""
+"""Options that need an end-of-text token."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,7 @@ def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | No
                 f"{text or 'KEY=VALUE'} beside it"
             )
         raise UnknownName("policy", name, [*METHODS, SELECTIVE])
+    # Its settings at their defaults: the names that keywords may have.
     own = set(describe_policy(make_policy(name))) - {"name"}
     known = {*type(options).model_fields, GEN_LENGTH, *own}
     for key in settings:
@@ -211,7 +212,7 @@ def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | No
 
 
 def _resolve_gate(model: LoadedModel, options: DecodeOptions) -> tuple[Gate, Policy | Search]:
-    """Read the gate's file, if it is not read yet; return the gate and the policy that it holds."""
+    """Return the gate, read from its file if it is named by that, and the policy that it holds."""
     policy, settings, hint = options.policy, options.settings, "drop the policy or the gate"
     # Registered before the file is read, which names the reference that the gate was calibrated around.
     reference = register_reference(policy) if isinstance(policy, Policy) else None
@@ -231,6 +232,7 @@ def _resolve_gate(model: LoadedModel, options: DecodeOptions) -> tuple[Gate, Pol
         require(policy in (None, SELECTIVE), "policy", policy, f"{SELECTIVE!r} with a gate", hint)
     require(not settings, "policy settings", sorted(settings), "none with a gate", "they are in its file")
     require(options.preset is None, "preset", options.preset, "none with a gate", "leave it out")
+    # Thresholds mean nothing on another model.
     if not options.force_gate:
         gate.check_model(model.fingerprint)
     return gate, _fit_to_model(model, gate.policy())
@@ -238,6 +240,7 @@ def _resolve_gate(model: LoadedModel, options: DecodeOptions) -> tuple[Gate, Pol
 
 def _fit_to_model(model: LoadedModel, policy: Policy | Search) -> Policy | Search:
     """Give a learned policy the head of this model; refuse a policy that reads attention where there is none."""
+    # Named `readout` by our networks and `readout_layers` by masked language models; others always give attention.
     layers = getattr(model.denoiser, "readout", getattr(model.denoiser, "readout_layers", None))
     if policy.needs.attention and layers is not None and not layers:
         raise ConfigError(
@@ -250,6 +253,7 @@ def _fit_to_model(model: LoadedModel, policy: Policy | Search) -> Policy | Searc
 def resolve_sampling(model: LoadedModel, options: MethodOptions) -> SamplingParams:
     """Return the sampling parameters; refuse options about the end of a text that the model cannot end."""
     given = dict(options)
+    # They would silently do nothing.
     for name in END_OPTIONS:
         if given.get(name) and not model.denoiser.vocabulary.eos_ids:
             raise ConfigError(
@@ -265,9 +269,9 @@ def resolve_sampling(model: LoadedModel, options: MethodOptions) -> SamplingPara
 def branch_options(
     traj: Trajectory, given: Mapping[str, Any], policy: Policy | Search | None
 ) -> tuple[DecodeOptions, Mapping[str, Any]]:
-    """Return the options of a branch: what is given, and all else from the run. Then its gate's recorded entry.
+    """Return the options of a branch, those not given taken from the run, and the recorded entry of the run's gate.
 
-    `policy` is the run's own, where it is at hand.
+    `policy` is the run's own object; None for a run from a file, whose policy is made again from its settings.
     """
     check_options("branch", given)
     config = traj.config or {}
@@ -283,6 +287,7 @@ def branch_options(
         raise SchemaError(
             f"the run's configuration makes no sense ({error}); allowed: what generate writes; decode it again"
         ) from error
+    # Another policy starts with its own settings: those of the run's policy would not fit it.
     if "policy" in given or "gate" in given:
         return DecodeOptions(**{**inherited, **given}), {}
     if settings:
@@ -304,6 +309,7 @@ def policy_from_config(described: Mapping[str, Any]) -> Policy | Search:
         )
     try:
         policy = make_policy(str(name), **_settings_of(described))
+        # Settings that came or went since the file was written would change the run silently.
         same = json_values(describe_policy(policy)) == json_values(described)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"the run's settings of {name} are not those of this version ({error}); {hint}") from error

@@ -1,6 +1,6 @@
-"""Blocks of answer positions: which block a row is in, and how far into it; and shadow slots behind the canvas.
+"""Blocks of answer positions, with the clock of each row in its block; and shadow slots behind the canvas.
 
-A shadow slot predicts the token of a position without seeing it, for many positions in one pass.
+A shadow slot predicts the token of a position without seeing it, so that one pass can verify many tokens.
 """
 
 from dataclasses import dataclass, replace
@@ -15,30 +15,31 @@ from unmask.core import ModelInput, Needs, State
 
 @dataclass(frozen=True)
 class BlockClock:
-    """Which block of its answer each row is in, and how many steps it has taken there. A pure function of the state."""
+    """Position of each row in its schedule: its current block, and the steps it has taken there."""
 
     state: State
     open_BL: Tensor
     """Masked positions up to the end of the current block."""
     block_B: Tensor
+    """Number of the current block."""
     start_B: Tensor
-    """Where the current block begins, among the answer's positions."""
+    """First answer position of the current block."""
     size_B: Tensor
-    """Answer positions of the current block, M."""
+    """Number M of answer positions in the current block."""
     inner_B: Tensor
-    """Step within the block, i."""
+    """Number i of steps taken in the block."""
     steps_B: Tensor
-    """Steps per block, S."""
+    """Number S of steps per block."""
 
     @property
     def in_block_BL(self) -> Tensor:
-        """Answer positions of the current block."""
+        """Mask of the answer positions in the current block."""
         rank_BL, end_B = self.state.rank_BL, self.start_B + self.size_B
         return self.state.answer_BL & (rank_BL >= self.start_B[:, None]) & (rank_BL < end_B[:, None])
 
     @property
     def closing_B(self) -> Tensor:
-        """Rows on the last step of their block, on which everything in it must be revealed."""
+        """Mask of the rows on the last step of their block, which must reveal everything in it."""
         return self.inner_B >= self.steps_B - 1
 
     @property
@@ -49,7 +50,7 @@ class BlockClock:
 
 
 def block_clock(state: State, block_length: int | None) -> BlockClock:
-    """Return block and step of each row. A row that is ahead of its schedule moves on to the first open block."""
+    """Return the clock of each row. A row that is ahead of its schedule moves on to its first open block."""
     answer_B = state.answer_BL.sum(-1)
     if block_length is None:
         nothing_B = torch.zeros_like(answer_B)
@@ -59,7 +60,7 @@ def block_clock(state: State, block_length: int | None) -> BlockClock:
     steps_B = -(-state.horizon_B // blocks_B)
     scheduled_B = torch.minimum(state.step_B // steps_B, blocks_B - 1)
     first_B = region.first_mask_rank(state) // length_B
-    # Given tokens or another policy's steps may have filled a block early; waiting for its clock would waste steps.
+    # Given tokens or another policy's steps may have filled a block early: waiting for its end would waste steps.
     ahead_B = state.masked_BL.any(-1) & (first_B > scheduled_B)
     block_B = torch.where(ahead_B, first_B, scheduled_B)
     start_B, end_B = block_B * length_B, torch.minimum((block_B + 1) * length_B, answer_B)
@@ -75,12 +76,12 @@ def block_clock(state: State, block_length: int | None) -> BlockClock:
 
 
 def open_block(state: State, block_length: int | None) -> Tensor:
-    """Return the masked positions of the leftmost block with masks, or of the whole answer if there are no blocks."""
+    """Return the masked positions of the leftmost block with masks; without blocks, of the whole answer."""
     return state.masked_BL if block_length is None else region.first_open_block(state, block_length)
 
 
 def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
-    """Refuse more blocks than steps. `even` adds LLaDA's rules: blocks divide the answer, their number the steps."""
+    """Refuse more blocks than steps. With `even` blocks must divide the answer, and their number the steps."""
     if block_length is None:
         return
     for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
@@ -96,9 +97,9 @@ def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
 
 
 def shadow_positions(state: State, start_B: Tensor, slots: int) -> tuple[Tensor, Tensor]:
-    """Return the canvas position that each shadow slot doubles, and whether there is one.
+    """Return the canvas position that each shadow slot stands for, and a mask of the slots that have one.
 
-    Slot s doubles answer position `start_B` + s; where the answer ends before it there is none.
+    Slot s stands for answer position `start_B` + s, if the answer is that long.
     """
     wanted_BS = start_B[:, None] + torch.arange(slots, device=start_B.device)
     # -1 matches no slot: given tokens have a rank too.
@@ -108,9 +109,9 @@ def shadow_positions(state: State, start_B: Tensor, slots: int) -> tuple[Tensor,
 
 
 def shadow_input(state: State, original_BS: Tensor, exists_BS: Tensor) -> ModelInput:
-    """Return the canvas followed by one mask per slot, each at the position of its original.
+    """Return the canvas followed by its shadow slots: masks, each at the position of its original.
 
-    A slot reads everything but its original. The canvas does not read the slots, so its own predictions stay the same.
+    A slot reads everything except its original. The canvas does not read the slots, so its predictions do not change.
     """
     length, slots = state.tokens_BL.shape[1], original_BS.shape[1]
     plain = ModelInput.of(state, Needs())

@@ -1,8 +1,8 @@
-"""The named candidate sets of the four axes: what the paper's fixed action a_fix is chosen from.
+"""Candidate sets of the four axes, from which the paper's fixed action a_fix is chosen.
 
-A candidate is the model's reference with one axis changed, the same change at every state. `candidates("llada")` are
-those of the LLaDA-type reference (confidence, full answer, k_min, all committed), as fixed actions;
-`candidates("dream")` are those of Dream's native update. Other policies get their sets by `register_reference`.
+A candidate is the model's reference with one axis changed in the same way at every state. `candidates("llada")` belong
+to the LLaDA-type reference (confidence, full answer, k_min, all committed), `candidates("dream")` to Dream's native
+update. `register_reference` makes sets around other policies.
 """
 
 import hashlib
@@ -23,33 +23,35 @@ from unmask.methods.registry import describe_policy
 CandidateSets = Mapping[str, Mapping[str, Policy]]
 """Policies by axis and name; the first of each axis is the reference."""
 SHARE = ":share"
-"""What a candidate of the region axis ends in that holds the share: "block:8:share"."""
+"""Suffix of a region's name that keeps the reference's share instead of its count: "block:8:share"."""
 OWN = "own"
-"""What a registered reference is called among its candidates."""
+"""Name of a registered reference among its own candidates."""
 ORDER = "confidence"
-"""What orders positions where a registered reference's action is cut to another region or count."""
+"""Scoring rule that orders positions where a registered reference's region or count is changed."""
 HOLDS = ("count", "share")
-"""What of the reference a candidate of the region axis may hold: its count, or its share of what is masked."""
+"""A candidate of the region axis keeps the reference's count of positions, or its share of the masked ones."""
 
 
 @dataclass(frozen=True)
 class _Reference:
+    """A reference policy, and the rules that make its candidates."""
+
     base: Policy | None
-    """None for LLaDA's own decoder, whose candidates are fixed actions without a base."""
+    """The policy; None for LLaDA's own decoder, whose candidates are fixed actions without a base."""
     own: Mapping[str, str]
-    """By axis the name of the reference itself, where it is no rule of the axis."""
+    """Name of the reference itself on each axis; empty if its rules have names of their own."""
     order: str
-    """What orders positions where an action is cut to another region or count: an action such as Dream's is the very
-    set that it reveals, so its order has to be given again."""
+    """Scoring rule that orders positions where region or count is changed. The action of a policy such as Dream only
+    names a set of positions, so their order has to be given again."""
 
     def rules(self, axes: Mapping[str, str]) -> dict[str, str]:
-        """Settings of `Composed` that change these axes of the reference."""
+        """Return the settings of `Composed` that change these axes of the reference."""
         ordered = self.base is not None and any(AXES[axis].cuts for axis in axes)
         return {**({SCORE.name: self.order} if ordered else {}), **axes}
 
     def candidate(self, axis: Axis, name: str) -> Policy:
         policy = Composed(self.base, **self.rules({axis.name: name}), floor=self.base is None)  # type: ignore[arg-type]
-        # What a rule leaves revisable ReMDM's operator re-opens. Under the first rule it would find nothing.
+        # ReMDM's operator masks again what a rule leaves revisable; the first rule leaves nothing.
         return with_remasking(policy) if axis.revises and name != axis.candidates[0] else policy
 
     def sets(self) -> CandidateSets:
@@ -90,9 +92,9 @@ def _find_reference(reference: str) -> _Reference:
 def register_reference(policy: Policy | Search, *, whole: bool = False) -> str:
     """Make a policy usable as a reference in this process; return the name by which `candidates` finds it.
 
-    The name holds a hash of its settings and, where it is a user's own, of its code: a file that says it (a study, a
-    gate) cannot run anything, and another policy does not pass for it. `whole` is for studies of whole methods alone,
-    which cut nothing out of its action: there it may look ahead, read inputs of its own and end as it likes.
+    The name has a hash of its settings and of a user's own code, so that a study or gate file which names it runs no
+    code and accepts no other policy. `whole` is for studies of whole methods, which do not change single axes: there a
+    policy may look ahead, read its own input and end by its own rule.
     """
     check_reference(policy, whole=whole)
     assert isinstance(policy, Policy)
@@ -104,7 +106,7 @@ def register_reference(policy: Policy | Search, *, whole: bool = False) -> str:
 
 
 def check_reference(policy: Policy | Search, *, whole: bool) -> None:
-    """Refuse a policy that cannot continue after another policy's step, or whose action cannot be changed per axis."""
+    """Refuse a policy that cannot go on after another policy's step, or whose action cannot be changed on one axis."""
     if not isinstance(policy, Policy):
         why = "searches own their loop and cannot continue branches: take another"
     elif policy.past_steps not in (0, 1):
@@ -127,14 +129,14 @@ def check_reference(policy: Policy | Search, *, whole: bool) -> None:
 
 
 def reference_of(sets: CandidateSets) -> Policy:
-    """Return the policy that all four sets share."""
+    """Return the reference, which is the first member of all four sets."""
     return next(iter(next(iter(sets.values())).values()))
 
 
 def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = None) -> Policy:
-    """Return the reference policy with one axis changed to any rule of that axis.
+    """Return the reference with one axis changed to any rule of that axis.
 
-    Where the result remasks, `operator` replaces the ReMDM operator that chooses which revisable tokens it remasks.
+    `operator` replaces the ReMDM operator of a candidate that remasks.
     """
     sets = candidates(reference)
     if axis not in sets:
@@ -147,7 +149,7 @@ def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = Non
 
 
 def combine_candidates(reference: str, names: Mapping[str, str]) -> Policy:
-    """Return the reference with the named candidate of each axis, all at once, without remasking."""
+    """Return the reference with several axes changed at once to the named candidates, without remasking."""
     found, sets = _find_reference(reference), candidates(reference)
     own = {axis: next(iter(named)) for axis, named in sets.items()}
     region = names.get(REGION.name, "")
@@ -163,15 +165,15 @@ def combine_candidates(reference: str, names: Mapping[str, str]) -> Policy:
 
 
 def holding_share(name: str) -> str:
-    """Return the name of a region, or of a region diagnostic, that keeps the reference's share instead of its count."""
+    """Return the name of the region, or region diagnostic, that keeps the reference's share instead of its count."""
     return name.removesuffix(SHARE) + SHARE
 
 
 def with_explicit_order(policy: Policy, ordered: bool = True) -> Policy:
-    """Return the policy with an action that a diagnostic can read: a mixture of scores, a region and a count.
+    """Return the policy with an action that has a mixture of scores, a region and a count, as diagnostics read it.
 
-    Dream's action is the very set that it reveals, so its order has to be given again; not where the diagnostic asks
-    for nothing but that set (`ordered=False`).
+    Dream's action only names the set of positions that it reveals, so their order is added. A diagnostic that reads
+    only this set needs no order (`ordered=False`).
     """
     if not isinstance(policy, Dream) or not ordered:
         return policy

@@ -321,10 +321,9 @@ def fixed_action(
     cardinality: str | float = "schedule",
     commitment: str = "all",
 ) -> Composed:
-    """The same named choice on each axis at every state.
+    """Make a fixed action a_fix: the same rule on each axis at every state, with at least k_min positions per step.
 
-    This is the paper's a_fix and every candidate of the laboratory. No count falls below k_min unless it says so: a run
-    that reveals less early has to reveal the rest at once.
+    Only a count such as "count:1:below" may stay under k_min; its run has to reveal all the rest at the last step.
     """
     return Composed(score=score, region=region, cardinality=cardinality, commitment=commitment, floor=True)
 

@@ -1,4 +1,4 @@
-"""CoRe (Zhai et al. 2026): LLaDA's schedule with rewrites of brittle tokens now and then."""
+"""CoRe (Zhai et al. 2026): LLaDA's schedule, with probes that rewrite brittle tokens."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -26,10 +26,10 @@ from unmask.methods.blocks import BlockClock, block_clock, check_blocks
 
 @dataclass(frozen=True)
 class CoRe(Policy):
-    """LLaDA's schedule, plus now and then one joint probe that rewrites the most brittle revealed token.
+    """Reveal by LLaDA's schedule, and from time to time rewrite the revealed token that a probe finds most brittle.
 
-    The probe masks the `candidates` least certain revealed positions at once; a position whose token then loses to
-    a confident other one is rewritten in the same step, most unlikely tokens first.
+    A probe masks the `candidates` least certain revealed positions together. Positions whose token then loses to a
+    confident other one are rewritten in the same step, most improbable tokens first.
     """
 
     name: ClassVar[str] = "core"
@@ -37,20 +37,21 @@ class CoRe(Policy):
     looks_ahead = True
     block_length: BlockLength | None = None
     base: Literal["confidence", "margin"] = "confidence"
-    """What orders the reveals."""
+    """Score that orders the positions to reveal."""
     revise_every: Natural = 8
-    """Probe on every so many steps of a block; 0 never."""
+    """Number of steps between two probes in a block; 0 for no probes."""
     candidates: Count = 32
+    """Number of positions that a probe masks."""
     rewrites: Natural = 1
-    """Most tokens rewritten by one probe."""
+    """Largest number of tokens that one probe rewrites."""
     tail: Natural = 16
-    """Last positions of a block that are never rewritten."""
+    """Number of positions at a block's end that are never rewritten."""
     replacement: Probability = 0.3
-    """Least probability of a replacement."""
+    """Smallest probability of a replacement."""
     window: tuple[float, float] = (0.25, 0.75)
-    """Part of a block's steps in which probes happen."""
+    """Shares of a block's steps between which probes happen."""
     joint_reeval: bool = False
-    """Score the step's other reveals again in the rewritten context: one more forward."""
+    """Score the step's other positions again after the rewrite, with one more forward."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +71,7 @@ class CoRe(Policy):
         score_BL = self._reveal_score(traj.current_prediction, state)
         if self.joint_reeval and bool(rewrite_BL.any()):
             row_U = rewrite_BL.any(-1).nonzero().flatten()
-            # Scores and tokens of what is still masked once the rewrites stand.
+            # Predict the positions that stay masked once more, with the rewritten tokens on the canvas.
             before = state.select(row_U)
             after = replace(before, tokens_BL=torch.where(rewrite_BL[row_U], tokens_BL[row_U], before.tokens_BL))
             renewed = look_ahead.predict(after, row_U)
@@ -81,7 +82,7 @@ class CoRe(Policy):
         return Action.reveal(chosen_BL, of=clock.open_BL, commit=False, remask_BL=rewrite_BL, tokens_BL=tokens_BL)
 
     def _choose_rewrites(self, traj: Trajectory, look_ahead: LookAhead, clock: BlockClock) -> tuple[Tensor, Tensor]:
-        """Probe the brittle positions; return which to rewrite, and the tokens to write there (-1 elsewhere)."""
+        """Probe brittle positions; return a mask of those to rewrite, and their new tokens (-1 elsewhere)."""
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
         probe_BL = self._probe_set(traj, clock)
@@ -89,7 +90,7 @@ class CoRe(Policy):
         if len(row_U) == 0:
             return rewrite_BL, tokens_BL
         probe_UL, before = probe_BL[row_U], state.select(row_U)
-        # All brittle positions are hidden together: each is judged without the others, in one pass.
+        # All of them are masked together, so one pass judges each token without the other brittle ones.
         hidden = replace(before, tokens_BL=torch.where(probe_UL, state.mask_id, before.tokens_BL))
         probed = look_ahead.predict(hidden, row_U, given_UL=torch.where(probe_UL, before.tokens_BL, -1))
         assert probed.given_BN is not None  # given_UL asks for it
@@ -102,7 +103,7 @@ class CoRe(Policy):
         return rewrite_BL, tokens_BL
 
     def _probe_set(self, traj: Trajectory, clock: BlockClock) -> Tensor:
-        """Return the revealed positions of smallest margin that the probe masks together (S_t); none between probes."""
+        """Return the revealed positions of smallest margin, which the probe masks (S_t); none between probes."""
         state = traj.state
         if self.revise_every == 0:
             return torch.zeros_like(state.fixed_BL)
@@ -114,6 +115,6 @@ class CoRe(Policy):
         return score.best(-traj.current_prediction.clean.margin_BN, able_BL, count_B)
 
     def _reveal_score(self, prediction: Prediction, state: State) -> Tensor:
-        """Return the score of each position; masked positions with the largest scores are revealed first."""
+        """Return the score of each position; the largest scores are revealed first."""
         order_BN = prediction.confidence_BN if self.base == "confidence" else prediction.clean.margin_BN
         return order_BN[:, : state.tokens_BL.shape[1]]

@@ -12,7 +12,7 @@ from unmask.core import Action, Count, LookAhead, Needs, Policy, Trajectory
 
 @dataclass(frozen=True)
 class DCD(Policy):
-    """Reveal what is sure in a window from the first mask on; what is not waits in the window while it slides.
+    """Reveal sure positions of a window that starts at the first mask; unsure ones wait in it while it slides.
 
     The window holds at most `s_init` masks and is at most `s_max` positions long.
     """
@@ -22,13 +22,13 @@ class DCD(Policy):
     needs = Needs(filtered=True)
     cuda_graph = True
     threshold: float = 0.9
-    """Of the score; negative with score = entropy, whose largest value is 0."""
+    """Smallest score of a sure position; 0 or negative with score = entropy, whose largest value is 0."""
     s_init: Count = 16
     s_max: Count | None = 128
     score: Literal["confidence", "entropy", "margin"] = "confidence"
-    """What is compared with the threshold, and orders positions; the entropy is negative."""
+    """Score that is compared with the threshold and orders positions; "entropy" is minus the entropy."""
     per_step: Count | None = None
-    """Reveal so many a step, whatever their score; None goes by the threshold."""
+    """Number of positions to reveal per step, whatever their score; None for the threshold."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""DDPD, discrete diffusion with planned denoising (Liu et al. 2024): a planner says which tokens are noise."""
+"""DDPD, discrete diffusion with planned denoising (Liu et al. 2024): a planner finds the tokens that are noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,17 +12,18 @@ from unmask.core import Action, LookAhead, ModelInput, Needs, State, Trajectory
 from unmask.methods.heads import AUTO, HeadName, LearnedPolicy
 
 SURE = 50.0
-"""Planner logit of a mask, which is noise for certain, and the largest of any token."""
+"""Planner logit of a mask, which is noise for certain; other logits are at most as large."""
 PRIOR = 0.5
-"""Share of noise before anything is seen: the planner knows no time, and training draws the share evenly."""
+"""Expected share of noise without any evidence: the planner does not know the time, and training draws it evenly."""
 
 
 @dataclass(frozen=True)
 class DDPD(LearnedPolicy):
-    """A planner says which tokens are noise; each step rewrites one of them in the context of what is trusted.
+    """Rewrite one token per step that a planner takes for noise, in the context of the tokens that it trusts.
 
-    A step draws a position by the planner, masks it and every other that a coin of its noise probability picks, and
-    takes the model's token there. Any position may be rewritten at any step; more steps than positions correct.
+    A step draws a position by the planner and masks it, together with every position that a coin of its noise
+    probability picks; then it writes the model's token at the drawn position. Every position may be rewritten at any
+    step, so steps beyond the number of positions correct tokens.
     """
 
     name: ClassVar[str] = "ddpd"
@@ -32,23 +33,23 @@ class DDPD(LearnedPolicy):
     extra_steps = True
     headless: ClassVar[str] = "self"
     start: Literal["masks", "uniform"] = "masks"
-    """"masks", or "uniform": a first step writes random tokens everywhere, as the authors begin."""
+    """"masks" starts from masks; "uniform", as the authors do, spends a first step on writing random tokens."""
     weights: Literal["softmax", "sigmoid"] = "softmax"
-    """What draws the position: softmax of the planner's logits (the code's default), or "sigmoid": noise
-    probabilities (the paper's rate)."""
+    """Weights that draw the position: the softmax of the planner's logits (the code's default), or the noise
+    probabilities ("sigmoid", the paper's rate)."""
     planner_temperature: Annotated[float, Field(gt=0, lt=float("inf"))] = 1.0
-    """Divides the planner's logits."""
+    """Temperature that divides the planner's logits."""
     fill: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """After the last step, positions that are noise with more than this probability take the likeliest token."""
+    """Noise probability above which a position takes the most probable token after the last step."""
     head: HeadName = AUTO
-    """"auto" (the package's, for its models), a folder, or "self": Bayes' rule on what the model says of the token."""
+    """Planner: "auto" for the package's head, a folder, or "self" for Bayes' rule on the model's own probability."""
 
     @property
     def needs(self) -> Needs:
         return Needs(revealed=True, hidden=self.reads_head)
 
     def done(self, traj: Trajectory) -> Tensor:
-        """Return which rows have taken all their steps, the first step that writes random tokens included."""
+        """Return which rows have taken all their steps."""
         return traj.state.step_B >= self._count_steps(traj.state)
 
     def model_input(self, traj: Trajectory) -> ModelInput:
@@ -81,31 +82,31 @@ class DDPD(LearnedPolicy):
     def _predict_denoised(
         self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, hidden_UL: Tensor, fill_UL: Tensor
     ) -> Tensor:
-        """Predict tokens with untrusted positions masked; sampled tokens, or the likeliest ones at `fill_UL`."""
-        asked = traj.state.select(row_U)
-        masked = replace(asked, tokens_BL=torch.where(hidden_UL, asked.mask_id, asked.tokens_BL))
+        """Return the sampled tokens with untrusted positions masked; at `fill_UL` the most probable ones."""
+        rows = traj.state.select(row_U)
+        masked = replace(rows, tokens_BL=torch.where(hidden_UL, rows.mask_id, rows.tokens_BL))
         prediction = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
         return torch.where(fill_UL, prediction.clean.top_BNK[..., 0], prediction.token_BN)
 
     def _count_steps(self, state: State) -> Tensor:
-        """Return the number of steps of a run, including the first one if that writes random tokens."""
+        """Return the number of steps of a run, including a first one that writes random tokens."""
         return state.horizon_B + (self.start == "uniform")
 
     def plan(self, g_BL: Tensor, able_BL: Tensor, uniform: Callable[[str], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the position of each row to rewrite, and all positions to mask: it and those drawn by coins."""
+        """Return masks of the position to rewrite in each row, and of all positions to mask for that."""
         weight_BL = self.draw_probabilities(g_BL, able_BL)
         cumulative_BL = weight_BL.cumsum(-1)
-        # One number a row: that of its first answer position, which padding does not move.
+        # One uniform number per row, that of its first answer position, which padding does not move.
         first_B1 = able_BL.long().argmax(-1, keepdim=True)
         u_B1 = uniform("planner/position").gather(1, first_B1) * cumulative_BL[:, -1:]
-        # By the inverse of one running sum, scaled by its own end, so that rounding cannot fall off it.
+        # Inverse of the running sum. The number is scaled by the sum's own end, so that rounding cannot pass it.
         place_B1 = torch.searchsorted(cumulative_BL, u_B1, right=True)
         last_B1 = (able_BL * torch.arange(able_BL.shape[1], device=able_BL.device)).amax(-1, keepdim=True)
         at_BL = torch.zeros_like(able_BL).scatter(1, torch.minimum(place_B1, last_B1), True) & able_BL
         return at_BL, able_BL & ((uniform("planner/coin") < g_BL.sigmoid()) | at_BL)
 
     def draw_probabilities(self, g_BL: Tensor, able_BL: Tensor) -> Tensor:
-        """Return the probability with which each position is drawn to be written."""
+        """Return the probability with which each position is drawn to be rewritten."""
         if self.weights == "sigmoid":
             weight_BL = torch.where(able_BL, (g_BL / self.planner_temperature).sigmoid(), 0.0)
             return weight_BL / weight_BL.sum(-1, keepdim=True)
@@ -119,7 +120,7 @@ class DDPD(LearnedPolicy):
         if self.reads_head:
             g_BL = self.network_for(prediction.hidden_BNH)(prediction.hidden_BNH, p_BL)
         else:
-            # P(noise | token) with tokens of noise uniform over the vocabulary.
+            # Odds of noise by Bayes' rule, if tokens of noise are uniform over the vocabulary.
             odds_BL = PRIOR / prediction.vocab / ((1 - PRIOR) * p_BL.double()).clamp(min=1e-300)
             g_BL = odds_BL.log()
         return torch.where(state.masked_BL, SURE, g_BL.double().clamp(-SURE, SURE))

@@ -1,4 +1,4 @@
-"""DEMASK (Ringel et al. 2026): tokens that hardly depend on each other go together, by a learned predictor."""
+"""DEMASK (Ringel et al. 2026): reveal tokens together that hardly depend on each other, by a learned predictor."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
@@ -15,28 +15,28 @@ from unmask.methods.heads import AUTO, HeadName, LearnedPolicy
 
 @dataclass(frozen=True)
 class DEMASK(LearnedPolicy):
-    """Reveal together what hardly depends on each other: surest first, while the summed dependence stays in a budget.
+    """Reveal positions together, surest first, while their summed dependence stays within a budget.
 
-    D_ij says how much revealing j moves the prediction at i (expected total variation). Where influences add up at
-    most, the revealed set differs from a draw of its joint by no more than the budget, in total variation.
+    D_ij is the expected total variation by which revealing j moves the prediction at i. If influences at most add up,
+    the revealed set differs from a draw of its joint distribution by no more than the budget, in total variation.
     """
 
     name: ClassVar[str] = "demask"
     steps = "ignore"
     headless: ClassVar[str] = "measured"
     budget: NonNegative = 0.1
-    """tau_d: summed dependence of what is revealed together; 0 reveals one a step, inf all that is sure."""
+    """Largest summed dependence tau_d of a revealed set; 0 reveals one position per step, inf all sure ones."""
     threshold: Probability = 0.0
-    """tau_c: least confidence of a candidate; where none is that sure the surest goes alone."""
+    """Smallest confidence tau_c of a candidate; if none is that sure, the surest position is revealed alone."""
     rule: Literal["total", "token"] = "total"
-    """"total": the budget is that of the whole set; "token": of each newcomer."""
+    """Whether the budget limits the whole set ("total") or each added position ("token")."""
     both: bool = False
-    """Count the influence of a newcomer on those accepted, too: safer, fewer at a time."""
+    """Count also the influence of an added position on those accepted before, which is safer and slower."""
     block_length: BlockLength | None = None
     head: HeadName = AUTO
-    """"auto" (the package's, for its models), a folder, or "measured": dependence by forwards, the head's target."""
+    """Source of D: "auto" for the package's head, a folder, or "measured" by forwards of the model."""
     outcomes: Annotated[int, Field(ge=1, le=64)] = 8
-    """Tokens of a candidate that "measured" tries, the most probable: exact for vocabularies of that size."""
+    """Number of most probable tokens of a candidate that "measured" tries; exact for vocabularies of that size."""
 
     @property
     def needs(self) -> Needs:
@@ -59,7 +59,7 @@ class DEMASK(LearnedPolicy):
         return Action.reveal(chosen_BL, of=open_BL)
 
     def candidates(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:
-        """Return the open positions whose confidence reaches the threshold, or the surest where none does."""
+        """Return the open positions whose confidence reaches the threshold, or the surest one if none does."""
         sure_BL = open_BL & (confidence_BL >= self.threshold)
         surest_BL = score.best(confidence_BL, open_BL, open_BL.any(-1).long())
         return torch.where(sure_BL.any(-1, keepdim=True), sure_BL, surest_BL)
@@ -73,12 +73,12 @@ class DEMASK(LearnedPolicy):
         total_B, row_B = depends_BLL.new_zeros(len(order_BL)), torch.arange(len(order_BL), device=order_BL.device)
         for place in range(int(candidate_BL.sum(-1).max())):
             at_B = order_BL[:, place]
-            # Of a newcomer at_B: how much those accepted move it, and it them.
+            # Influence of the accepted positions on the next one, and with `both` its influence on them.
             cost_B = (depends_BLL[row_B, at_B] * chosen_BL).sum(-1)
             if self.both:
                 cost_B = cost_B + (depends_BLL[row_B, :, at_B] * chosen_BL).sum(-1)
             spent_B = total_B + cost_B if self.rule == "total" else cost_B
-            # The first is free: without it a small budget would reveal nothing, for ever.
+            # The first one is always accepted, or a small budget would reveal nothing and the run never end.
             taken_B = candidate_BL[row_B, at_B] & (~chosen_BL.any(-1) | (spent_B <= self.budget))
             total_B = torch.where(taken_B, total_B + cost_B, total_B)
             chosen_BL[row_B, at_B] |= taken_B
@@ -86,9 +86,9 @@ class DEMASK(LearnedPolicy):
 
 
 def measure_dependence(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Tensor, outcomes: int) -> Tensor:
-    """Measure D_ij by forwards: total variation at every mask i once candidate j holds each of its likely tokens."""
+    """Measure D_ij by forwards: the mean total variation at mask i over the likely tokens of candidate j."""
     state, seen = traj.state, traj.current_prediction
-    # A candidate alone is revealed whatever depends on it.
+    # A single candidate is revealed in any case, so nothing is measured for it.
     row_U, at_U = (candidate_BL & (candidate_BL.sum(-1, keepdim=True) > 1)).nonzero(as_tuple=True)
     p_UK = seen.clean.p_BNK[row_U, at_U, :outcomes].double()
     depends_BLL = torch.zeros((*candidate_BL.shape, candidate_BL.shape[1]), dtype=torch.float64, device=p_UK.device)
@@ -105,19 +105,19 @@ def measure_dependence(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Te
 
 
 def _with_token(states: State, at_U: Tensor, token_U: Tensor) -> State:
-    """Put one more token on the canvas of each row."""
+    """Write one token on the canvas of each row."""
     tokens_UL = states.tokens_BL.clone()
     tokens_UL[torch.arange(len(at_U), device=at_U.device), at_U] = token_U
     return replace(states, tokens_BL=tokens_UL)
 
 
 def _total_variation(then: Posterior | None, after: State, now: Posterior | None, row_U: Tensor) -> Tensor:
-    """Total variation between the predictions after and before, at every mask that is left; 0 elsewhere."""
+    """Total variation between the predictions before and after, at every remaining mask; 0 elsewhere."""
     assert then is not None
     assert now is not None
     out_UL = torch.zeros(after.tokens_BL.shape, dtype=torch.float64, device=row_U.device)
     u_R, i_R = after.masked_BL.nonzero(as_tuple=True)
-    # In pieces: two distributions for every mask of every hypothetical row may not fit in memory at once.
+    # In parts: two distributions for every mask of every hypothetical row may not fit into memory at once.
     for part in torch.arange(len(u_R), device=u_R.device).split(256):
         u_C, i_C = u_R[part], i_R[part]
         new_CV = then.log_prob(then.slot_BN[u_C, i_C]).double().exp()

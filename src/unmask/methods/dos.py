@@ -15,20 +15,20 @@ from unmask.methods.blocks import block_clock, check_blocks, open_block
 
 @dataclass(frozen=True)
 class DOS(Policy):
-    """Reveal the positions whose attention rests most on tokens that stand; how many is the base sampler's business."""
+    """Reveal the positions that attend most to visible tokens; a base sampler decides how many."""
 
     name: ClassVar[str] = "dos"
     needs = Needs(attention=True)
     cuda_graph = True
     base: Literal["schedule", "eb"] = "schedule"
-    """How many: LLaDA's "schedule", or "eb", EB-Sampler's budget along this order."""
+    """Sampler that decides the number of positions: LLaDA's "schedule", or EB-Sampler's budget ("eb")."""
     gamma: NonNegative = 0.1
-    """Budget of "eb" in nats."""
+    """Budget of "eb", in nats."""
     block_length: BlockLength | None = None
     drop_self: bool = False
-    """Leave a position's attention to itself out, and divide by the rest."""
+    """Leave out a position's attention to itself, and divide by the rest."""
     sinks: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Leave out tokens that get more than this mean attention; None keeps all."""
+    """Mean attention above which a token is left out as an attention sink; None keeps all tokens."""
 
     @property
     def steps(self) -> str:
@@ -48,7 +48,7 @@ class DOS(Policy):
         return Action.reveal(score.best(dependency_BL, open_BL, k_B), of=open_BL)
 
     def _dependency(self, traj: Trajectory) -> Tensor:
-        """Attention mass from each position to visible tokens; confidence where no token is visible at all."""
+        """Attention mass from each position to visible tokens; confidence in rows without visible tokens."""
         state, attention_BNN = traj.state, traj.current_prediction.attention_BNN
         length = state.tokens_BL.shape[1]
         if attention_BNN is None:

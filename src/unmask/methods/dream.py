@@ -13,20 +13,21 @@ from unmask.core import Action, LookAhead, Needs, NonNegative, Policy, Trajector
 
 @dataclass(frozen=True)
 class Dream(Policy):
-    """Reveal int(M (1 - s/t)) positions per step of a linear time grid, everything at the last.
+    """Reveal int(M (1 - s/t)) of M masked positions per step of a linear time grid, and all at the last step.
 
-    Scores are those of the tempered, filtered distribution that tokens are drawn from. Each row counts its own
-    masks (the authors' loop counts the batch mean, so that rows influence each other).
+    Scores are those of the tempered, filtered distribution that tokens are drawn from. Each row counts its own masks;
+    the authors' loop takes the mean over the batch, so that rows influence each other.
     """
 
     name: ClassVar[str] = "dream"
     needs = Needs(filtered=True)
     cuda_graph = True
     alg: Literal["origin", "maskgit_plus", "topk_margin", "entropy"] = "entropy"
-    """Random positions, or by the probability of the token, by the margin, or by the entropy."""
+    """Order of positions: random, or by the token's probability, the margin, or the entropy."""
     alg_temp: NonNegative = 0.0
-    """Above 0, positions are drawn without replacement from softmax(score / alg_temp)."""
+    """Temperature at which positions are drawn without replacement from softmax(score / alg_temp); 0 ranks them."""
     eps: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """Time at which the grid ends."""
 
     @property
     def random(self) -> bool:
@@ -37,7 +38,7 @@ class Dream(Policy):
         if self.alg == "origin":
             keep_B = cardinality.dream_keep(state.horizon_B, state.step_B, self.eps)
             reveal_B = torch.where(state.remaining_B == 1, 1.0, 1 - keep_B)
-            # A coin per position, so the count is random; the last step reveals whatever is left.
+            # One coin per position, so the count is random; the last step reveals all that is left.
             chosen_BL = masked_BL & (traj.uniform("order") < reveal_B[:, None])
         else:
             k_B = cardinality.dream_count(masked_BL.sum(-1), state.horizon_B, state.step_B, self.eps)
@@ -54,5 +55,5 @@ class Dream(Policy):
             score_BL = -filtered.entropy_BN[:, :length].double()
         if self.alg_temp == 0:
             return score_BL
-        # Gumbel-top-k draws without replacement from the softmax.
+        # The k largest sums with Gumbel noise are a draw without replacement from the softmax.
         return score_BL / self.alg_temp - traj.uniform("order").log().neg().log()

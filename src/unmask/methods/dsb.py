@@ -10,19 +10,19 @@ from unmask.methods.fast_dllm import FastDLLM
 
 @dataclass(frozen=True)
 class DSB(Policy):
-    """Fast-dLLM's threshold rule in a block that begins at the first mask and grows by what has been revealed.
+    """Reveal by Fast-dLLM's rule in a block that starts at the first mask and grows by each revealed position.
 
-    A fixed width (`max_block` = `block_length`) slides; without a maximum the block always holds as many masks.
+    With `max_block` equal to `block_length` the block slides; without a maximum it always holds as many masks.
     """
 
     name: ClassVar[str] = "dsb"
     steps = "ignore"
     base: FastDLLM = field(default_factory=FastDLLM)
-    """What reveals within the block: its rule and its spacing; its own blocks are not used."""
+    """Rule and spacing within the block; the blocks of this method are not used."""
     block_length: BlockLength = 32
-    """Width at the start."""
+    """Width of the block at the start."""
     max_block: BlockLength | None = 32
-    """Most positions from the first mask on; None is the authors' greedy variant."""
+    """Largest width of the block; None for the authors' greedy variant."""
 
     @property
     def cuda_graph(self) -> bool:

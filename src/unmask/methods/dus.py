@@ -14,9 +14,10 @@ from unmask.core import Action, BlockLength, Count, LookAhead, Policy, Probabili
 
 @dataclass(frozen=True)
 class DUS(Policy):
-    """Reveal a block in equally spaced groups, coarse to fine, whatever the model says; about log_a(B) steps a block.
+    """Reveal a block in equally spaced groups, coarse to fine, whatever the model predicts.
 
-    Spacing keeps what is revealed together nearly independent. `steps` bounds nothing here.
+    A block of B positions takes about log_a(B) steps. The spacing keeps positions that are revealed together nearly
+    independent.
     """
 
     name: ClassVar[str] = "dus"
@@ -25,11 +26,11 @@ class DUS(Policy):
     block_cache = True
     block_length: BlockLength = 32
     base: Count = 2
-    """Each group's stride is the last one's divided by this."""
+    """Factor a between the strides of one group and the next."""
     base_skip: Annotated[int, Field(ge=1, le=64)] = 1
     """The first stride is block_length / base^base_skip."""
     skip: Probability = 0.0
-    """Least probability of a scheduled position, but for a block's last group; 0 never skips. Their command has 0.3."""
+    """Probability below which a scheduled position is skipped, except in a block's last group; the authors use 0.3."""
     leave_skipped: bool = False
     """Leave skipped positions masked at the end, as the authors' code does."""
 
@@ -53,7 +54,7 @@ class DUS(Policy):
             now_B1 = state.step_B[:, None]
             due_BL = state.masked_BL & (group_BL == now_B1)
         else:
-            # A row that has nothing left in its group (given tokens, an earlier deviation) goes on to the next one.
+            # A row without masks in its group (given tokens, another policy's steps) goes on to the next group.
             lowest_B = torch.where(state.masked_BL, group_BL, torch.iinfo(torch.long).max).amin(-1)
             now_B1 = torch.maximum(state.step_B, lowest_B)[:, None]
             due_BL = state.masked_BL & (group_BL <= now_B1)
@@ -63,7 +64,7 @@ class DUS(Policy):
 
     @cached_property
     def _group_of_offset(self) -> list[int]:
-        """Number of the group that each offset within a block belongs to."""
+        """Group number of each offset within a block."""
         return region.dilation_level_per_offset(self.block_length, self.base, self.base_skip)
 
     @property

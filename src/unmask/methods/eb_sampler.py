@@ -11,22 +11,22 @@ from unmask.methods.fast_dllm import keep_apart
 
 @dataclass(frozen=True)
 class EBSampler(Policy):
-    """Reveal the longest prefix, easiest first, whose joint dependence is bounded by a budget of entropy."""
+    """Reveal the most positions, easiest first, whose joint dependence is bounded by a budget of entropy."""
 
     name: ClassVar[str] = "eb-sampler"
     steps = "ignore"
     block_cache = True
     gamma: NonNegative = 0.1
-    """Budget in nats; 0 is one position a step (and those that are certain), infinity all at once."""
+    """Budget in nats; 0 reveals one position per step and those that are certain, infinity all at once."""
     proxy: Literal["entropy", "confidence", "margin"] = "entropy"
-    """What orders positions."""
+    """Quantity that orders positions."""
     block_length: BlockLength | None = None
     spacing: Natural = 0
-    """DUS's filter on top, as in `fast-dllm`; 0 for none."""
+    """Distance between positions revealed together, as in `fast-dllm`; 0 for none."""
 
     @property
     def cuda_graph(self) -> bool:
-        return not self.spacing  # its loop is as long as the most chosen positions of a row
+        return not self.spacing  # the length of its loop depends on the number of chosen positions
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         open_BL = open_block(traj.state, self.block_length)
@@ -35,7 +35,7 @@ class EBSampler(Policy):
             "confidence": traj.top_p_BL,
             "margin": traj.current_prediction.clean.margin_BN[:, : open_BL.shape[1]],
         }[self.proxy]
-        # The budget counts entropies whatever the order is by.
+        # The budget counts entropies, whichever quantity orders the positions.
         k_B = cardinality.entropy_budget(order_BL, traj.entropy_BL, open_BL, self.gamma)
         chosen_BL = score.best(order_BL, open_BL, k_B)
         if self.spacing:

@@ -15,35 +15,35 @@ from unmask.methods.blocks import open_block
 
 @dataclass(frozen=True)
 class FastDLLM(Policy):
-    """Reveal all sure positions of the leftmost open block, at least one; the block goes on until it is full.
+    """Reveal all sure positions of the leftmost open block, and at least one, until no mask is left.
 
-    `steps` bounds nothing here: the authors' loop runs until no mask is left. Its caches are options of the model.
+    The number of steps changes nothing, as in the authors' loop. Their caches are options of the model.
     """
 
     name: ClassVar[str] = "fast-dllm"
     steps = "ignore"
     block_cache = True
     rule: Literal["threshold", "factor"] = "threshold"
-    """All positions at least that sure, or of rank r those with 1 - factor / (r + 1), up to the first failure."""
+    """Sure positions: those at or above the threshold, or by rank r those with at least 1 - factor / (r + 1)."""
     threshold: Probability = 0.9
     factor: Annotated[float, Field(ge=0, lt=float("inf"))] = 1.0
     block_length: BlockLength | None = 32
     """Answer positions per block; None is one block."""
     authors_tail: bool = False
-    """Accept the last candidate of a factor scan as the authors' function does, whether it passed or not."""
+    """Always accept the last candidate of the factor rule, as the authors' function does."""
     spacing: Natural = 0
-    """DUS's filter: accepted positions keep a distance of max(2, masks x spacing / block); 0 for none."""
+    """DUS's filter: revealed positions keep a distance of max(2, masks x spacing / block); 0 for none."""
 
     @property
     def cuda_graph(self) -> bool:
-        return not self.spacing  # its loop is as long as the most chosen positions of a row
+        return not self.spacing  # the length of its loop depends on the number of chosen positions
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         open_BL = open_block(traj.state, self.block_length)
         return Action.reveal(self.accepted_positions(traj, open_BL, self.block_length), of=open_BL)
 
     def accepted_positions(self, traj: Trajectory, open_BL: Tensor, block_length: int | None) -> Tensor:
-        """Return the open positions that the rule reveals, kept apart where there is a spacing."""
+        """Return the open positions that the rule reveals, at their distance if there is a spacing."""
         confidence_BL = traj.confidence_BL
         if self.rule == "threshold":
             k_B = cardinality.count_above(confidence_BL, self.threshold, open_BL)
@@ -57,10 +57,10 @@ class FastDLLM(Policy):
 
 @dataclass(frozen=True)
 class FastDLLMDream(Policy):
-    """Fast-dLLM's loop for Dream without a cache: so many candidates of the whole answer a step, the unsure deferred.
+    """Fast-dLLM's loop for Dream without a cache: a quota of candidates per step, of which unsure ones are deferred.
 
-    Step i looks at the surest `masks / steps` positions and those deferred before; the first is always revealed, the
-    others if they reach the threshold. Steps are added until nothing is deferred.
+    The candidates are the surest `masks / steps` positions and as many as were deferred before. The surest one is
+    always revealed, the others if they reach the threshold. Steps are added until nothing is deferred.
     """
 
     name: ClassVar[str] = "fast-dllm-dream"
@@ -77,8 +77,8 @@ class FastDLLMDream(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, p_BL = traj.state, traj.proposed_BL
         answer_B = state.answer_BL.sum(-1)
-        # After step i so many should be revealed; what was deferred is the difference to what is, so no memory is
-        # needed.
+        # Number of positions due after this step. The deferred ones are the difference to those revealed, so that the
+        # method needs no notes.
         due_B = torch.minimum(answer_B // state.horizon_B * (state.step_B + 1), answer_B)
         candidate_BL = score.best(p_BL, state.masked_BL, (due_B - state.revealed_BL.sum(-1)).clamp(min=1))
         chosen_BL = score.best(p_BL, candidate_BL, cardinality.count_above(p_BL, self.threshold, candidate_BL))
@@ -88,16 +88,16 @@ class FastDLLMDream(Policy):
 def keep_apart(
     state: State, chosen_BL: Tensor, order_BL: Tensor, open_BL: Tensor, spacing: int, block_length: int | None
 ) -> Tensor:
-    """Drop chosen positions that are near a better one: DUS's gap of max(2, floor(masks left x spacing / block))."""
-    # Without blocks the answer is one. The canvas would not do: its width depends on the other rows.
+    """Drop chosen positions that are too near to a better one, by DUS's distance."""
+    # Without blocks the whole answer is one. Not the canvas, whose width depends on the other rows.
     size_B = state.answer_BL.sum(-1) if block_length is None else torch.full_like(state.step_B, block_length)
     gap_B = (open_BL.sum(-1) * spacing // size_B).clamp(min=2)
     return keep_spaced(order_BL, chosen_BL, gap_B)
 
 
 def keep_spaced(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
-    """Keep chosen positions, best score first, that are at least `gap` from every one kept before."""
-    # Greedy, best first: whether a position stays depends on all better ones that stayed, so ranks go one by one.
+    """Return the chosen positions, taken best first, that are at least `gap` away from all taken before."""
+    # Whether a position stays depends on all better ones that stayed, so the loop goes rank by rank.
     key_BL = torch.where(chosen_BL, order_BL.double(), float("-inf"))
     place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
     position_L = torch.arange(chosen_BL.shape[1], device=chosen_BL.device)

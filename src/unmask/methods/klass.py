@@ -14,9 +14,9 @@ from unmask.methods.blocks import open_block
 
 @dataclass(frozen=True)
 class KLASS(Policy):
-    """Reveal all positions that are sure and have been stable: KL(p_t || p_{t-1}) small over a window of steps.
+    """Reveal all positions that are sure and stable: KL(p_t || p_{t-1}) was small over a window of steps.
 
-    Where none is ready the schedule reveals its surest ones, so that a run always ends.
+    If none is ready, a schedule reveals the surest ones, so that a run always ends.
     """
 
     name: ClassVar[str] = "klass"
@@ -28,14 +28,14 @@ class KLASS(Policy):
     epsilon: NonNegative = 0.01
     """KL below which a position counts as stable, in nats."""
     window: Annotated[int, Field(ge=1, le=64)] = 2
-    """Steps that have to be stable."""
+    """Number of steps over which a position has to be stable."""
     block_length: BlockLength | None = None
     strategy: Literal["all", "max_conf", "min_kl", "random"] = "all"
-    """Reveal all ready positions, or the surest, the most stable or a random one of them."""
+    """Ready positions to reveal: all of them, or the surest, the most stable or a random one."""
     variant: Literal["llada", "dream"] = "llada"
-    """"llada" (above the threshold; quota as fallback) or "dream" (at least the threshold; one as fallback)."""
+    """The authors' loop for LLaDA (above the threshold, else a quota) or Dream (from the threshold on, else one)."""
     leave_unfinished: bool = False
-    """End each block with its share of the steps, whatever is still masked there, as the authors' code does."""
+    """End each block after its share of the steps, even with masks left, as the authors' code does."""
 
     @property
     def needs(self) -> Needs:
@@ -63,7 +63,7 @@ class KLASS(Policy):
         if self.leave_unfinished:
             open_BL = state.masked_BL & (state.rank_BL // size_B[:, None] == block_B[:, None])
 
-        # The last KLs of each position, newest last; infinite where there was no posterior to compare with.
+        # KLs of the last steps at each position, newest last; infinite without an earlier posterior to compare with.
         drift_BN = traj.current_prediction.drift_BN
         kl_BLW = state.tokens_BL.new_full((*state.tokens_BL.shape, self.window), float("inf"), dtype=torch.float64)
         if drift_BN is not None:
@@ -80,7 +80,7 @@ class KLASS(Policy):
         else:
             ready_BL = ready_BL & (traj.top_p_BL >= self.threshold)
             fallback_BL = score.best(traj.proposed_BL, open_BL, one_B)
-            token_BL = traj.top_token_BL  # whatever was drawn
+            token_BL = traj.top_token_BL  # as their loop, even if another token was drawn
         if self.strategy == "random":
             ready_BL = score.best(traj.uniform("order"), ready_BL, one_B)
         elif self.strategy != "all":
@@ -100,10 +100,9 @@ class KLASS(Policy):
         answer_B = state.answer_BL.sum(-1)
         size_B = answer_B if self.block_length is None else answer_B.clamp(max=self.block_length)
         steps_B = (state.horizon_B // -(-answer_B // size_B)).clamp(min=1)
-        # A row is in the block of its first mask, however it got there: given tokens or another policy may have filled
-        # some.
+        # A row is in the block of its first mask: given tokens or another policy may have filled earlier ones.
         block_B = region.first_mask_rank(state) // size_B
-        # Steps in a block are counted in notes: a block may take more or fewer of them than its share.
+        # Steps in a block are counted in the notes, because a block may take more or fewer than its share.
         last_B = notes.get("block_B", torch.full_like(block_B, -1))
         inner_B = notes.get("inner_B", torch.zeros_like(block_B)) + 1
         if self.leave_unfinished:

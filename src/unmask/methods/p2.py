@@ -1,4 +1,4 @@
-"""P2, path planning (Peng et al. 2025): a schedule of revealed positions, chosen among masked and revealed ones."""
+"""P2, path planning (Peng et al. 2025): a scheduled number of revealed positions, chosen anew at every step."""
 
 import math
 from collections.abc import Callable
@@ -24,25 +24,25 @@ SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class P2(Policy):
-    """After step i a schedule's share of the answer is revealed: the positions that score best, revealed before or not.
+    """Keep a scheduled share of the answer revealed: the positions that score best, whether revealed before or not.
 
-    A masked position scores the log-probability of its token, a revealed one eta times that of what the model would
-    say there now (or a planner of the drafted canvas): a large eta re-masks more, 0 never.
+    A masked position scores the log-probability of its token. A revealed one scores eta times the log-probability that
+    the model, or a planner on the drafted canvas, gives to its token now: a large eta remasks more, 0 never does.
     """
 
     name: ClassVar[str] = "p2"
     eta: Annotated[float, Field(ge=0, lt=float("inf"))] = 1.0
     schedule: Literal["linear", "sine", "quadratic", "log", "square", "root"] = "linear"
-    """Share revealed at time t."""
+    """Share of the answer that is revealed at time t."""
     form: Literal["log", "probability"] = "log"
-    """"log": eta multiplies the log score of revealed positions (the authors' code); "probability": that of masked ones
-    (the paper's Eq. 7)."""
+    """"log": eta multiplies the log-probability of revealed positions, as in the authors' code; "probability": the
+    probability of masked ones, as in the paper's Eq. (7)."""
     exact: bool = False
-    """Where scores tie at the cut: mask exactly as many as scheduled, instead of none of the tied (the authors')."""
+    """Mask exactly the scheduled number if scores tie at the cut; the authors' code masks none of the tied ones."""
     planner: bool = False
     """Score revealed positions by the run's planner network, on the drafted canvas."""
     noisy: bool = False
-    """Above temperature 0: draw by Gumbel noise and score the noisy logits, as the authors' code; filters are off."""
+    """Draw with Gumbel noise above temperature 0 and score the noisy logits, as the authors' code does; no filters."""
 
     @property
     def needs(self) -> Needs:
@@ -62,7 +62,7 @@ class P2(Policy):
 
     @property
     def cuda_graph(self) -> bool:
-        return not (self.planner or self.noisy)  # both pick positions out
+        return not (self.planner or self.noisy)  # both select positions, whose number depends on the canvas
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
@@ -100,12 +100,12 @@ class P2(Policy):
         return out_BL.clamp(min=-690.0)
 
     def _lowest_positions(self, state: State, score_BL: Tensor) -> Tensor:
-        """Return the m answer positions of lowest score, masked after the step. Positions tied at the cut stay."""
+        """Return the m answer positions of lowest score, which are masked after the step; ties at the cut stay."""
         answer_B = state.answer_BL.sum(-1)
         done_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)
         # A product that should be whole may fall short by a rounding error.
         m_B = (answer_B * (1 - SCHEDULES[self.schedule](done_B)) + 1e-6).long().clamp(min=0)
-        # What is final scores best of all, as a prompt does.
+        # Committed positions are never masked, like a prompt.
         able_BL = state.masked_BL | state.revisable_BL
         m_B = torch.minimum(m_B, able_BL.sum(-1))
         if self.exact:

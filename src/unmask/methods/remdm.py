@@ -13,14 +13,14 @@ from unmask.core import Action, BlockLength, LookAhead, ModelInput, Policy, Stat
 from unmask.methods.composed import confidence_when_revealed
 
 _EPS = 1e-5
-"""Where the authors' time ends."""
+"""Time at which the authors' grid ends."""
 
 
 @dataclass(frozen=True)
 class ReMDMSampler(Policy):
-    """Ancestral sampling that re-masks: every mask is revealed, every revealed token re-opened, with a probability.
+    """Sample by revealing each mask and masking each revealed token again with probabilities of the noise schedule.
 
-    The probabilities keep the noise schedule's marginals. After the last step one more pass fills what is left with
+    The probabilities keep the schedule's marginals. After the last step one more pass fills the remaining masks with
     the most probable tokens. Tokens are meant to be drawn: use temperature 1.
     """
 
@@ -54,7 +54,7 @@ class ReMDMSampler(Policy):
         )
 
     def rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the probabilities to reveal and to re-mask on the authors' grid: t from 1 to 1e-5 in T steps."""
+        """Return the probabilities to reveal and to remask on the authors' time grid, from 1 to 1e-5 in T steps."""
         dt_B = (1 - _EPS) / state.horizon_B.double()
         t_B = 1 - dt_B * state.step_B
         s_B = (t_B - dt_B).clamp(min=0)
@@ -71,9 +71,10 @@ class ReMDMSampler(Policy):
 
 @dataclass(frozen=True)
 class ReMDMLLaDA(Policy):
-    """The authors' loop for LLaDA: fill 7/8 of a block, then drop the k least sure and refill as many, then finish.
+    """Fill 7/8 of a block, then drop the k least sure tokens and refill as many at each step, then finish the block.
 
-    Every block of B positions takes 2 B steps, one forward each. Tokens are meant to be drawn: use temperature 1.
+    This is the authors' loop for LLaDA. A block of B positions takes 2 B steps, one forward each. Tokens are meant to
+    be drawn: use temperature 1.
     """
 
     name: ClassVar[str] = "remdm-llada"
@@ -85,7 +86,7 @@ class ReMDMLLaDA(Policy):
     block_length: BlockLength | None = None
     """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
     k: Annotated[int, Field(ge=0, le=1_000_000)] = 1
-    """Positions dropped and refilled a step (the authors' remdm_number); 0 drops none, and those steps do nothing."""
+    """Number of positions dropped and refilled per step (the authors' remdm_number); with 0 these steps do nothing."""
 
     @property
     def remasks(self) -> bool:
@@ -100,7 +101,7 @@ class ReMDMLLaDA(Policy):
         return super().done(traj) & (traj.state.step_B >= 2 * traj.state.answer_BL.sum(-1))
 
     def model_input(self, traj: Trajectory) -> ModelInput:
-        """Return the canvas with the tokens to be dropped masked already, so that the forward does not read them."""
+        """Return the canvas without the tokens that this step drops, so that the forward does not read them."""
         state = traj.state
         in_block_BL, dropping_B = self._block_and_phase(state)
         # The k positions of the block that were least sure when they were revealed.
@@ -112,7 +113,7 @@ class ReMDMLLaDA(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         in_block_BL, dropping_B = self._block_and_phase(state)
-        # The forward was asked about masks and about what its input had dropped.
+        # Wanted positions that are not masked are those that the input had dropped.
         remask_BL = traj.current_prediction.wanted_BN[:, : state.tokens_BL.shape[1]] & ~state.masked_BL
         open_BL = in_block_BL & (state.masked_BL | remask_BL)
         return Action.reveal(
@@ -129,7 +130,7 @@ class ReMDMLLaDA(Policy):
         size_B = answer_B if self.block_length is None else torch.full_like(answer_B, self.block_length)
         block_B, inner_B = state.step_B // (2 * size_B), state.step_B % (2 * size_B)
         in_block_BL = state.answer_BL & (state.rank_BL // size_B[:, None] == block_B[:, None])
-        # Its own rounds leave no mask behind. Of somebody else's step some may be left: they are filled at the end.
+        # The method's own steps leave no mask behind, but another policy's may: those are filled at the end.
         over_B = block_B * size_B >= answer_B
         in_block_BL = torch.where(over_B[:, None], state.answer_BL, in_block_BL)
         filled_B = 7 * size_B // 8

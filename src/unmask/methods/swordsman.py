@@ -12,9 +12,9 @@ from unmask.core import Action, LookAhead, NonNegative, Policy, Probability, Tra
 
 @dataclass(frozen=True)
 class Swordsman(Policy):
-    """Cut the next block where entropy jumps most; reveal what is above a threshold that falls as the block gets easy.
+    """End a block where entropy jumps most, and reveal positions above a threshold that falls as the block gets easy.
 
-    A new block ends before the largest rise of entropy between neighbours, or takes all that is left if none is large.
+    A new block ends before the largest rise of entropy between neighbours. Without a large rise it takes all the rest.
     """
 
     name: ClassVar[str] = "swordsman"
@@ -22,10 +22,11 @@ class Swordsman(Policy):
     steps = "ignore"
     cuda_graph = True
     tau_init: Probability = 0.9
+    """Confidence threshold at the start of a block."""
     tau_min: NonNegative = 0.1
-    """Least rise of entropy (nats) that ends a block."""
+    """Smallest rise of entropy, in nats, that ends a block."""
     mean: Literal["block", "masked"] = "block"
-    """Entropy of a block while it is decoded: over the "block", revealed ones as 0, or over the "masked" ones only."""
+    """Positions of the block's mean entropy: all of the "block", revealed ones as 0, or only the "masked" ones."""
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
@@ -37,20 +38,20 @@ class Swordsman(Policy):
         open_BL = block_BL & state.masked_BL
         mean_B = _mean_over_positions(entropy_BL, open_BL, block_BL if self.mean == "block" else open_BL)
         started_B, ease_B = notes["entropy_B"], notes["ease_B"]
-        # 0 / 0 where a block began without entropy: nothing is left of it, and no NaN may reach the threshold.
+        # A block that began without entropy has 0 / 0 left: no NaN may reach the threshold.
         left_B = torch.where(started_B > 0, mean_B / started_B.clamp(min=1e-300), 0.0).clamp(max=1)
         tau_B = self.tau_init * ((1 - ease_B) + ease_B * left_B.sqrt())
         k_B = (open_BL & (traj.top_p_BL >= tau_B[:, None])).sum(-1).clamp(min=1)
         return Action.reveal(score.best(traj.top_p_BL, open_BL, k_B), of=open_BL, notes=notes)
 
     def _find_block(self, traj: Trajectory, entropy_BL: Tensor) -> dict[str, Tensor]:
-        """Return the notes about each row's block: those of the last step, or new ones where that block is full."""
+        """Return the notes about each row's block: those of the last step, or new ones if that block is full."""
         state = traj.state
         first_B = region.first_mask_rank(state)
         end_B = self._find_boundary(traj, entropy_BL)
         new_BL = state.masked_BL & (state.rank_BL <= end_B[:, None])
         entropy_B = _mean_over_positions(entropy_BL, new_BL, new_BL)
-        # Difficulty is relative to the hardest block so far, this one included.
+        # The ease of a block is relative to the hardest one so far, including itself.
         hardest_B = torch.maximum(traj.notes.get("hardest_B", torch.zeros_like(entropy_B)), entropy_B)
         ease_B = torch.where(hardest_B > 0, 1 - entropy_B / hardest_B.clamp(min=1e-300), 0.0)
         new = {"start_B": first_B, "end_B": end_B, "entropy_B": entropy_B, "ease_B": ease_B, "hardest_B": hardest_B}
@@ -62,7 +63,7 @@ class Swordsman(Policy):
     def _find_boundary(self, traj: Trajectory, entropy_BL: Tensor) -> Tensor:
         """Return the rank of the last position before the largest rise, or of the last mask if none is large."""
         state = traj.state
-        # Neighbours among what is masked: given tokens between them have no entropy to compare.
+        # Neighbours are taken among the masks, because given tokens between them have no entropy.
         order_BL = torch.where(state.masked_BL, state.rank_BL, torch.iinfo(torch.long).max).argsort(dim=-1, stable=True)
         sorted_BL, rank_BL = entropy_BL.gather(1, order_BL), state.rank_BL.gather(1, order_BL)
         masks_B1 = state.masked_BL.sum(-1, keepdim=True)

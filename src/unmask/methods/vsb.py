@@ -15,11 +15,11 @@ from unmask.methods.blocks import shadow_input, shadow_positions
 
 @dataclass(frozen=True)
 class VSB(Policy):
-    """End a block where its tokens do not depend on what comes after: predictions with and without the future agree.
+    """End a block where its predictions with and without the following text agree, and decode it by a threshold.
 
-    At a block's start the next `window` positions are drafted. A position's prediction that reads the whole draft is
-    compared with one that reads only up to each possible end; the longest block whose divergence is small is decoded
-    by the threshold rule.
+    At a block's start the next `window` positions are drafted. For each possible end, predictions that read the whole
+    draft are compared with predictions that read only up to this end. The longest block whose divergence is small is
+    decoded.
     """
 
     name: ClassVar[str] = "vsb"
@@ -27,14 +27,14 @@ class VSB(Policy):
     looks_ahead = True
     steps = "ignore"
     window: int = 32
-    """Longest block."""
+    """Length of the longest block."""
     least: int = 4
-    """Shortest block."""
+    """Length of the shortest block."""
     delta: NonNegative = 0.01
-    """Divergence (nats) up to which a block counts as self-contained."""
+    """Largest divergence, in nats, of a self-contained block."""
     aggregate: Literal["mean", "max"] = "mean"
     threshold: Probability = 0.9
-    """Within a block: reveal what is at least this sure, at least one."""
+    """Confidence from which positions of the block are revealed; at least one is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,7 +49,7 @@ class VSB(Policy):
         return Action.top(state, open_BL, k_B, notes={"end_B": end_B})
 
     def _find_block_end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
-        """Return the rank after the block's last position: as noted, or found anew where that block is full."""
+        """Return the rank behind the block's last position: the noted one, or a new one if that block is full."""
         first_B = region.first_mask_rank(traj.state)
         end_B = traj.notes.get("end_B", torch.zeros_like(first_B)).clone()
         row_U = (first_B >= end_B).nonzero().flatten()
@@ -61,18 +61,18 @@ class VSB(Policy):
         """Return the lengths of the blocks that these rows begin."""
         drafted = traj.state.select(row_U)
         in_window_UL = drafted.masked_BL & (drafted.rank_BL < (first_U + self.window)[:, None])
-        # The window is filled with the model's own tokens: the future that predictions may depend on.
+        # The window is filled with the model's own tokens: the text that predictions may depend on.
         drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, traj.token_BL[row_U], drafted.tokens_BL))
         last_U = torch.minimum(first_U + self.window, drafted.answer_BL.sum(-1)) - first_U
         aware = self._predict_window(look_ahead, drafted, row_U, first_U, None)
         length_W = torch.arange(1, self.window + 1, device=row_U.device)
         able_UW = (length_W <= last_U[:, None]) & (length_W >= last_U.clamp(max=self.least)[:, None])
-        # Every pair of a row and a length is one hypothetical row, so that nobody pays for a neighbour's lengths.
+        # Every pair of a row and a length is one hypothetical row, so that no row pays for another row's lengths.
         at_P, width_P = able_UW.nonzero(as_tuple=True)
         length_P = length_W[width_P]
         blind = self._predict_window(look_ahead, drafted.select(at_P), row_U[at_P], first_U[at_P], length_P)
         divergence_PS = _jensen_shannon(aware.select(at_P), blind)[:, -self.window :]
-        # A running sum, as everywhere: padding cannot change how it is rounded.
+        # A running sum is rounded in the same way whatever the padding.
         mean_P = divergence_PS.cumsum(-1)[:, -1] / length_P
         worth_UW = torch.full(able_UW.shape, float("inf"), dtype=torch.float64, device=row_U.device)
         worth_UW[at_P, width_P] = mean_P if self.aggregate == "mean" else divergence_PS.amax(-1)
@@ -81,7 +81,7 @@ class VSB(Policy):
     def _predict_window(
         self, look_ahead: LookAhead, drafted: State, row_U: Tensor, first_U: Tensor, length_U: Tensor | None
     ) -> Posterior:
-        """Predict each position of the window without itself, with or without what follows `length_U` positions."""
+        """Predict each position of the window without its own token; `length_U` also hides the text behind a block."""
         size = drafted.tokens_BL.shape[1]
         inputs = shadow_input(drafted, *shadow_positions(drafted, first_U, self.window))
         wanted_UN = inputs.wanted_BN.clone()
@@ -113,7 +113,7 @@ def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
 
 
 def longest_within(worth_UW: Tensor, delta: float) -> Tensor:
-    """Return the index of the last entry of at most delta; where there is none, of the last smallest entry."""
+    """Return the index of the last entry up to delta, or of the last smallest entry if all are larger."""
     size = worth_UW.shape[1]
     within_UW = worth_UW <= delta
     last_U = size - 1 - within_UW.flip(-1).long().argmax(-1)

@@ -1,4 +1,4 @@
-"""WINO (Hong et al. 2026): draft widely, re-mask what shadow slots doubt."""
+"""WINO (Hong et al. 2026): draft many tokens at once, and mask those again that shadow slots doubt."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,15 +11,15 @@ from unmask.core import Action, BlockLength, LookAhead, ModelInput, Needs, Polic
 from unmask.methods.blocks import shadow_input, shadow_positions
 
 _FIRST_LAST = 30
-"""Drafts a block's first step pretends to follow: more than any block re-masks."""
+"""Number of earlier drafts assumed at a block's first step; larger than the number that a block remasks."""
 
 
 @dataclass(frozen=True)
 class WINO(Policy):
-    """Draft every position above tau1; re-mask revealed ones that their shadow doubts.
+    """Draft every position above tau1, and mask revealed positions again to which their shadow gives less than tau2.
 
-    Each position of the open block has a shadow slot after the canvas: a mask at the same position that reads
-    everything but its original. The probability a shadow gives to the standing token verifies it in the same pass.
+    Each position of the open block has a shadow slot behind the canvas: a mask at the same position that reads
+    everything except its original. The probability that it gives to the token there verifies it in the same pass.
     """
 
     name: ClassVar[str] = "wino"
@@ -28,9 +28,9 @@ class WINO(Policy):
     steps = "ignore"
     block_length: BlockLength = 128
     tau1: Probability = 0.6
-    """Draft threshold, strict."""
+    """Confidence above which a position is drafted."""
     tau2: Probability = 0.9
-    """Verification threshold, strict."""
+    """Probability below which a revealed token is doubted."""
 
     @property
     def remasks(self) -> bool:
@@ -59,18 +59,18 @@ class WINO(Policy):
         return Action.top(state, open_BL, drafts_B, commit=False, remask_BL=remask_BL, notes=notes)
 
     def _find_doubtful(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:
-        """Return the positions to mask again (R): fewer than the last step drafted, or the canvas never fills up."""
+        """Return the positions to mask again (R): fewer than the last step drafted, or the canvas would never fill."""
         state, given_BN = traj.state, traj.current_prediction.given_BN
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
         original_BS, _, asked_BS = self._shadow_slots(state)
-        # Above every probability: what no shadow asks about is never doubted.
+        # 2 is above every probability, so positions without a shadow are never doubted.
         verify_BL = torch.full(state.tokens_BL.shape, 2.0, dtype=given_BN.dtype, device=given_BN.device)
         shadow_BS = torch.where(asked_BS, given_BN[:, state.tokens_BL.shape[1] :], 2.0)
-        # Slots past the block's end point at position 0; min keeps them from overwriting a real entry.
+        # Slots behind the block's end point at position 0; the minimum keeps them from overwriting a real entry.
         verify_BL = verify_BL.scatter_reduce(1, original_BS, shadow_BS, "amin")
         doubt_BL = verify_BL < self.tau2
-        # A new block owes nothing to the last one's drafts.
+        # The drafts of another block do not limit this one.
         last_B = traj.notes.get("drafts_B", torch.full_like(block_B, _FIRST_LAST))
         same_block_B = traj.notes.get("block_B", torch.full_like(block_B, -1)) == block_B
         last_B = torch.where(same_block_B, last_B, _FIRST_LAST)
@@ -78,9 +78,9 @@ class WINO(Policy):
         return score.best(-verify_BL, doubt_BL, torch.where(drafts_B > 1, count_B, 0))
 
     def _shadow_slots(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the position of each shadow slot, whether it has one, and whether the token there may be masked again.
+        """Return each shadow slot's position, whether it has one, and whether the token there may be masked again.
 
-        There is a slot for every position of the block, or of the whole canvas where that is shorter.
+        There are as many slots as positions in a block, or on the canvas if that is shorter.
         """
         slots = min(self.block_length, state.tokens_BL.shape[1])
         original_BS, exists_BS = shadow_positions(state, self._block_number(state) * self.block_length, slots)

@@ -12,7 +12,7 @@ _SCORES_AT_ONCE = 1 << 26
 
 
 def read_attention(model: Transformer, watched: Sequence[AttentionInputs], bias: Tensor) -> Tensor:
-    """Mean attention of a pass; by a kernel where the model's layers run on kernels, too."""
+    """Compute the mean attention of a pass; by a kernel where the model's layers run on kernels, too."""
     if model.ops is not PLAIN and bias.is_cuda:
         from unmask.models.triton_kernels import fused_mean_attention, supports_readout
 
@@ -22,7 +22,7 @@ def read_attention(model: Transformer, watched: Sequence[AttentionInputs], bias:
 
 
 def mean_attention(watched: Sequence[AttentionInputs], bias: Tensor | None = None) -> Tensor:
-    """Mean probability over layers and heads with which each query attends to each key: (B, N, N), float32.
+    """Compute the mean probability over layers and heads of each query and key: (B, N, N), float32.
 
     P = exp(q.k / sqrt(d) + bias - lse). Scores are float32: rounded to bfloat16, rows would not sum to one.
     """
@@ -32,6 +32,7 @@ def mean_attention(watched: Sequence[AttentionInputs], bias: Tensor | None = Non
 
 
 def _mean_over_heads(layer: AttentionInputs, bias: Tensor | None) -> Tensor:
+    """Compute the mean probability over the heads of one layer."""
     batch, heads, queries, width = layer.q_BMNF.shape
     k_BMNF = layer.k_BGNF
     if k_BMNF.shape[1] < heads:

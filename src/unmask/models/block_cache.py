@@ -108,7 +108,7 @@ class BlockCache:
         cached = CachedPass(self.network, memory, shape, memory.graphs)
         # Started before slots are packed: the device need not wait for that.
         started = cached.start()
-        wanted_BN, processed_B = memory.answered_slots(inputs)
+        wanted_BN, processed_B = memory.find_answered_slots(inputs)
         output = cached.finish(started, Slots.of(wanted_BN, wanted), processed_B, needs)
         # Only now: what a pass that failed has left behind is not read again.
         self._seats.append(seats)
@@ -122,10 +122,10 @@ class BlockCache:
         """
         padded = pad_input(inputs, _pad_to_bucket(inputs.tokens_BN.shape[1]))
         seats = self._take_seats(padded)
-        spans = seats.seat(padded, self.block, self.kind == "prefix")
-        ages = seats.advance(spans, self.refresh)
+        spans = seats.assign(padded, self.block, self.kind == "prefix")
+        ages = seats.advance_ages(spans, self.refresh)
         fresh = [b for b, age in enumerate(ages) if age == 0 and not (skip_done and spans[b].start >= spans[b].stop)]
-        seats.memory.begin(fresh, len(spans))
+        seats.memory.mark_fresh_rows(fresh, len(spans))
         widths = [span.stop - span.start for b, span in enumerate(spans) if b not in set(fresh)]
         widths = [width for width in widths if width > 0]
         width = 0
@@ -187,13 +187,13 @@ class CachedStep:
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         assert self._pass is not None, "planned before it runs"
         assert inputs.packed is not None, "a graphed step names its slots"
-        wanted_BN, processed_B = self._pass.memory.answered_slots(inputs)
+        wanted_BN, processed_B = self._pass.memory.find_answered_slots(inputs)
         output = self._pass.finish(self._pass.start(), inputs.packed, processed_B, needs)
         return replace(output, wanted_BN=wanted_BN)
 
 
 class BlockSpan(NamedTuple):
-    """The part of each row that a pass recomputes, on the device."""
+    """The part of each row that a pass recomputes, as tensors on the device."""
 
     start_B: Tensor
     stop_B: Tensor
@@ -208,7 +208,7 @@ class BlockSpan(NamedTuple):
 
 
 class RowSpan(NamedTuple):
-    """Values that the host reads from the device about a row."""
+    """The same part of one row, as numbers that the host has read from the device."""
 
     row_id: int
     start: int
@@ -222,7 +222,7 @@ class RowSpan(NamedTuple):
 
 
 class PassShape(NamedTuple):
-    """The shapes of a pass."""
+    """Sizes of a pass. Passes of equal sizes share their graphs."""
 
     rows: int
     width: int
@@ -232,12 +232,16 @@ class PassShape(NamedTuple):
 
 
 def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block: int, to_end: bool) -> BlockSpan:
-    """Find each row's leftmost block with a mask, or that and all behind it; `old_BN` are the canvases before."""
+    """Find the part of each row to recompute: its leftmost block with a mask, or with `to_end` all behind it, too.
+
+    `old_BN` holds the canvases of the last pass.
+    """
     assert inputs.row_B is not None
     slots, mask_id = inputs.tokens_BN.shape[1], network.vocabulary.mask_id
     answer_BN = inputs.valid_BN & ~inputs.fixed_BN
     block_BN = (answer_BN.long().cumsum(-1) - 1) // block
     masked_BN = answer_BN & (inputs.tokens_BN == mask_id)
+    # Rows without a mask get a block that no slot has, hence an empty span.
     active_B1 = torch.where(masked_BN, block_BN, slots).amin(-1, keepdim=True)
     inside_BN = answer_BN & (block_BN == active_B1)
     slot_N = torch.arange(slots, device=inputs.tokens_BN.device)
@@ -303,6 +307,7 @@ class SeatMemory:
         passes = network.forward
         if not isinstance(passes, PassGraphs):
             return cls(network, rows, slots)
+        # Those of running decodes stay in the list, which must not lose them.
         kept, found = [], None
         for memory in passes.seat_memories:
             if memory.user is not None and memory.user() is not None:
@@ -317,8 +322,8 @@ class SeatMemory:
             kept.append(memory)
         return memory
 
-    def find_spans(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
-        """Load the rows of a pass, and ask the device what is to be recomputed of them."""
+    def read_spans(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
+        """Copy the rows of a pass into the memory, and read from the device which part of each to recompute."""
         assert inputs.row_B is not None
         rows = len(inputs.row_B)
         count = self.round_rows(rows)
@@ -333,21 +338,22 @@ class SeatMemory:
         self.run(self.graphs, ("spans", block, to_end, count), work)
         return [RowSpan(*numbers) for numbers in self.span.numbers_B6[:rows].tolist()]
 
-    def move(self, seats: Sequence[int]) -> None:
-        """Give the rows of these seats the first ones, in this order."""
+    def reorder(self, seats: Sequence[int]) -> None:
+        """Move the rows of these seats to the first seats, in this order."""
         seat_U = torch.tensor(seats, device=self.canvas_BN.device)
         for held in (self.canvas_BN, *self.keys, *self.values):
             held[: len(seats)] = held[seat_U]
 
     def copy_from(self, other: "SeatMemory") -> None:
-        """Take over the rows of a smaller memory."""
+        """Copy the rows of a smaller memory."""
         self.canvas_BN.fill_(-1)
         self.canvas_BN[: other.rows, : other.slots] = other.canvas_BN
         for new, old in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
             new[: other.rows, :, : other.slots] = old[:, :, : other.slots]
 
-    def begin(self, fresh: Sequence[int], rows: int) -> None:
+    def mark_fresh_rows(self, fresh: Sequence[int], rows: int) -> None:
         """Tell the device which rows begin anew."""
+        # Most steps have none, as the step before: then nothing is copied.
         if self._begun == (rows, *fresh):
             return
         self._begun = (rows, *fresh)
@@ -361,7 +367,7 @@ class SeatMemory:
         if fresh:
             self.fresh_U.copy_(both[rows:])
 
-    def answered_slots(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
+    def find_answered_slots(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
         """Return which wanted slots get logits in this pass, and how many slots of each row it computes."""
         rows, slots = inputs.tokens_BN.shape
         fresh_B, span = self.place_B[:rows] >= 0, BlockSpan(*(held[:rows] for held in self.span))
@@ -373,7 +379,7 @@ class SeatMemory:
         return replace(self.inputs, **{name: getattr(self.inputs, name)[:rows] for name in (*_INPUTS, "row_B")})
 
     def run(self, graphs: GraphCache | None, key: Hashable, work: Callable[[], T]) -> T:
-        """Run work on this memory: replayed from a CUDA graph where there are graphs, else one operation at a time."""
+        """Run work on this memory: from a CUDA graph where there are graphs, else one operation at a time."""
         if graphs is None:
             return work()
         name = f"passes of a block cache over {self.rows} rows of {self.slots} slots"
@@ -388,37 +394,39 @@ class SeatMemory:
 
 
 class Seats:
-    """The rows of one decode in a memory: who sits where, and how old the keys and values of each are."""
+    """Which row of a decode has which seat of a memory, and how old the keys and values of each are."""
 
     def __init__(self, memory: SeatMemory):
         self.memory = memory
         memory.user = weakref.ref(self)
         self.row_ids: list[int] = []
+        """Row of each seat, as `ModelInput.row_B` numbers them."""
         self.bounds: list[tuple[int, int]] = []
         """First slot of each row's span, and the slot behind it."""
         self.ages: list[int] = []
         """Passes since each row's last complete one; 0 asks for one."""
 
-    def seat(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
+    def assign(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
         """Give the rows of a pass the first seats in their order, and return the part of each to be recomputed.
 
         A row that was here before keeps its keys, values and age. A new row has no span yet, so only it begins anew.
         The host reads the device once, or twice where rows move.
         """
         for _ in range(2):
-            spans = self.memory.find_spans(inputs, block, to_end)
+            spans = self.memory.read_spans(inputs, block, to_end)
             old = [self.row_ids.index(span.row_id) if span.row_id in self.row_ids else -1 for span in spans]
             self.row_ids = [span.row_id for span in spans]
             self.bounds = [self.bounds[seat] if seat >= 0 else (-1, -1) for seat in old]
             self.ages = [self.ages[seat] if seat >= 0 else 0 for seat in old]
             if all(seat in (-1, at) for at, seat in enumerate(old)):
                 break
-            self.memory.move([max(seat, 0) for seat in old])
+            # Keys and values follow their rows; the spans are then found again, beside the right canvases.
+            self.memory.reorder([max(seat, 0) for seat in old])
         self.memory.canvas_BN[: len(spans)] = self.memory.span.canvas_BN[: len(spans)]
         return spans
 
-    def advance(self, spans: Sequence[RowSpan], refresh: int) -> list[int]:
-        """Return the age of each row at this pass, and count on.
+    def advance_ages(self, spans: Sequence[RowSpan], refresh: int) -> list[int]:
+        """Return the age of each row at this pass, and make it one older for the next.
 
         It is 0 where a new block begins, and where anything changed since the last pass but masks of the span that
         were filled: tokens were masked again, or another run has begun.
@@ -440,7 +448,7 @@ class CachedPass:
     graphs: GraphCache | None
 
     def start(self) -> Tensor:
-        """Run the layers over the spans, or over whole rows where all begin anew; returns hidden states."""
+        """Run the layers over the spans, or over whole rows where all begin anew; return hidden states."""
         return (
             self._pass_over_spans()
             if self.shape.width
@@ -456,7 +464,7 @@ class CachedPass:
         if not self.shape.width:
             x_RH = started.flatten(0, 1)[whole_R]
         else:
-            # Rows that begin anew are in this pass, too, and what it says of them is not read: one shape for all steps.
+            # Rows that begin anew are in this pass, too, and their part of it is not read: one shape for all steps.
             inside_R = (source_R - memory.span.start_B[row_R]).clamp(0, self.shape.width - 1)
             x_RH = started.flatten(0, 1)[row_R * self.shape.width + inside_R]
             if self.shape.fresh:
@@ -492,12 +500,14 @@ class CachedPass:
             first = max(0, min(done, memory.rows - size))
             stop = min(first + size, memory.rows)
             work = partial(reuse_rows, memory, first, stop, width)
+            # Results of the rows before `done` are computed again and dropped.
             x_BSH = memory.run(self.graphs, ("reuse", first, stop, width), work)[done - first :]
             parts.append(x_BSH if stop >= rows and not parts else x_BSH.clone())
             done = stop
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[:rows]
 
     def _round_rows(self, rows: int) -> int:
+        """Round a number of rows up where passes have graphs, so that few shapes are recorded."""
         return rows if self.graphs is None else self.memory.round_rows(rows)
 
 
@@ -517,6 +527,7 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
     index_BS = memory.span.start_B[rows, None] + torch.arange(width, device=some.tokens_BN.device)
     # Behind a row's own span everything goes to the last spare slot, which the bias hides from all queries.
     index_BS = torch.where(index_BS < memory.span.stop_B[rows, None], index_BS, memory.slots + SPARE - 1)
+    # The input has no spare slots: what is read in their place is hidden from everybody, and never read.
     inside_BS = index_BS.clamp(max=memory.slots - 1)
     zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
     bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE)), zero, float("-inf"))[:, None, None]
@@ -554,11 +565,12 @@ class _ReuseStore:
 
 
 def seat_bytes(network: Network, rows: int, slots: int) -> int:
-    """Bytes of the keys and values of so many rows."""
+    """Compute the bytes of the keys and values of so many rows."""
     spec = network.model.spec
     each = spec.kv_heads * spec.head_dim * network.model.dtype.itemsize
     return 2 * spec.layers * rows * (slots + SPARE) * each
 
 
 def _pad_to_bucket(slots: int) -> int:
+    """Round a number of slots up to a multiple of `BUCKET`."""
     return -(-slots // BUCKET) * BUCKET

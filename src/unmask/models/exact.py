@@ -26,7 +26,8 @@ Evidence = Mapping[int, int]
 MAX_ENTRIES = 2**22
 INFORMATION_FLOOR = 1e-12
 """Mutual information below this is rounding, not dependence: entropies of a table cancel to about 1e-15."""
-_MEMO_LIMIT = 100_000
+MEMO_LIMIT = 100_000
+"""Arrays that an exact denoiser remembers before it forgets them all."""
 
 EDGES: Mapping[str, Callable[[int], list[tuple[int, int]]]] = MappingProxyType(
     {
@@ -41,7 +42,7 @@ EDGES: Mapping[str, Callable[[int], list[tuple[int, int]]]] = MappingProxyType(
 
 @dataclass(frozen=True, eq=False)
 class JointDistribution:
-    """A strictly positive table `p` of shape (V,) * n; `p[x]` is the probability of the sequence x."""
+    """A joint distribution of n tokens: a positive table `p` of shape (V,) * n, `p[x]` being the probability of x."""
 
     p: Array
 
@@ -94,12 +95,8 @@ class JointDistribution:
         self._check_evidence(dict(enumerate(x)))
         return float(self.p[tuple(x)])
 
-    def log_prob(self, x: Sequence[int]) -> float:
-        """Log-probability of one whole sequence."""
-        return log(self.prob(x))
-
     def marginals(self, evidence: Evidence) -> Array:
-        """Row i is P(X_i | all evidence except on i itself), shape (n, V).
+        """Compute P(X_i | all evidence except on i itself) for every i, shape (n, V).
 
         Visible variables get an informative row too, because their own token is left out; revision needs that.
         Visible axes are sliced away first, then leading axes are summed away one by one, so the cost is about two
@@ -110,6 +107,7 @@ class JointDistribution:
         table = np.ascontiguousarray(self.p[self._index(evidence)])
         for i in range(self.n):
             if i in evidence:
+                # Its own token is left out, so the sliced table, which holds it fixed, does not serve.
                 rows_nV[i] = self._table((i,), evidence)
             else:
                 table = table.reshape(self.vocab, -1)
@@ -123,7 +121,7 @@ class JointDistribution:
         return JointDistribution(self.p.sum(tuple(range(m, self.n))))
 
     def coupling(self, evidence: Evidence) -> Array:
-        """Entry [j, i] is I(X_j; X_i | all evidence except on i and j) in nats, each row scaled to sum to 1.
+        """Compute I(X_j; X_i | all evidence except on i and j) in nats for all [j, i], each row scaled to sum to 1.
 
         It stands in for the attention from query j to key i: zero on the diagonal, and uniform over the others where
         j depends on nothing.
@@ -132,6 +130,7 @@ class JointDistribution:
         if self.n == 1:
             return np.zeros((1, 1))
         pairs = EDGES["dense"](self.n)
+        # All pairs at once: one pass of NumPy instead of n * n / 2.
         information_P = _pair_information(np.stack([self._table(pair, evidence) for pair in pairs]))
         weight_nn = np.zeros((self.n, self.n))
         for (i, j), information in zip(pairs, information_P, strict=True):
@@ -146,15 +145,16 @@ class JointDistribution:
             require(0 <= token < self.vocab, f"the token at {i}", token, f"0..{self.vocab - 1}", "drop masks")
 
     def _index(self, evidence: Evidence, skip: tuple[int, ...] = ()) -> tuple[int | slice, ...]:
+        """Index that picks the evidence out of the table and keeps the other axes whole."""
         return tuple(evidence[i] if i in evidence and i not in skip else slice(None) for i in range(self.n))
 
-    def _table(self, kept: tuple[int, ...], evidence: Evidence) -> Array:
-        """Unnormalised table over the `kept` variables given all evidence except on them."""
-        open_axes = [i for i in range(self.n) if i not in evidence or i in kept]
-        axes = [open_axes.index(i) for i in kept]
-        front = np.moveaxis(self.p[self._index(evidence, skip=kept)], axes, range(len(kept)))
-        shape = (self.vocab,) * len(kept)
-        return np.asarray(front.reshape(self.vocab ** len(kept), -1).sum(1).reshape(shape))
+    def _table(self, variables: tuple[int, ...], evidence: Evidence) -> Array:
+        """Compute the unnormalised table over some variables, given all evidence except on them."""
+        open_axes = [i for i in range(self.n) if i not in evidence or i in variables]
+        axes = [open_axes.index(i) for i in variables]
+        front = np.moveaxis(self.p[self._index(evidence, skip=variables)], axes, range(len(variables)))
+        shape = (self.vocab,) * len(variables)
+        return np.asarray(front.reshape(self.vocab ** len(variables), -1).sum(1).reshape(shape))
 
 
 def _check_size(n: int, vocab: int) -> None:
@@ -166,7 +166,7 @@ def _check_size(n: int, vocab: int) -> None:
 
 
 def _pair_information(table_PVV: Array) -> Array:
-    """Mutual information of each unnormalised table over two variables."""
+    """Compute the mutual information of each unnormalised table over two variables."""
     joint_PVV = table_PVV / table_PVV.sum((1, 2), keepdims=True)
     product_PVV = joint_PVV.sum(1, keepdims=True) * joint_PVV.sum(2, keepdims=True)
     return np.asarray((joint_PVV * np.log(joint_PVV / product_PVV)).sum((1, 2)))
@@ -207,10 +207,8 @@ class ExactDenoiser:
             for slot in wanted_N.nonzero().flatten().tolist():
                 if log_p_nV is None or inputs.attend_BNN is not None:
                     # Without an attention mask all slots of a row read the same tokens.
-                    seen = self._visible_tokens(
-                        inputs, b, None if inputs.attend_BNN is None else inputs.attend_BNN[b, slot]
-                    )
-                    log_p_nV = self._log_marginals(seen)
+                    attend_N = None if inputs.attend_BNN is None else inputs.attend_BNN[b, slot]
+                    log_p_nV = self._log_marginals(self._visible_tokens(inputs, b, attend_N))
                 rows.append(log_p_nV[int(inputs.position_BN[b, slot])])
         packed = np.stack(rows) if rows else np.zeros((0, self.joint.vocab))
         device = inputs.tokens_BN.device
@@ -221,37 +219,37 @@ class ExactDenoiser:
             hidden_RH=torch.from_numpy(packed).to(device) if needs.hidden else None,
         )
 
-    def _log_marginals(self, seen: dict[int, int]) -> Array:
-        return self._cached_array(tuple(sorted(seen.items())), lambda: np.log(self.joint.marginals(seen)))
+    def _log_marginals(self, visible: dict[int, int]) -> Array:
+        return self._recall(tuple(sorted(visible.items())), lambda: np.log(self.joint.marginals(visible)))
 
     def _dependence_as_attention(self, inputs: ModelInput) -> Tensor:
-        """Row-normalised pairwise conditional mutual information between the variables of the slots."""
+        """Compute mutual information between the variables of the slots, in place of attention; rows sum to one."""
         batch, slots = inputs.tokens_BN.shape
         out_BNN = torch.zeros(batch, slots, slots, dtype=torch.float64)
         for b in range(batch):
             valid_S = inputs.valid_BN[b].nonzero().flatten().cpu()
             position_S = inputs.position_BN[b].cpu()[valid_S]
-            seen = self._visible_tokens(inputs, b)
-            coupling = torch.from_numpy(self._coupling(int(position_S.max()) + 1, seen))
+            coupling = torch.from_numpy(self._coupling(int(position_S.max()) + 1, self._visible_tokens(inputs, b)))
             read_SS = coupling[position_S][:, position_S]
             out_BNN[b, valid_S[:, None], valid_S] = read_SS / read_SS.sum(-1, keepdim=True).clamp(min=1e-300)
         return out_BNN
 
     def _visible_tokens(self, inputs: ModelInput, b: int, attend_N: Tensor | None = None) -> dict[int, int]:
-        """Tokens of a row by position, as far as they are visible and may be attended to."""
+        """Collect the tokens of a row by position, as far as they are visible and may be attended to."""
         visible_N = inputs.valid_BN[b] & (inputs.tokens_BN[b] != self.mask_id)
         if attend_N is not None:
             visible_N = visible_N & attend_N
         position_S, token_S = inputs.position_BN[b][visible_N], inputs.tokens_BN[b][visible_N]
         return dict(zip(position_S.tolist(), token_S.tolist(), strict=True))
 
-    def _coupling(self, length: int, seen: dict[int, int]) -> Array:
-        key = ("coupling", length, tuple(sorted(seen.items())))
-        return self._cached_array(key, lambda: self.joint.prefix(length).coupling(seen))
+    def _coupling(self, length: int, visible: dict[int, int]) -> Array:
+        key = ("coupling", length, tuple(sorted(visible.items())))
+        return self._recall(key, lambda: self.joint.prefix(length).coupling(visible))
 
-    def _cached_array(self, key: object, compute: Callable[[], Array]) -> Array:
+    def _recall(self, key: object, compute: Callable[[], Array]) -> Array:
+        """Return a remembered array, computed when its key first comes."""
         if key not in self._memo:
-            if len(self._memo) >= _MEMO_LIMIT:
+            if len(self._memo) >= MEMO_LIMIT:
                 self._memo.clear()
             self._memo[key] = compute()
         return self._memo[key]

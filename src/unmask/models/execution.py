@@ -1,4 +1,4 @@
-"""Device and number type of a network, and how its layers run, decided before any weight is read."""
+"""Device and dtype of a network, and how its layers run, decided before any weight is read."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ OLDEST_CAPABILITY = (8, 0)
 
 
 def resolve_device(name: str) -> torch.device:
-    """Device of this name; `auto` is the first GPU, or the CPU where there is none."""
+    """Return the device of a name; `auto` is the first GPU, or the CPU where there is none."""
     cuda = torch.cuda.is_available()
     if name == "auto":
         return torch.device("cuda:0" if cuda else "cpu")
@@ -35,7 +35,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> str:
-    """Name of a type; `auto` is bfloat16 on a GPU, as the published weights are, and float32 on a CPU."""
+    """Return the name of a dtype; `auto` is bf16 on a GPU, as the published weights are, and fp32 on a CPU."""
     require(name in ("auto", *DTYPES), "dtype", name, ", ".join(("auto", *DTYPES)), "pick one")
     if name == "auto":
         return "fp32" if device.type == "cpu" else "bf16"
@@ -43,7 +43,7 @@ def resolve_dtype(name: str, device: torch.device) -> str:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Short name of a type, such as bf16."""
+    """Return the short name of a dtype, such as bf16."""
     return next(name for name, known in DTYPES.items() if known == dtype)
 
 
@@ -56,7 +56,7 @@ class ExecutionMode:
 
 
 def choose_execution(name: str, device: torch.device) -> ExecutionMode:
-    """Mode of this name. `auto` is `fused` on a GPU that can run it, `graph` on another, `eager` on a CPU."""
+    """Choose how layers run: `auto` is `fused` on a GPU that can run it, `graph` on another, `eager` on a CPU."""
     allowed = ENGINES if device.type == "cuda" else ("eager",)
     known = name in ("auto", *allowed)
     require(known, "engine", name, f"auto, {', '.join(allowed)} on {device}", "graphs need a CUDA device")
@@ -72,7 +72,7 @@ def choose_execution(name: str, device: torch.device) -> ExecutionMode:
 
 @cache
 def find_kernel_problem(device: torch.device) -> str | None:
-    """Why a device cannot run the Triton kernels; None if it can, which one small launch has shown."""
+    """Say why a device cannot run the Triton kernels; return None if one small launch shows that it can."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return f"{device} is not a CUDA device of this machine"
     capability = torch.cuda.get_device_capability(device)
@@ -82,6 +82,7 @@ def find_kernel_problem(device: torch.device) -> str | None:
     try:
         from unmask.models.triton_kernels import FusedOps
 
+        # Importing is not enough: only a launch shows that compiler and driver work.
         gate_12 = torch.ones(1, 2, device=device)
         FusedOps().gate(gate_12, gate_12)
         torch.cuda.synchronize(device)
@@ -121,7 +122,7 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
 
 
 class PassGraphs(GraphCache):
-    """Graphs of a model's passes. Fused kernels that fail are given up for plain operations, with a warning."""
+    """Graphs of a model's passes. Fused kernels that fail are replaced by plain operations, with a warning."""
 
     def __init__(self, model: Transformer, limit: int = 16, pool: GraphPool | None = None):
         super().__init__(model.device, limit, pool)
@@ -139,13 +140,14 @@ class PassGraphs(GraphCache):
         return self.run(key, work, inputs, name=f"passes over {tuple(tokens_BN.shape)} slots")
 
     def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
-        """Do as `GraphCache.run`. What the kernels cannot do shows in the first pass of a shape."""
+        """Run work as `GraphCache.run` does; where the kernels fail, run it on plain operations instead."""
         try:
             # Graphs of kernels that were given up, here or by another cache of this model, are never replayed again.
             return super().run((type(self.model.ops), key), work, inputs, name=name)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
+            # A kernel that does not compile fails in the first, plain pass of a shape, so nothing is half recorded.
             if self.model.ops is PLAIN:
                 raise
             warn_once(f"the engine is graph, not fused: the kernels do not run ({first_error_line(error)})")
@@ -166,7 +168,7 @@ def compile_layers(model: Transformer) -> None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Free bytes of a device; None where the system does not say."""
+    """Return the free bytes of a device; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_memory()

@@ -1,4 +1,4 @@
-"""Classifier-free guidance around any denoiser: z = u + (w + 1)(z - u), u from the canvas with its prompt hidden."""
+"""Classifier-free guidance around any denoiser: u + (w + 1)(z - u), where u are logits with the prompt hidden."""
 
 from dataclasses import dataclass, replace
 

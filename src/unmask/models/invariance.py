@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 _found: dict[tuple[object, ...], Bounds] = {}
-"""Bounds by everything that the choice of kernels may depend on; finding them takes hundredths of a second."""
+"""Bounds by everything that the choice of kernels may depend on. Finding them takes hundredths of a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class RowBounds:
     model: Transformer
 
     def rows(self, queries: int, keys: int, most: int | None = None) -> Bounds:
-        """Bounds of passes with so many queries and keys, `most` rows of which go through the layers together."""
+        """Find the bounds of passes with so many queries and keys; `most` rows go through the layers at once."""
         room = max(1, SLOTS // queries) if most is None else most
         sizes = [size for size in SIZES if size < room] + ([room] if most is not None or room <= SIZES[-1] else [])
         key = (*self._kernel_choice_key, "layer", queries, keys, tuple(sizes))
@@ -49,7 +49,7 @@ class RowBounds:
         return _found[key]
 
     def packs(self, pack: int) -> Bounds:
-        """Bounds of the final norm and the head, counted in packs of so many rows."""
+        """Find the bounds of final norm and head, counted in packs of so many rows."""
         key = (*self._kernel_choice_key, "head", pack, self.model.spec.vocab)
         if key not in _found:
             _found[key] = find_bounds(_run_head(self.model, pack), SIZES)
@@ -59,6 +59,7 @@ class RowBounds:
     def _kernel_choice_key(self) -> tuple[object, ...]:
         """Everything that the choice of kernels may depend on."""
         model, device = self.model, self.model.device
+        # Depth and vocabulary do not enter a layer's products, so models that differ in them share the bounds.
         layer, spec = model.layers[0], replace(model.spec, layers=1, vocab=1)
         assert isinstance(layer, Layer)
         if device.type == "cuda":
@@ -118,6 +119,7 @@ def _run_layer(model: Transformer, queries: int, keys: int) -> Callable[[int], T
         if keys != queries:
             # As in a block cache: short spans of queries against the keys of the whole canvas.
             k = v = kv_1GNF.repeat(rows, 1, 1, 1)
+        # Given although it is all zeros, because passes have one and attention without it runs another kernel.
         bias = torch.zeros(rows, 1, 1, keys, dtype=dtype, device=device)
         x_BQH, delta_BQH = layer.finish(x_BQH, attend(q, k, v, bias))
         return x_BQH + delta_BQH

@@ -162,6 +162,7 @@ class MaskedLM:
             # Not left to the model, which would not count a padding token that was sampled as part of an answer.
             position_N = torch.arange(first, first + tokens_BN.shape[1], device=tokens_BN.device)
             options["position_ids"] = position_N.expand_as(tokens_BN)
+        # Wanted slots of all rows in one list, as the padded canvas numbers them.
         index_R = F.pad(inputs.wanted_BN, (0, extra)).flatten().nonzero().squeeze(-1)
         if config.model_type in HEADS:
             output = self.model.base_model(**options)

@@ -104,6 +104,7 @@ class Network:
         source_R = self.source_slots(padded)[counted.index_R // slots, counted.index_R % slots]
         watch = self.readout if needs.attention else ()
         output = self._run_in_pieces((padded.tokens_BN, padded.position_BN, bias), watch)
+        # The last layer ran for every slot: leaving slots out would make a row's bits depend on what others still want.
         normed_RH, logits_RV = self.compute_logits(output.x_BNH.flatten(0, 1)[source_R])
         attention_BNN = output.attention_BNN
         if attention_BNN is not None:
@@ -120,7 +121,7 @@ class Network:
         )
 
     def check(self, inputs: ModelInput, needs: Needs) -> None:
-        """Refuse what this network cannot compute."""
+        """Refuse requests that this network cannot compute."""
         if needs.attention and not self.readout:
             raise DenoiserError("no layers to read attention from; allowed: one or more; load the model with readout")
         if self.shift and needs.shadows:
@@ -138,13 +139,14 @@ class Network:
                 )
 
     def bounds(self, queries: int, keys: int | None = None) -> Bounds:
-        """Allowed numbers of rows in a pass over so many slots."""
+        """Find the allowed numbers of rows in a pass over so many slots."""
+        # A GPU takes all rows at once; on a CPU a large pass falls out of its cache.
         cut = self.forward is None and self.device.type == "cpu"
         most = max(1, PIECE // queries) if cut else None
         return Bounds(1, most) if self.row_bounds is None else self.row_bounds.rows(queries, keys or queries, most)
 
     def source_slots(self, inputs: ModelInput) -> Tensor:
-        """Flat index of the slot that each slot's prediction is read at."""
+        """Find the flat index of the slot that each slot's prediction is read at."""
         batch, slots = inputs.tokens_BN.shape
         source_BN = torch.arange(slots, device=inputs.tokens_BN.device).expand(batch, slots)
         if self.shift:
@@ -163,6 +165,7 @@ class Network:
         normed, logits = [], []
         for part_RH in x_RH.split(most):
             rows = len(part_RH)
+            # Padded with zeros, whose logits are dropped.
             normed_RH = self.model.norm(F.pad(part_RH, (0, 0, 0, max(-rows % PACK, bounds.least * PACK - rows))))
             normed.append(normed_RH[:rows])
             logits.append(self.model.head(normed_RH)[:rows])
@@ -188,7 +191,7 @@ class Network:
 
 
 def pad_input(inputs: ModelInput, slots: int) -> ModelInput:
-    """Append padding slots, which nothing attends to."""
+    """Append padding slots, which nothing attends to, up to a number of slots."""
     extra = slots - inputs.tokens_BN.shape[1]
     if extra == 0:
         return inputs
@@ -206,7 +209,7 @@ def pad_input(inputs: ModelInput, slots: int) -> ModelInput:
 
 
 def attention_bias(inputs: ModelInput, dtype: torch.dtype) -> Tensor:
-    """0 where a query may read a key, -inf elsewhere: (B, 1, 1 or N, N).
+    """Make the attention bias: 0 where a query may read a key, -inf elsewhere, (B, 1, 1 or N, N).
 
     It is given also where it is all zeros: with and without a bias attention runs different kernels, which round
     differently, and a row's bits would depend on the padding of its neighbours.

@@ -6,7 +6,7 @@ product. With `fused = False` the same storage is multiplied part by part, which
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -67,6 +67,7 @@ class Rotation(NamedTuple):
         angle_BNF = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim))
         angle_B1NF = torch.cat((angle_BNF, angle_BNF), -1)[:, None]
         target = torch.float32 if spec.rope_float32 else dtype
+        # Dream rounds cosines to its own type, LLaDA rotates in float32: another choice gives other logits.
         return cls(angle_B1NF.cos().to(target), angle_B1NF.sin().to(target))
 
     def __call__(self, x_BMNF: Tensor) -> Tensor:
@@ -76,28 +77,14 @@ class Rotation(NamedTuple):
         return (x * self.cos_B1NF + torch.cat((-right, left), -1) * self.sin_B1NF).to(x_BMNF.dtype)
 
 
-class LayerOps(Protocol):
-    """The operations between a layer's matrix products. An implementation may write into its arguments."""
+class PlainOps:
+    """The operations between a layer's matrix products, as published, in torch's own operations.
+
+    They are the oracle of the kernels, which are a subclass. An implementation may write into its arguments.
+    """
 
     def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """Return x + delta and its RMSNorm."""
-        ...
-
-    def rotate(
-        self, q: Tensor, k: Tensor, v: Tensor, rotation: Rotation, head_dim: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Split the parts of the qkv product by head, (B, heads, N, F), and rotate queries and keys."""
-        ...
-
-    def gate(self, gate: Tensor, up: Tensor) -> Tensor:
-        """Return silu(gate) * up."""
-        ...
-
-
-class PlainOps:
-    """The published arithmetic in torch's own operations, and the oracle of the kernels."""
-
-    def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         # The norm is float32 and cast back before the weight is applied, as both models publish it.
         x = x if delta is None else x + delta
         wide = x.float()
@@ -106,10 +93,12 @@ class PlainOps:
     def rotate(
         self, q: Tensor, k: Tensor, v: Tensor, rotation: Rotation, head_dim: int
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Split the parts of the qkv product by head, (B, heads, N, F), and rotate queries and keys."""
         q, k, v = (y.unflatten(-1, (-1, head_dim)).transpose(1, 2) for y in (q, k, v))
         return rotation(q), rotation(k), v
 
     def gate(self, gate: Tensor, up: Tensor) -> Tensor:
+        """Return silu(gate) * up."""
         return F.silu(gate) * up
 
 
@@ -141,12 +130,12 @@ class Hidden(NamedTuple):
 
 
 class Norm(nn.Module):
-    """RMSNorm. A layer adds the residual that precedes it in the same operation (`LayerOps.add_norm`)."""
+    """RMSNorm. A layer adds the residual that precedes it in the same operation (`PlainOps.add_norm`)."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
-        self.ops: LayerOps = PLAIN
+        self.ops = PLAIN
 
     def forward(self, x: Tensor) -> Tensor:
         return self.ops.add_norm(x, None, self.weight, self.eps)[1]
@@ -163,6 +152,7 @@ class Fused(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         if self.fused:
+            # One product of all rows. Its kernel may add in another order than products of the parts.
             return F.linear(x, self.weight, self.bias).split(self.rows, -1)
         biases = [None] * len(self.rows) if self.bias is None else self.bias.split(self.rows)
         return tuple(F.linear(x, w, b) for w, b in zip(self.weight.split(self.rows), biases, strict=True))
@@ -173,7 +163,7 @@ class Layer(nn.Module):
 
     def __init__(self, spec: TransformerSpec):
         super().__init__()
-        self.head_dim, self.ops = spec.head_dim, cast(LayerOps, PLAIN)
+        self.head_dim, self.ops = spec.head_dim, PLAIN
         self.attn_norm, self.mlp_norm = Norm(spec.width, spec.eps), Norm(spec.width, spec.eps)
         self.qkv = Fused(spec.width, spec.qkv, bias=spec.qkv_bias)
         self.out = nn.Linear(spec.width, spec.width, bias=False)
@@ -232,11 +222,11 @@ class Transformer(nn.Module):
         return self
 
     @property
-    def ops(self) -> LayerOps:
+    def ops(self) -> PlainOps:
         """Operations between the matrix products."""
         return self.norm.ops
 
-    def use(self, ops: LayerOps) -> "Transformer":
+    def use(self, ops: PlainOps) -> "Transformer":
         """Replace the operations between the matrix products: the same numbers up to the last bits of a norm."""
         for module in self.modules():
             if isinstance(module, Norm | Layer):
@@ -258,6 +248,7 @@ class Transformer(nn.Module):
         rotate = Rotation.of(position_BN, self.spec, x.dtype)
         watched: list[AttentionInputs] = []
         for index, layer in enumerate(self.layers):
+            # For the type checker: `nn.ModuleList` forgets what it holds.
             assert isinstance(layer, Layer)
             x, q, k, v = layer.project(x, delta, rotate)
             if kv_store is not None:
@@ -273,6 +264,7 @@ class Transformer(nn.Module):
 
 def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> Tensor:
     """Compute attention by one kernel; each of the G key heads serves M / G query heads."""
+    # Where gradients are wanted, in training, torch chooses the kernel.
     if q_BMNF.is_cuda and not torch.is_grad_enabled():
         # Torch might choose another kernel than the one that gives the log-sum-exp, and reading the attention out
         # would then change the bits of the layer it is read from.
@@ -289,6 +281,7 @@ def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | No
             q_BMNF, _repeat_heads(k_BGNF, q_BMNF), _repeat_heads(v_BGNF, q_BMNF), 0.0, False, attn_mask=bias
         )
         return mixed, lse_BMN
+    # These kernels read a bias of full shape; expanding takes no memory.
     wide = None if bias is None else bias.expand(*q_BMNF.shape[:3], k_BGNF.shape[2])
     if q_BMNF.dtype == torch.float32:
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention

@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from unmask.models.transformer import PLAIN, AttentionInputs, Rotation
+from unmask.models.transformer import AttentionInputs, PlainOps, Rotation
 
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 """Triton's interpreter has no libdevice, and cuts float32 to bfloat16 instead of rounding it."""
@@ -132,7 +132,7 @@ def _gate(  # type: ignore[no-untyped-def]
     tl.store(out_ptr + row * WIDTH + at, _round_to_dtype(opened * up, dtype), mask=inside)
 
 
-class FusedOps:
+class FusedOps(PlainOps):
     """The operations between a layer's matrix products, one kernel each.
 
     Kernels have no gradients: where one is asked for, the plain operations run.
@@ -140,7 +140,7 @@ class FusedOps:
 
     def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         if x.requires_grad:
-            return PLAIN.add_norm(x, delta, weight, eps)
+            return super().add_norm(x, delta, weight, eps)
         width = x.shape[-1]
         x, normed = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
         added = x if delta is None else delta.contiguous()
@@ -165,7 +165,7 @@ class FusedOps:
         self, q: Tensor, k: Tensor, v: Tensor, rotation: Rotation, head_dim: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         if q.requires_grad:
-            return PLAIN.rotate(q, k, v, rotation, head_dim)
+            return super().rotate(q, k, v, rotation, head_dim)
         if _follows_in_memory(q, k):
             _rotate_heads(q, (q.shape[-1] + k.shape[-1]) // head_dim, rotation, head_dim)
         else:
@@ -176,7 +176,7 @@ class FusedOps:
 
     def gate(self, gate: Tensor, up: Tensor) -> Tensor:
         if gate.requires_grad:
-            return PLAIN.gate(gate, up)
+            return super().gate(gate, up)
         width, stride = gate.shape[-1], gate.stride(-2)
         assert _rows_are_evenly_spaced(gate), "rows at equal distances"
         assert gate.stride() == up.stride(), "two halves of one product"

@@ -47,6 +47,7 @@ class SequentialTest:
 
 def fitted_half(prompts: int, seed: int) -> Bools:
     """Draw half of the prompts to fit on (a mask, rounded down); the others are for testing."""
+    # Folds of prompts are drawn from [seed, 1], so that halves and folds are independent.
     return np.random.default_rng([seed, 2]).permutation(prompts) < prompts // 2
 
 
@@ -83,6 +84,7 @@ def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, 
         return SequentialTest(None, reason=why)
     passed: list[int] = []
     for h in order.tolist():
+        # The first failure ends it: going on would spend the risk more than once.
         if p_value(_to_unit(tested[:, h]), float(_to_unit(-margin))) > risk:
             break
         passed.append(h)
@@ -134,6 +136,7 @@ def lower_bound(x_P: ArrayLike, risk: float) -> float:
     """Compute a lower confidence bound of the mean: all smaller means are rejected at level `risk`."""
     if not 0 < risk < 1:
         raise ValueError(f"risk is {risk}; it must be above 0 and below 1")
+    # P-values grow with the null, so the means that are not rejected are an interval, and bisection finds its end.
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2

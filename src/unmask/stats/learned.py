@@ -115,6 +115,7 @@ def _fit_ridge(
     prompt_S, prompts = prompt_codes(gains.prompt_S[these_S])
     bins = fit_detector(x_SN[:, 0], g_S, settings.bins)
     left_S = g_S - bins.predict(x_SN[:, 0])
+    # Ranks among these states alone: held-out states must not change the scale that weights were fitted on.
     sorted_N = tuple(np.sort(x_S[~np.isnan(x_S)]) for x_S in x_SN.T)
     scaler = StandardScaler().fit(_rank_columns(x_SN, sorted_N))
     standard_SM = scaler.transform(_rank_columns(x_SN, sorted_N))

@@ -203,6 +203,7 @@ def opportunity_measures(
     joined = [np.concatenate(x) for x in zip(*parts, strict=True)]
     column_SM, prompt_S, weight_S, used_S, g_S, *halves, same_S, noisy_S = joined
     sum_PM = cluster_sums(column_SM * weight_S[:, None], prompt_S, sum(strata))
+    # One fold ranks and the other grades, both ways: ranked and graded on one fold, noise would look concentrated.
     cells = [_rank_cells(halves[2 + f][used_S], halves[f][used_S], prompt_S[used_S], weight_S[used_S]) for f in (0, 1)]
     mass_U = _pair_masses(sum_PM.sum(0, keepdims=True))[0][0]
     largest = _first_largest(mass_U)
@@ -330,6 +331,7 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
     named: dict[Key, Array] = {("utility", "fixed"): mean["fixed"]}
     for arm in ARMS[1:]:
         named |= {("utility", arm): mean["fixed"] + mean[arm], ("lift", arm): mean[arm]}
+    # Agreement is a share of the proposals, not of all states.
     abstained_D = weighted_mean(weight_DS, 1 - _floats(frame, "proposes"))
     whole = {
         "coverage": weighted_mean(weight_DS, _floats(frame, "opens")),

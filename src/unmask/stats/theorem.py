@@ -24,6 +24,7 @@ def adaptation_gap(q_SA: ArrayLike, fixed: int | None = None) -> float:
 def frequency_margin(g_S: ArrayLike) -> tuple[float, float]:
     """Compute Pr(g > 0) and E[g | g > 0], whose product is the gap. `eq:frequency_margin_decomposition`"""
     g = np.asarray(g_S, dtype=np.float64)
+    # For an estimate Pr(g > 0) counts luck as opportunity; `opportunity_measures` has the product for rollouts.
     if (g < 0).any():
         raise ValueError(f"g_S has {g.min()}; a true opportunity is >= 0: an estimate has a mean, but no such product")
     frequency = float((g > 0).mean())

@@ -18,7 +18,10 @@ import pyarrow.compute as pc
 from unmask.axes import POLICY, STUDY_AXES
 from unmask.base.display import Displayable, import_drawing
 from unmask.base.errors import SchemaError
-from unmask.lab.choose import (
+from unmask.lab.store import Failure, Store, Utilities, parts, utilities_of
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP
+from unmask.lab.study import ROLES
+from unmask.lab.study.validation import (
     StateKey,
     diagnostic_names,
     fixed_mixture,
@@ -27,9 +30,6 @@ from unmask.lab.choose import (
     settings_of,
     why_not_cross_fitted,
 )
-from unmask.lab.store import Failure, Store, Utilities, parts, utilities_of
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP
-from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, CalibrationSettings, Estimate
 from unmask.stats.protocol import HeldOutSet, ValidationSet, require_apart
 
@@ -115,6 +115,7 @@ def missing_row(experiment: str, model: str, task: str, axis: str, reason: str, 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """Build the frame of findings from rows, in their order."""
     frame = pd.DataFrame(list(rows), columns=[*COLUMNS, *NUMBERS])
+    # pandas would give columns without any value other types, and a frame of one study another schema than the next.
     texts, numbers = [*COLUMNS, "note"], [name for name in NUMBERS if name != "note"]
     frame[texts] = frame[texts].astype(object).where(frame[texts].notna(), "")
     frame[numbers] = frame[numbers].astype(float)
@@ -231,6 +232,7 @@ def read_study(store: Store) -> StudyFrames:
     if not extents["shards"].any():
         raise nothing_finished(store)
     keys = ("model", "task", "axis", "split")
+    # Only the columns that statistics read: answers and first steps are most of a study's bytes.
     branches = store.read_arrow(
         "branches", ("step", "masked", "is_reference", "utility", "reason", "extra_forwards", "extra_tokens")
     )

@@ -20,9 +20,19 @@ from unmask.base.errors import SchemaError
 from unmask.base.json_files import HashMismatch
 from unmask.lab.analysis.load import MEAN, MISSING, Row, StudyFrames, missing_row, result_rows
 from unmask.lab.analysis.steps import Diagnostics, list_partial, pair_name, threshold_numbers
-from unmask.lab.choose import CONTROLS, DECODED_ARMS, JOINT, JOINT_FIXED, choose_axis, promised_lift
-from unmask.lab.gates import AXIS_BY, LIFT, random_arm, selective_arm
-from unmask.lab.searches import SEARCH
+from unmask.lab.study.validation import (
+    AXIS_BY,
+    CONTROLS,
+    DECODED_ARMS,
+    JOINT,
+    JOINT_FIXED,
+    LIFT,
+    SEARCH,
+    choose_axis,
+    expected_lift,
+    random_arm,
+    selective_arm,
+)
 from unmask.stats import TIE, Calibration, bootstrap, mean_of_task_means, task_seeds
 
 Pairs = Sequence[tuple[str, str]]
@@ -63,6 +73,7 @@ class ArmTables(NamedTuple):
 
     def select(self, roles: Mapping[str, str], needed: Iterable[str] = ()) -> pd.DataFrame:
         """Return utilities by role, for the prompts on which these arms and all needed ones were judged."""
+        # A prompt that one arm lacks leaves all arms: otherwise a difference would be between prompts.
         judged = self.utility[[*dict.fromkeys((*roles.values(), *needed))]].notna().all(axis=1)
         return pd.DataFrame({role: self.utility.loc[judged, arm] for role, arm in roles.items()})
 
@@ -131,6 +142,7 @@ def mean_numbers(
     """Compute paired numbers over tasks, the mean coverage, and on how many tasks the first pair differs either way."""
     one, other = pairs[0]
     gains = [float((table[one] - table[other]).mean()) for table in used.values()]
+    # A task without any step with a signal has no coverage, and none of 0 either.
     known = [share for share in coverages if isfinite(share)]
     return {
         **paired_numbers(used, pairs, sampling),
@@ -177,7 +189,7 @@ class DecodedUnit:
         for name in names:
             choice = self.choices.get(name)
             if choice and gate in choice.gates and (revision or not study.extends(self.model, choice.axis)):
-                promised[name] = (promised_lift(choice.gates[gate]), choice.opportunity)
+                promised[name] = (expected_lift(choice.gates[gate]), choice.opportunity)
         return choose_axis(promised, by)
 
 
@@ -192,6 +204,7 @@ def _load_unit(
             gates = {gate: Calibration.from_json(text) for gate, text in entry.get("gates", {}).items()}
         except HashMismatch as error:
             raise SchemaError(f"the calibration of {', '.join((*key, name))}: {error}") from error
+        # Arms of another calibration would be compared with numbers of this one, and nothing would show it.
         if not calibration.agrees(calibrations.get((*key, name), calibration)):
             raise SchemaError(
                 f"{', '.join((*key, name))} was decoded with another calibration than the study's tables give; "
@@ -405,6 +418,7 @@ def _joint_rows(unit: DecodedUnit, best: str | None, sampling: Sampling) -> list
     tables, about = unit.tables.get(JOINT), unit.info["joint"]
     if tables is None or about is None or best is None:
         return []
+    # Reindexed: the joint arm may have been decoded for fewer prompts.
     beside = unit.tables[best].utility["selective"].reindex(tables.utility.index)
     whole = tables._replace(utility=tables.utility.assign(selective=beside))
     used = whole.select({arm: arm for arm in JOINT_ARMS})

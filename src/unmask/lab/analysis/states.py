@@ -93,6 +93,7 @@ def candidate_changes(branches: pd.DataFrame) -> pd.DataFrame:
     by = [*STATE, "axis"]
     columns = [*by, "rollout", "utility"]
     reference = branches.loc[branches["is_reference"], columns].rename(columns={"utility": "reference"})
+    # Joined rollout by rollout: both share their random numbers, so that a difference is the action's.
     pairs = branches.loc[~branches["is_reference"], [*columns, "candidate"]].merge(reference, on=[*by, "rollout"])
     pairs = pairs.assign(difference=pairs["utility"] - pairs["reference"]).dropna(subset="difference")
     means = pairs.groupby([*by, "candidate"])[["difference", "utility", "reference"]].mean().reset_index()

@@ -102,6 +102,7 @@ def analyse_opportunity(study: StudyFrames, resamples: int) -> list[Row]:
                         "no validation state has a judged answer of every candidate, so no fixed action can be chosen"
                     )
                     continue
+                # Chosen on validation states alone; from here on these are looked at no more.
                 states[task] = _opportunity_states(held_out, fixed[task])
             for task in states:
                 if not states[task].fit.used_S.any():
@@ -295,6 +296,7 @@ def _setting_numbers(calibration: Calibration, frame: pd.DataFrame, measures: Me
         **threshold_numbers("tau", calibration.tau),
     }
     detector, opens_B = calibration.detector, calibration.tau.active(calibration.detector.g_B)
+    # Signals beyond all that validation saw belong to the end bins.
     edges = list(pairwise([-np.inf, *detector.start_E.tolist(), np.inf]))
     bin_S, oracle_S = frame["bin"].to_numpy(), frame["oracle"].to_numpy()
     for b, (low, high) in enumerate(edges):
@@ -358,6 +360,7 @@ def _method_numbers(study: StudyFrames, model: str, task: str, resamples: int) -
         "stage": zero_rounding(fit.q_SA[np.arange(len(base_S)), stage_S] - base_S),
         "oracle": fit.g_S,
     }
+    # The same states for all arms, as in `held_out_frame`.
     used_S = np.isfinite(np.stack(list(gains.values()))).all(0)
     if not used_S.any():
         raise NotEnough("no evaluation state has utilities of the reference, the fixed method and the stage's")

@@ -16,8 +16,7 @@ from unmask.base.files import storable
 from unmask.base.options import Options
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.controls import ComputeMatchedControl, with_controls
-from unmask.lab.study.config import FRESH
-from unmask.lab.study_models import REFERENCES
+from unmask.lab.study.config import FRESH, REFERENCES
 from unmask.methods import (
     ANY_FAMILY,
     HEADS,
@@ -223,6 +222,7 @@ def plan_comparison(
         on_note(f"--policy all: {len(suitable)} methods, without {left_out}")
         named = {**suitable, **named}
     axes = check_axes(options.axis)
+    # The candidates that were chosen elsewhere are decoded alone, unless axes are named as well.
     only = {*picks.values()} - {*named, REFERENCE} if picks is not None and not axes else None
     exact = isinstance(model.denoiser, ExactDenoiser)
     policies = {
@@ -314,6 +314,7 @@ def _candidates(reference: str, axes: Sequence[str], only: Collection[str] | Non
         return {REFERENCE: make_policy(reference)}
     sets = candidate_sets(reference)
     policies: dict[str, Policy | Search] = {REFERENCE: reference_of(sets)}
+    # Two axes may have the same candidate, such as the reference itself; it is decoded once.
     for axis in axes if only is None else AXES:
         policies |= {f"{axis}={name}": p for name, p in sets[axis].items() if p not in policies.values()}
     if only is None:

@@ -144,6 +144,7 @@ def run_comparison(
     prepared = [prepare_task(model, task, plan, batch_size=batch_size, data_dir=data_dir) for task in plan.chosen_tasks]
     decoder = BatchDecoder(plan.policies, plan.seed, plan.sampling_params, sandbox_workers, warm_up)
     run, machine = uuid4().hex[:12], getattr(model.denoiser, "machine", None) or machine_name(model.denoiser.device)
+    # All files before the first forward: what is there is asked of no worker, and damage is known at once.
     stored = {
         (task.run.task, arm, at): store.read(_batch_key(task.run.task, arm, batch))
         for task in prepared
@@ -158,6 +159,7 @@ def run_comparison(
             if stored[task.run.task, arm, at] is None and (task.run.task, arm) not in failed:
                 yield BatchCall(task.run.task, arm, at, policy, batch)
 
+    # One stream for all policies: workers go on with the next one while the last batches of this one are scored.
     every_call = (call for task in prepared for arm in plan.policies for call in missing_batches(task, arm, None))
     outcomes = decode_calls(model, decoder, every_call, executor)
     total = len(plan.arms) * sum(task.run.prompts for task in prepared)
@@ -196,12 +198,14 @@ def run_comparison(
             except _PolicyFailed as failure:
                 if arm == next(iter(plan.arms)):
                     raise failure.error from None
+                # Its finished batches stay on disk, but a mean over some prompts would be no number of this task.
                 failed.add((name, arm))
                 left_out.append(LeftOut(name, arm, failure.reason, failure.traceback))
                 matched_n.get(arm, {}).pop(name, None)
                 total -= task.run.prompts
                 continue
             done += len(rows)
+            # Batches are sorted by length; answers come in the order of the split.
             answers += sorted(rows, key=lambda row: task.rank[row["prompt"]])
             times += measured
     frame = pd.DataFrame(answers, columns=list(ANSWER_COLUMNS))
@@ -280,6 +284,7 @@ def prepare_task(
         there = [other for other in SPLITS if select_examples(task, other, prompts=1, data_dir=data_dir)]
         lacking = f"it has no {plan.split} prompts; allowed: {' or '.join(there)}; name it with --split"
         return PreparedTask(replace(run, unavailable=lacking))
+    # Encoded once for all policies: every one starts from the same canvas.
     encoded = [(example_request(model, task, run.steps, example), example) for example in examples]
     fits = [(r, e) for r, e in encoded if model.max_length is None or len(r.canvas) <= model.max_length]
     run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
@@ -367,6 +372,7 @@ class BatchDecoder:
 
     def _decode(self, model: LoadedModel, call: BatchCall, policy: Policy | Search) -> DecodedBatch:
         device, requests, examples = model.denoiser.device, call.batch.requests, call.batch.examples
+        # What is compiled or recorded on first use belongs to no other batch: it is marked, not averaged away.
         cold = (call.task, call.arm) not in self._begun
         self._begun.add((call.task, call.arm))
         if cold and self.warm_up:

@@ -56,6 +56,7 @@ class BatchStore:
     def __init__(self, folder: Path | None, config: Mapping[str, Any]):
         """Open a folder, or refuse one that holds another comparison."""
         self.folder, self._config = folder, config
+        # Part of the name of every file: after a change of code the batches of old code are not found, and stay.
         self._basis = content_hash({**config, "computed_by": computed_by()})
         self.damaged: list[Path] = []
         """Damaged files, whose batches are decoded again."""
@@ -69,6 +70,7 @@ class BatchStore:
         whole, path = self._locate(key, BATCHES)
         try:
             body = _read(path)
+            # The hash says that the file is whole; the key, that it is this batch and no copy of another.
             if body["key"] == whole:
                 return list(body["rows"])
         except FileNotFoundError:

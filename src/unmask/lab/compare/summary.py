@@ -139,6 +139,7 @@ def summarise(
             scored.append(task)
     parts = [_summary_lines(task, [rows], policies[task], draws) for task, rows in by_task.items()]
     if scored:
+        # A policy that lacks one of these tasks would be averaged over others than the rest.
         everywhere = [p for p in policies[scored[0]] if all(p in policies[task] for task in scored)]
         parts.append(_summary_lines(MACRO, [by_task[task] for task in scored], everywhere, draws))
     lines = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_LINE_COLUMNS)
@@ -180,6 +181,7 @@ def _summary_lines(
     utility_T, forwards_T, tokens_T = tables("utility"), tables("forwards"), tables("tokens")
     estimates = {
         "utility": mean_over_tasks(utility_T, **draws),
+        # Where one of the two has no utility the difference is NaN, which leaves the pair out and not one side.
         "difference": mean_over_tasks([x_PA - x_PA[:, [0]] for x_PA in utility_T], **draws),
         "forwards": mean_over_tasks(forwards_T, **draws),
         "forwards_ratio": mean_over_tasks(forwards_T, relative_to=0, **draws),
@@ -218,6 +220,7 @@ def sure_front(utility_T: Sequence[Array], cost_A: ArrayLike, front_A: Bools, *,
     for own in np.flatnonzero(sure_A):
         others = [other for other in np.flatnonzero(cost <= cost[own]) if other != own]
         if others:
+            # Paired with the policy itself: intervals of two means may overlap where every difference is positive.
             differences = [x_PA[:, others] - x_PA[:, [own]] for x_PA in utility_T]
             estimates = mean_over_tasks(differences, seed=seed, resamples=resamples)
             sure_A[own] = all(other.high < 0 for other in estimates)

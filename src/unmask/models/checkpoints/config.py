@@ -135,7 +135,7 @@ class LLaDAConfig(CheckpointConfig):
 class DreamConfig(CheckpointConfig):
     """Dream (Dream-org/Dream-v0-Instruct-7B): Qwen2 blocks without causality, with biases of q, k and v."""
 
-    # The size of the window means nothing, because `use_sliding_window` must be off.
+    # The sizes of windows mean nothing, because `use_sliding_window` must be off.
     inert: ClassVar[frozenset[str]] = CheckpointConfig.inert | {"max_window_layers", "sliding_window"}
 
     vocab_size: Size
@@ -175,12 +175,14 @@ class TensorNames:
 
     def parts(self, spec: TransformerSpec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
         """Published tensors, with their shapes, that each of our parameters is stacked from."""
+        # On the meta device a network has shapes and no memory: the table follows from the modules themselves.
         with torch.device("meta"):
             network = Transformer(spec)
         table = {}
         for parameter, value in network.named_parameters():
             path, _, kind = parameter.rpartition(".")
             module = path.rpartition(".")[2]
+            # Parameters of a layer are called layers.NUMBER.MODULE.KIND.
             prefix = f"{self.layer.format(path.split('.')[1])}." if path.startswith("layers.") else ""
             rows = getattr(network.get_submodule(path), "rows", value.shape[:1])
             parts = zip(self.modules[module], rows, strict=True)
@@ -287,6 +289,7 @@ def find_family(folder: Path) -> Family | None:
     values = read_json(path)
     model_type, names = values.get("model_type"), values.get("architectures") or []
     names = [str(name) for name in names] if isinstance(names, list) else [str(names)]
+    # LLaDA-MoE has LLaDA's model_type and other classes: without this check it would be told to restore LLaDA's keys.
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     if family is not None and (not names or set(names) & set(family.architectures)):
         return family

@@ -48,6 +48,7 @@ def resolve_path(name_or_path: str, revision: str | None = None, offline: bool =
             f"{format_value(name)} is neither a folder nor a hub name; allowed: an existing folder, or org/name with "
             "letters, digits, '-', '_' and '.'; check the spelling"
         ) from error
+    # A complete copy is used without asking whether the hub has a newer one.
     local = find_local(name, revision)
     lacking = None if local is None else missing_files(local)
     if local is not None and not lacking:
@@ -124,6 +125,7 @@ def _download(name: str, revision: str | None) -> Path:
     except CheckpointError:
         raise
     except Exception as error:  # of huggingface_hub, of the HTTP package beneath it, of the file system
+        # The innermost error says what happened.
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__

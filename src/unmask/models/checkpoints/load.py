@@ -116,6 +116,7 @@ HASHED_WHOLE = 64 << 20
 def fingerprint(folder: Path) -> str:
     """Hash the files of a checkpoint except code; of a large file 256 pieces, both ends among them."""
     digest = hashlib.sha256()
+    # Names and sizes are hashed too, so that moving bytes from one file to another shows.
     for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in DATA_FILES):
         size, piece = path.stat().st_size, HASHED_WHOLE // 256
         pieces = [(0, size)]
@@ -142,6 +143,7 @@ def check_manifest(folder: Path) -> dict[str, Any] | None:
     if "config_sha256" not in manifest:
         return None
     files = manifest.get("files")
+    # A name with a folder in it would make us read files elsewhere.
     if not isinstance(files, dict) or not all(Path(name).name == name for name in files):
         raise CheckpointError(f"{path} was changed; allowed: what `unmask train` wrote; {RESTORE}")
     wrong = []

@@ -309,12 +309,13 @@ class TextCodec:
         pieces: list[str] = []
         for sign, group in groupby(tokens, key=lambda token: signs.get(token, "")):
             run = list(group)
-            # A character of several tokens needs them decoded together.
+            # Decoded in runs, because a character may consist of several tokens.
             plain = "" if sign else self.tokenizer.decode(run, skip_special_tokens=skip_special_tokens)
             pieces.append(sign * len(run) or plain)
         return "".join(pieces)
 
     def _tokens(self, text: str, what: str, add_special_tokens: bool = False) -> list[int]:
+        """Tokenize a text; refuse one that the tokenizer would change silently."""
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.torture.case import Case, Goal
-from tests.torture.hostile import NUMBERS, TEXTS, WORDS
-from tests.torture.limits import bounded, lost_device, make_devices
-from tests.torture.made import WORKS, Made
-from tests.torture.process import listed, unmask
+from tests.reliability.case import Case, Goal
+from tests.reliability.hostile import NUMBERS, TEXTS, WORDS
+from tests.reliability.limits import bounded, lost_device, make_devices
+from tests.reliability.made import WORKS, Made
+from tests.reliability.process import listed, unmask
 
 ENOUGH = 6.0
 """Seconds after which a command that works gets Ctrl-C; it must end then."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
-from tests.torture.hostile import MARK
+from tests.reliability.hostile import MARK
 
 _PICTURES = ("data:image/png;base64,", "data:image/svg+xml;base64,")
 """No script runs in an image."""

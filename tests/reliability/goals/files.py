@@ -4,11 +4,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.torture.case import Case, Goal
-from tests.torture.flips import damaged
-from tests.torture.limits import bounded, lost_device, make_devices
-from tests.torture.made import LINES, OWN, STUDY, WORKS, Made
-from tests.torture.process import Ended, unmask
+from tests.reliability.case import Case, Goal
+from tests.reliability.flips import damaged
+from tests.reliability.limits import bounded, lost_device, make_devices
+from tests.reliability.made import LINES, OWN, STUDY, WORKS, Made
+from tests.reliability.process import Ended, unmask
 
 COMPARE = ("compare", "--model", "mini", "--task", "carry-rtl", "--split", "fresh", "--prompts", 1, "--steps", 1)
 

@@ -1,8 +1,8 @@
 """`make torture` tries to break the promises of this package at random, for an hour or as long as `MINUTES` says.
 
 A goal is a module of `goals` with a `GOAL`: a name, how many cases a sample has, and `try_case`, which carries one case
-out and says what failed. A case is a goal, a seed and a number, and nothing else: `python -m tests.torture --only GOAL
---case N --seed S` does it again. Cases run in forked processes, each in a folder and a process group of its own.
+out and says what failed. A case is a goal, a seed and a number, and nothing else: the command that does it again is
+printed. Cases run in forked processes, each in a folder and a process group of its own.
 
 kills        A command that is killed at any moment goes on when it is started again, and what was finished stays:
              `study run`, `calibrate`, `compare --out`, `train`. Results are equal to the last bit.

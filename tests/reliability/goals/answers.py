@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.torture.case import Case, Goal
-from tests.torture.goals.bits import report
-from tests.torture.hostile import TEXTS
-from tests.torture.made import STUDY, WORKS, Made
-from tests.torture.process import unmask
+from tests.reliability.case import Case, Goal
+from tests.reliability.goals.bits import report
+from tests.reliability.hostile import TEXTS
+from tests.reliability.made import STUDY, WORKS, Made
+from tests.reliability.process import unmask
 
 # Raises for the prompts of MEAN, in its own way; the others have a utility.
 SCORER = """

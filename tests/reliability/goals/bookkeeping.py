@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import unmask as unmask_package
-from tests.torture.case import Case, Goal
-from tests.torture.flips import edited
-from tests.torture.goals.bits import differs, report
-from tests.torture.made import STUDY, WORKS, Made
-from tests.torture.process import fresh, unmask
+from tests.reliability.case import Case, Goal
+from tests.reliability.flips import edited
+from tests.reliability.goals.bits import differs, report
+from tests.reliability.made import STUDY, WORKS, Made
+from tests.reliability.process import fresh, unmask
 
 NAMES = ("模型", "é", "-", "mini llada", "mini-llada", "a/b", "a b", "a.b", "..", ".", "CON", "x" * 300, "é", "\u202e")
 NAMES += ("_", "a:b", "manifest", "shards", "'", '"', "$HOME", "%s", "\t", "🎲", "A", "a")

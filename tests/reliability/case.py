@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.torture.made import Made
+from tests.reliability.made import Made
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Case:
     @property
     def command(self) -> str:
         """The command that does it again."""
-        return f"python -m tests.torture --only {self.goal} --case {self.number} --seed {self.seed}"
+        return f"python -m tests.reliability --only {self.goal} --case {self.number} --seed {self.seed}"
 
 
 @dataclass(frozen=True)

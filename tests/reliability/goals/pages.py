@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.torture.case import Case, Goal
-from tests.torture.goals.answers import SCORER
-from tests.torture.hostile import TEXTS
-from tests.torture.judges import file_faults
-from tests.torture.made import PROMPTS, STUDY, WORKS, Made
-from tests.torture.process import unmask
+from tests.reliability.case import Case, Goal
+from tests.reliability.goals.answers import SCORER
+from tests.reliability.hostile import TEXTS
+from tests.reliability.judges import file_faults
+from tests.reliability.made import PROMPTS, STUDY, WORKS, Made
+from tests.reliability.process import unmask
 from unmask.base.files import storable
 
 SHORT = tuple(dict.fromkeys(storable(text)[:2000] for text in TEXTS))

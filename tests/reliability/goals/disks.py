@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.torture.case import Case, Goal
-from tests.torture.made import WORKS, Made, Work
-from tests.torture.process import Ended
+from tests.reliability.case import Case, Goal
+from tests.reliability.made import WORKS, Made, Work
+from tests.reliability.process import Ended
 
 NAMES = tuple(WORKS)
 NEWNS, PRIVATE = 0x20000, 0x44000

@@ -1,4 +1,4 @@
-"""Break the promises that tests/torture lists, at random: `python -m tests.torture --minutes M --seed S [--only GOAL]`.
+"""Break the promises of this package at random: `python -m tests.reliability --minutes M --seed S [--only GOAL]`.
 
 Two cases run at a time, each in a forked process with a folder and a process group of its own, so that one that hangs
 or dies takes nothing else along. `--sample` tries a fixed number of cases of each goal, the same for the same seed.
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from tests.torture.case import Case, Goal
-from tests.torture.made import Made
-from tests.torture.process import POLL, fork, preload
+from tests.reliability.case import Case, Goal
+from tests.reliability.made import Made
+from tests.reliability.process import POLL, fork, preload
 
 WORKERS = 2
 SHOWN = 1000
@@ -32,7 +32,7 @@ SHOWN = 1000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 if nothing was found, 1 if something was."""
-    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="how long; default: an hour")
     parser.add_argument("--seed", type=int, help="of everything; default: a random one, which is printed")
     parser.add_argument("--only", metavar="GOAL", action="append", default=[], help="one goal; may be repeated")
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     preload()
     # Goals import the package, which reads the environment that was just set.
-    from tests.torture.goals import GOALS
+    from tests.reliability.goals import GOALS
 
     unknown = sorted(set(options.only) - set(GOALS))
     if unknown:

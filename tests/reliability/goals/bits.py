@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.torture.case import Case, Goal
-from tests.torture.flips import flip
-from tests.torture.made import Made, Work, digest
-from tests.torture.process import Ended, unmask
+from tests.reliability.case import Case, Goal
+from tests.reliability.flips import flip
+from tests.reliability.made import Made, Work, digest
+from tests.reliability.process import Ended, unmask
 
 
 def try_case(case: Case, folder: Path, made: Made) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.tiny_training import TINY
-from tests.torture.process import Ended, unmask
+from tests.reliability.process import Ended, unmask
 
 STUDY = """
 name = "tortured"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.torture.case import Case, Goal
-from tests.torture.made import WORKS, Made
+from tests.reliability.case import Case, Goal
+from tests.reliability.made import WORKS, Made
 
 NAMES = tuple(WORKS)
 KILLS = 3
