@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,12 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+import typer
 
 import unmask.api.load
 from tests.helpers import made_studies, tiny_demo
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import environment, fresh_python
-from unmask.cli.app import app, main
+from unmask.cli.app import COMMANDS, app, main
 
 
 @contextmanager
@@ -28,17 +31,45 @@ def closed_pipe():
     os.close(write)
 
 
-class TestHelp:
-    def test_names_all_commands(self):
-        shown = CliRunner().invoke(app, ["--help"])
-        assert shown.exit_code == 0
-        for name in ("generate", "infill", "methods", "tasks", "models", "demo", "verify"):
-            assert name in shown.output
+def commands(command=None, words=()):
+    """Every command with its words, groups included."""
+    command = typer.main.get_command(app) if command is None else command
+    yield words, command
+    for name in getattr(command, "commands", ()):
+        yield from commands(command.commands[name], (*words, name))
 
-    @pytest.mark.parametrize("name", ["generate", "infill", "demo", "verify"])
-    def test_commands_have_examples(self, name):
-        shown = CliRunner().invoke(app, [name, "--help"])
-        assert f"\n    unmask {name} " in shown.output
+
+def examples():
+    """Lines of all help texts that begin with `unmask`, without what is said of them."""
+    for _, command in commands():
+        for line in (command.help or "").splitlines():
+            if line.strip().startswith("unmask "):
+                yield re.split(r"\s{3,}", line.strip())[0]
+
+
+NEED_FILES = ("gate.json", "mine.", ".txt", ".npz", "out", "dream ", "llada", "head=", "--json", "data", "answers")
+
+
+class TestHelp:
+    def test_one_screen_names_every_command(self, command):
+        shown = command("--help").out
+        assert len(shown.splitlines()) <= 40
+        assert all(f"\n  {name} " in shown for name in COMMANDS)
+
+    @each_case("line", sorted(set(examples())))
+    def test_examples_parse(self, line):
+        words = shlex.split(line.partition(" > ")[0])[1:]
+        found = {path: command for path, command in commands() if path}
+        path = max((path for path in found if words[: len(path)] == list(path)), key=len)
+        found[path].make_context(path[-1], words[len(path) :])
+
+    @each_case("line", sorted(set(examples())))
+    def test_examples_run(self, line, command):
+        """Those of the quick commands, unless they need a file or another model."""
+        quick = re.match(r"unmask (generate|infill|likelihood|tasks|methods)", line)
+        if quick and not any(word in line for word in NEED_FILES):
+            words = [word for word in shlex.split(line)[1:] if word != "--watch"]
+            assert command(*words).code == 0
 
     def test_nothing_asked_is_help(self, command):
         assert command().out == command("--help").out
@@ -50,86 +81,8 @@ class TestHelp:
         code = "import sys; from unmask.cli import main; main(['generate', '--help']); sys.exit('torch' in sys.modules)"
         assert process(code=code).wait() == 0
 
-    def test_onednn_is_told_before_torch(self):
-        assert os.environ["ONEDNN_MAX_CPU_ISA"]
-
-
-REFUSED = [
-    (["generate", "-m", "exact", "--prompt", ""], ["prompt is ''", "one character or more", "write a prompt"]),
-    (["generate", "-m", "exact", "--max-new-tokens", "0"], ["max_new_tokens is 0", "1 to 7", "change it"]),
-    (["generate", "-m", "exact", "--steps", "8"], ["steps of row 0 is 8", "1 to 7", "lower steps"]),
-    (["generate", "-m", "exact", "--steps", "0"], ["steps of row 0 is 0", "1 to 7"]),
-    (["generate", "-m", "exact", "--steps", "few"], ["--steps", "integer", "--help"]),
-    (["generate", "-m", "exact", "--policy", "fixed", "--set", "kappa=1.5"], ["1.5", "[0, 1]", "e.g."]),
-    (
-        ["generate", "-m", "exact", "--policy", "fixed", "--set", "alpha=[1,1,0,0,0]"],
-        ["[1.0, 1.0", "sum to 1", "divide"],
-    ),
-    (["generate", "-m", "exact", "--policy", "lada"], ["'lada'", "did you mean llada?", "known:"]),
-    (
-        ["generate", "-m", "exact", "--set", "block_lenght=4"],
-        ["'block_lenght'", "did you mean block_length?", "known:"],
-    ),
-    (["generate", "-m", "exact", "--set", "block_length=four"], ["'four'", "or None", "check"]),
-    (
-        ["generate", "-m", "exact", "--policy", "best-of:base=lookum"],
-        ["base of best-of is 'lookum'; allowed: a method that decides step by step, e.g. llada"],
-    ),
-    (["generate", "--model-option", "invariant=maybe"], ["invariant of mini is 'maybe'; allowed: true or false"]),
-    (["generate", "-m", "exact", "--set", "block_length"], ["'block_length'", "KEY=VALUE", "add the value"]),
-    (["generate", "-m", "exact", "--set", "a=1", "--set", "a=2"], ["--set a", "given twice", "drop one"]),
-    (["generate", "-m", "exact", "--set", "steps=3"], ["--set steps", "unmask methods", "--steps"]),
-    (["generate", "-m", "exact", "--model", "exakt"], ["'exakt'", "did you mean exact?", "known:"]),
-    (["generate", "-m", "exact", "--model-option", "size=3"], ["'size'", "known:", "vocab"]),
-    (["generate", "-m", "exact", "--prompt", "axe"], ["'x'", "'abcd'", "larger vocab"]),
-    (
-        ["generate", "-m", "exact", "--prompt-file", "missing.txt"],
-        ["'missing.txt'", "one prompt per line", "check the path"],
-    ),
-    (["generate", "-m", "exact", "--prompt-file", "latin.txt"], ["'latin.txt'", "not UTF-8", "check the path"]),
-    (["generate", "-m", "exact", "--prompt-file", "gap.txt"], ["line 2", "'gap.txt'", "remove the line"]),
-    (
-        ["generate", "-m", "exact", "--prompt", "a", "--prompt-file", "gap.txt"],
-        ["both given", "one of them", "drop one"],
-    ),
-    (
-        ["generate", "-m", "exact", "--save", "missing/run.npz"],
-        ["'missing/run.npz'", "an existing one", "make 'missing' first"],
-    ),
-    (["generate", "-m", "exact", "--save", "."], ["'.'", "a file", "add a name"]),
-    (["generate", "-m", "exact", "--eos-fill"], ["eos_fill is True", "end-of-text", "leave the option out"]),
-    (["generate", "-m", "exact", "--temperature", "nan"], ["temperature is nan", ">= 0"]),
-    (["generate", "-m", "exact", "--surprise"], ["--surprise", "--help"]),
-    (["generat"], ["'generat'", "generate", "--help"]),
-    (["infill", "-m", "exact", "abc"], ["'abc'", "'_' or [MASK]", "mark"]),
-    (["infill", "-m", "exact"], ["TEXT", "--help"]),
-    (["demo", "--out", "gap.txt"], ["'gap.txt'", "a folder", "choose another"]),
-    (["demo", "--out", "gap.txt/deeper"], ["'gap.txt/deeper'", "choose another"]),
-    (["demo", "--out", "new", "--seeds", "1"], ["--seeds", "2", "--help"]),
-]
-
 
 class TestEnds:
-    @pytest.mark.parametrize(("arguments", "words"), REFUSED, ids=[" ".join(a)[:60] for a, _ in REFUSED])
-    def test_refusals(self, arguments, words, command, tmp_path):
-        (tmp_path / "latin.txt").write_bytes(b"\xe9\xff")
-        (tmp_path / "gap.txt").write_text("a\n\nb\n", encoding="utf-8")
-        before = sorted(tmp_path.rglob("*"))
-        as_json = [*arguments, "--json"] if arguments[0] == "generate" else arguments
-        for ended in (command(*arguments), command(*as_json)):
-            assert (ended.code, ended.out) == (2, "")
-            assert ended.err.startswith("error: ")
-            assert ended.err.count("\n") == 1
-            assert all(word in ended.err for word in words), ended.err
-        assert sorted(tmp_path.rglob("*")) == before
-
-    def test_exit_codes_of_the_program(self, process):
-        refused = process("generate", "-m", "exact", "--samples", "0")
-        out, err = refused.communicate()
-        assert (refused.returncode, out) == (2, "")
-        assert err.startswith("error: samples is 0")
-        assert err.count("\n") == 1
-
     def test_unexpected_errors(self, command, monkeypatch):
         def broken(name, **options):
             raise RuntimeError("two\nlines")
@@ -170,21 +123,6 @@ class TestEnds:
         started.stdin.close()
         assert (code, out) == (130, "")
         assert "Traceback" not in err
-
-    @pytest.mark.parametrize("arguments", [("models",), ("generate", "-m", "exact", "--json")])
-    def test_closed_pipe(self, arguments, capsys, monkeypatch):
-        """As a table, and as a text."""
-        with closed_pipe() as write, open(write, "w", encoding="utf-8", closefd=False) as stdout:
-            monkeypatch.setattr(sys, "stdout", stdout)
-            assert main(list(arguments)) == 141
-        assert capsys.readouterr().err == ""
-
-    def test_nobody_who_reads_errors(self, process):
-        """Progress and warnings are for whoever looks on: the result does not depend on it."""
-        with closed_pipe() as write:
-            started = process("generate", "-m", "exact", "--samples", "0", stderr=write)
-        assert started.communicate()[0] == ""
-        assert started.returncode == 2
 
     def test_closed_pipe_of_the_program(self, process):
         """The interpreter, which flushes once more as it ends, has nothing to add."""
@@ -256,32 +194,6 @@ class TestOddTerminals:
         assert code == 0
         assert json.loads(out)["config"]["rows"][0]["prompt"] == "Größe 😀"
 
-    def test_compare(self, shown, scaled, tmp_path):
-        model = scaled.llada(tmp_path / "llada")
-        given = (
-            "compare",
-            "-m",
-            model,
-            "--device",
-            "cpu",
-            "--task",
-            "csv-missing-cells",
-            "--prompts",
-            "2",
-            "--steps",
-            "2",
-        )
-        code, out = shown(*given, "--axis", "score", "--out", "ä")
-        assert code == 0
-        assert "better" in out
-        assert out.splitlines()[-1] == "\\xe4/figure-time.svg"
-        code, out = shown(*given, "--json", "--quiet")
-        assert json.loads(out)["split"] == "development"
-
-    def test_a_refusal(self, shown, capsys):
-        assert shown("generate", "-m", "模型")[0] == 2
-        assert "error: unknown model" in capsys.readouterr().err
-
     @pytest.mark.slow
     @pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
     def test_the_program(self, process, tmp_path, variables):
@@ -304,24 +216,9 @@ class TestOddTerminals:
         assert bool(out) is (closed == 2)
 
 
-def test_a_path_that_no_file_system_takes_is_refused_in_words(command):
-    ended = command("calibrate", "--model", "exact", "--task", "carry-rtl", "--axis", "region", "--out", "n" * 5000)
-    assert ended.code == 2
-    assert "File name too long; check the path" in ended.err
-    assert len(ended.err) < 600
-
-
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["methods", "show", "nonsense"], 2)])
 def test_the_program_clears_up_and_ends_with_its_code(arguments, code):
     start = "import atexit; atexit.register(print, 'bye'); "
     ended = fresh_python(start + "from unmask.cli import start; start()", *arguments)
     assert ended.returncode == code
     assert ended.stdout.endswith("bye\n")
-
-
-@pytest.mark.parametrize("place", ["/dev/zero", "pipe"])
-def test_a_gate_that_never_ends_is_not_read(command, tmp_path, place):
-    os.mkfifo(tmp_path / "pipe")
-    ended = command("generate", "--model", "exact", "ab", "--gate", place)
-    assert ended.code == 2
-    assert "cannot be read" in ended.err

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from tests.helpers.own_policies import GOOD
-from unmask.adapt import EndToEnd, Gate
-from unmask.tasks import check_scorer, open_task
+from unmask.adapt import Gate
 
 LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
 
@@ -58,13 +57,6 @@ def test_around_a_policy_of_ones_own(run, tiny, mine, tmp_path, monkeypatch):
     assert run(*use, "--policy", "mine.py:Counted:count=2")[0] == 2
     (tmp_path / "mine.py").write_text(GOOD + "# other code\n", encoding="utf-8")
     assert run(*use, "--policy", "mine.py:Counted:count=3")[0] == 2
-
-
-@pytest.mark.parametrize("policy", ["wino", "info-gain", "remdm"])
-def test_policies_that_cannot_continue_branches(run, tiny, mine, policy):
-    code, _, err = run(*quick(tiny, mine, "--policy", policy))
-    assert code == 2
-    assert f"the reference is {policy!r}; allowed: a policy that decides from one plain forward" in err
 
 
 def test_calibrate_then_generate(run, tiny, mine, tmp_path):
@@ -133,23 +125,6 @@ def test_json_is_all_of_stdout(run, tiny, mine):
     }
 
 
-def test_a_gate_that_is_worse_is_not_recommended(run, tiny, mine, monkeypatch):
-    ruined = EndToEnd(reference=0.9, fixed=0.4, selective=0.4, low=-0.58, high=-0.46, prompts=100, differ=60)
-    monkeypatch.setattr("unmask.lab.calibrate.compare_whole_runs", lambda *given, **options: ruined)
-    code, out, _ = run(*quick(tiny, mine))
-    assert code == 0
-    assert "so do not use it." in out
-    assert "use it:  " not in out
-    assert out.splitlines()[-1].startswith("to try it all the same: unmask generate")
-
-
-def test_a_task_of_the_suite(run, tiny, mine):
-    code, out, _ = run(*quick(tiny, "csv-missing-cells", "-q", "--steps-share", 0.25))
-    assert (code, out) == (0, "gate.json\n")
-    gate = Gate.load("gate.json")
-    assert (gate.task, gate.steps_share) == ("csv-missing-cells", 0.25)
-
-
 def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
     name = f"made_{tmp_path.name.replace('-', '_')}"
     code = (
@@ -160,27 +135,6 @@ def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
     code, _, err = run(*quick(tiny, f"{name}:rows", "-q", "--scorer", f"{name}.py:score", "--max-new-tokens", 6))
     assert (code, err) == (0, "")
     assert Gate.load("gate.json").task == "rows"
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--axis", "regoin"), "did you mean region"),
-        (("--task", "carry-rtl"), "allowed: none with a task of the suite"),
-        (("--task", "other.jsonl"), "cannot be read"),
-        (("--scorer", "exakt"), "did you mean exact"),
-        (("--out", "."), "allowed: a file"),
-        (("--out", "no/where/gate.json"), "the folder of --out"),
-        (("--prompts", 1), "prompts is 1; allowed: 2 or more"),
-        (("--steps-share", 2), "steps_share is 2.0"),
-    ],
-)
-def test_refusals_are_one_line_and_leave_nothing(run, tiny, mine, tmp_path, more, message):
-    code, out, err = run(*quick(tiny, mine, *more))
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -206,23 +160,3 @@ def test_a_scoring_function_is_tried_before_anything_is_decoded(run, mine, tmp_p
     given = ("compare", "--model", "mini", "--task", mine, "--scorer", "scores.py:score", "--max-new-tokens", 6)
     assert message in run(*given)[2]
     assert not list(tmp_path.glob("gate*"))
-
-
-def test_a_scoring_function_may_be_unsure_of_one_prompt(mine, tmp_path):
-    body = "    if text == 'w0':\n        raise ValueError\n    return 1.0\n"
-    (tmp_path / "unsure.py").write_text(f"def score(text, example):\n{body}", encoding="utf-8")
-    check_scorer(open_task(mine, scorer="unsure.py:score", max_new_tokens=6))
-
-
-def test_an_answer_of_no_length_names_the_option(run, mine):
-    code, _, err = run(
-        "calibrate", "--model", "mini", "--task", mine, "--scorer", "exact", "--axis", "region", "--out", "g"
-    )
-    assert code == 2
-    assert "max_new_tokens of mine is None; allowed: 1 to 1000000; say how many tokens an answer may take" in err
-
-
-def test_it_is_in_the_list_of_commands(run):
-    code, out, _ = run("--help")
-    assert code == 0
-    assert "calibrate" in out

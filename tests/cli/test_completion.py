@@ -57,11 +57,3 @@ def test_it_can_be_installed(tmp_path):
     written = [path for path in tmp_path.rglob("*") if path.is_file() and "_UNMASK_COMPLETE" in path.read_text()]
     assert len(written) == 1
     assert os.fspath(written[0]) in (tmp_path / ".bashrc").read_text()
-
-
-def test_showing_it_ends_as_every_command_does(run, monkeypatch):
-    """typer ends it with an exit of its own, which is no error."""
-    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash", raising=False)
-    code, out, _ = run("--show-completion", "bash")
-    assert code == 0
-    assert "unmask" in out

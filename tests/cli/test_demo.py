@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     tiny_demo.write(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(protocol, "decode_tasks", _interrupted)
+        patch.setattr(protocol, "decode_all_arms", _interrupted)
         assert main(["demo", "--out", "deep/demo", *QUICK]) == 130
     return folder, finished(folder / "deep" / "demo")
 
@@ -75,13 +75,3 @@ def test_a_folder_of_another_version_is_refused_and_left_alone(made, command, tm
     for words in ("'deep/demo'", "unmask 0.0.1 then", "a new folder", "remove it, or choose another with --out"):
         assert words in ended.err
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_a_folder_that_cannot_be_made_costs_no_work(command, monkeypatch):
-    monkeypatch.setattr("unmask.lab.demo.run_demo", lambda *a, **k: pytest.fail("worked before it looked"))
-    assert command("demo", "--out", "/dev/null/report").code == 2
-
-
-def test_a_study_file_that_is_not_there_leaves_nothing(command, tmp_path):
-    assert command("demo", "--out", "new", "--study", "none.toml").code == 2
-    assert not (tmp_path / "new").exists()

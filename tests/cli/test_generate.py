@@ -5,7 +5,6 @@ import sys
 import pytest
 import typer
 
-import unmask.api.load
 from tests.helpers.own_policies import GOOD
 from unmask.api.load import load
 from unmask.cli.app import app
@@ -17,19 +16,10 @@ def without_config(document):
 
 
 class TestGenerate:
-    def test_the_model_of_the_package_is_the_default(self, command):
-        document = command("generate", "--json", "--max-new-tokens", "4").json
-        assert document["config"]["model"]["name"] == "mini"
-
     def test_prompts_are_arguments_or_options(self, command):
         bare = command("generate", "a", "b", "-m", "exact", "--json").out
         assert bare == command("generate", "--prompt", "a", "--prompt", "b", "-m", "exact", "--json").out
         assert bare == command("generate", "a", "--prompt", "b", "-m", "exact", "--json").out
-
-    def test_without_a_prompt(self, command):
-        document = command("generate", "-m", "exact", "--policy", "llada", "--json").json
-        assert document["config"]["default_prompt"] is True
-        assert len(document["rows"][0]["text"]) == 7
 
     def test_a_policy_with_its_settings(self, command):
         given = ("generate", "-m", "exact", "--json", "--policy")
@@ -48,31 +38,6 @@ class TestGenerate:
         assert (by_file["forwards"], command(*given, "llada").json["forwards"]) == (1, 2)
         assert command(*given, "mine:Counted", "--set", "count=7").json == by_file
         assert "counted" in command(*call, "-m", "exact", "--policy", "mine.py:Counted").out
-
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            (["--policy", "wino:block_length=8", "--set", "block_length=4"], "block_length is given twice"),
-            (["--policy", "wino:"], "not KEY=VALUE"),
-            (["--policy", "lada"], "did you mean llada?"),
-            (["--policy", "selectiv"], "did you mean selective"),
-            (["--policy", "nowhere.py:Mine"], "cannot be read"),
-            (["--score", "margn"], "unknown scoring rule 'margn'; did you mean margin?"),
-            (["--policy", "wino", "--score", "margin"], "--policy 'wino' and --score are both given"),
-            (["--set", "tau1=0.5", "--score", "margin"], "--set tau1 and --score are both given"),
-            (["--policy", "composed:score=margin", "--score", "margin"], "score is given twice"),
-            (["--policy", "klass", "--preset", "gsm9k"], "preset of klass is 'gsm9k'; allowed: llada/gsm8k"),
-            (["--policy", "dos", "--preset", "gsm8k"], "preset of dos is 'gsm8k'; allowed: none; leave it out"),
-            (["--policy", "klass:preset=math", "--preset", "gsm8k"], "the preset is given twice"),
-            (["--policy", "klass", "--preset", "gsm8k", "--set", "tau=1"], "unknown setting of klass"),
-            (["--policy", "wino", "--set", "block=4"], "unknown setting of wino"),
-        ],
-    )
-    def test_a_wrong_policy_is_refused_before_a_model_is_read(self, command, monkeypatch, arguments, words):
-        monkeypatch.setattr(unmask.api.load, "load", lambda *name, **options: pytest.fail("it was read"))
-        ended = command("generate", "-m", "exact", *arguments)
-        assert ended.code == 2
-        assert words in ended.err
 
     def test_a_composition(self, command):
         rules = ("--score", "margin", "--region", "block:4", "--cardinality", "eb:0.1", "--commitment", "remdm-conf")
@@ -95,21 +60,6 @@ class TestGenerate:
         assert "steps set a schedule, but do not end the run: composed goes on" in shown
         assert "this library's own, not a published method" in shown
 
-    @pytest.mark.parametrize(
-        ("policy", "said"),
-        [
-            ("llada", []),
-            ("eb-sampler", ["reconstruction: parts are ours, or untested", "steps change nothing: eb-sampler goes on"]),
-            ("dus", ["steps change nothing: dus goes on"]),
-            ("dos", ["reconstruction: parts are ours, or untested"]),
-        ],
-    )
-    def test_the_header_says_what_a_method_is_worth(self, command, policy, said):
-        shown = " ".join(command("generate", "-m", "exact", "--policy", policy).out.split())
-        assert all(words in shown for words in said)
-        assert ("goes on until all is filled" in shown) == any("steps" in words for words in said)
-        assert ("label " in shown) == any("reconstruction" in words for words in said)
-
     def test_a_preset_is_the_familys_and_settings_go_before_it(self, command):
         given = ("generate", "-m", "exact", "--json", "--policy")
         config = command(*given, "klass", "--preset", "gsm8k").json["config"]
@@ -120,13 +70,6 @@ class TestGenerate:
         assert (config["policy"]["threshold"], config["policy"]["variant"]) == (0.7, "dream")
         assert "preset" not in command(*given, "klass").json["config"]
         assert "llada/gsm8k" in command("generate", "-m", "exact", "--policy", "klass", "--preset", "gsm8k").out
-
-    def test_the_family_of_the_model_decides(self, command):
-        call = ("generate", "-m", "mini-dream", "--max-new-tokens", "4", "--json", "--policy", "klass", "--preset")
-        assert command(*call, "gsm8k").json["config"]["preset"] == "dream/gsm8k"
-        failed = command("generate", "-m", "mini-dream", "--policy", "remdm-llada", "--preset", "countdown")
-        assert failed.code == 2
-        assert "preset of remdm-llada is 'countdown' with a model of the family dream; allowed: llada/" in failed.err
 
     @pytest.mark.parametrize("policy", ["Raises", "Wrong"])
     def test_an_error_of_ones_own_policy_names_it_and_its_place(self, command, tmp_path, policy, monkeypatch):
@@ -192,10 +135,6 @@ class TestGenerate:
         tokens = "1 token" if written == 1 else f"{written} tokens"
         assert f"{tokens} of answer (and {16 - written} positions of filler), 8 forwards" in said
 
-    def test_quiet(self, command):
-        texts = [row["text"] for row in command("generate", "-m", "exact", "--samples", "2", "--json").json["rows"]]
-        assert command("generate", "-m", "exact", "--samples", "2", "--quiet").out.splitlines() == texts
-
     def test_prompt_file_of_json_lines(self, command, tmp_path):
         wanted = command("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--json").out
         (tmp_path / "prompts.jsonl").write_text('{"prompt": "ab", "id": 1}\n"c"\n', encoding="utf-8")
@@ -212,25 +151,6 @@ class TestGenerate:
         with (tmp_path / "prompts.txt").open(encoding="utf-8") as file:
             monkeypatch.setattr(sys, "stdin", file)
             assert command("generate", "-m", "exact", "--prompt-file", "-", "--json").out == wanted
-
-    def test_a_byte_order_mark_is_no_part_of_the_first_prompt(self, command, tmp_path):
-        (tmp_path / "prompts.txt").write_text("\ufeffab\nc\n", encoding="utf-8")
-        shown = command("generate", "-m", "exact", "--prompt-file", "prompts.txt", "--json").json
-        assert [row["prompt"] for row in shown["config"]["rows"]] == ["ab", "c"]
-
-    def test_settings(self, command):
-        document = command(
-            "generate", "-m", "exact", "--policy", "core", "--set", "window=[0, 1]", "--set", "tail=0", "--json"
-        ).json
-        assert document["config"]["policy"]["window"] == [0, 1]
-        assert document["config"]["policy"]["tail"] == 0
-
-    def test_save(self, command, tmp_path):
-        document = command("generate", "-m", "exact", "--save", "run.npz", "--json").json
-        saved = Trajectory.load(tmp_path / "run.npz")
-        canvas = "".join("abcd"[token] for token in saved.state.tokens_BL[0])
-        assert canvas == document["rows"][0]["canvas"]
-        assert len(saved.steps) == 4
 
     def test_what_is_saved_can_be_branched(self, command, tmp_path):
         options = ("--temperature", "1.0", "--policy", "dream", "--set", "alg=origin", "--steps", "6", "--seed", "2")
@@ -254,12 +174,6 @@ class TestGenerate:
         shown = command(*call).out
         assert f"a\x1b[1;4m{text[1:3]}\x1b[0mc\x1b[1;4m{text[4]}\x1b[0m" in shown
         assert command(*call, "-q").out.strip() == text
-
-    def test_set_of_a_part_with_dots(self, command):
-        document = command(
-            "generate", "-m", "exact", "--policy", "revised", "--set", "operator.variant=cap", "--json"
-        ).json
-        assert document["config"]["policy"]["operator"]["variant"] == "cap"
 
     def test_a_save_that_fails_late(self, command, monkeypatch):
         def full(self, path):
@@ -287,16 +201,6 @@ class TestWatch:
         assert "<|" not in shown
         columns = {line.rindex("  +") for line in shown.splitlines()[2:]}
         assert len(columns) == 1
-
-    def test_json_stays_json(self, command):
-        watched = command("generate", "-m", "exact", "--watch", "--json")
-        assert watched.out == command("generate", "-m", "exact", "--json").out
-        assert "step" in watched.err
-
-    def test_on_stdout_otherwise(self, command):
-        shown = command("generate", "-m", "exact", "--watch")
-        assert shown.out.startswith("prompt    row  0  c\nstep")
-        assert shown.err == ""
 
 
 # What each option of `generate` is set to, and what else must be given for it to have an effect at temperature 0.
@@ -352,9 +256,3 @@ class TestEveryOption:
             return document, [step.revealed_BL.tolist() for step in steps]
 
         assert decoded(option, *value) != decoded(*bare)
-
-    def test_more_alternatives_in_the_saved_run(self, command, tmp_path):
-        common = ["generate", "-m", "exact", "--quiet", "--save", "run.npz"]
-        assert command(*common).out == command(*common, "--record-top", "3").out
-        steps = Trajectory.load(tmp_path / "run.npz").steps
-        assert {step.prediction.clean.top_BNK.shape[-1] for step in steps} == {3}

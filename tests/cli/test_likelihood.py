@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from unmask.api.load import load
 
 EXACT = ("-m", "exact", "--model-option", "n=4", "--model-option", "vocab=3")
@@ -37,34 +35,3 @@ def test_files(command, tmp_path):
     assert rows[0] == plain["rows"][0]
     assert rows[1]["prompt"] == "b"
     assert rows[1]["log_likelihood"] != plain["rows"][1]["log_likelihood"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "no text is given; allowed: texts, or --file FILE"),
-        (["ab", "--file", "texts.txt"], "texts and --file are both given"),
-        (["--file", "none.txt"], "--file 'none.txt' cannot be read"),
-        (["--file", "void.txt"], "--file 'void.txt' is empty"),
-        (["ab", "--samples", "3"], "samples is 3; allowed: None without estimator='monte-carlo'"),
-        (["ab", "--oracle-block", "2"], "oracle_block is 2; allowed: None without estimator='oracle'"),
-        (["--file", "gap.txt"], "line 2 of --file 'gap.txt' is empty"),
-        (["--file", "bad.jsonl"], "line 1 of --file 'bad.jsonl' is"),
-        (["--file", "latin.txt"], "not UTF-8 text"),
-        (["ab", "--policy", "wino"], "wino gives a text no exact likelihood: it re-masks"),
-        (["ab", "--set", "threshold=0.5"], "unknown setting of llada 'threshold'"),
-        (["ab", "--estimator", "elbo"], "estimator is 'elbo'; allowed: 'exact', 'monte-carlo' or 'oracle'"),
-        (["ab", "--samples", "0", "--estimator", "monte-carlo"], "samples is 0; allowed: 1 to 100000"),
-        (["xyz"], "'x'"),
-        (["abcab"], "needs a canvas of 5 positions; allowed: at most 4"),
-    ],
-)
-def test_bad_input_is_refused(command, tmp_path, arguments, words):
-    (tmp_path / "gap.txt").write_text("ab\n\nab\n", encoding="utf-8")
-    (tmp_path / "void.txt").touch()
-    (tmp_path / "bad.jsonl").write_text('{"text": 3}\n', encoding="utf-8")
-    (tmp_path / "latin.txt").write_bytes(b"\xe4b")
-    ended = command("likelihood", *arguments, *EXACT)
-    assert ended.code == 2
-    assert words in ended.err
-    assert not ended.out

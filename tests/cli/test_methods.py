@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.helpers import methods_page
-from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, make_policy, parse_policy
+from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, make_policy
 from unmask.methods.registry import LABELS
 
 PAPER = {
@@ -94,16 +94,6 @@ def test_show(command):
     assert one["presets"]["dream/math"]["epsilon"] == 0.005
 
 
-def test_presets_are_shown_as_policies_are_typed(command):
-    """What stands behind --policy makes the same policy as the preset."""
-    for name, method in METHODS.items():
-        lines = [line for line in command("methods", "show", name).out.splitlines() if line.startswith("  preset  ")]
-        typed = [line.partition("--policy ")[2] for line in lines]
-        assert [parse_policy(text) for text in typed] == [
-            make_policy(name, **preset) for preset in method.presets.values()
-        ]
-
-
 def test_the_command_of_the_worked_example_works(command):
     for name in METHODS:
         shown = command("methods", "show", name, "--json").json["example"]
@@ -128,12 +118,6 @@ def test_an_example_that_comes_out_otherwise(command, monkeypatch):
     ended = command("methods", "show", "klass", "--example")
     assert ended.code == 1
     assert "NOT as expected: revealed [[0]]" in ended.out
-
-
-def test_show_an_unknown_method(command):
-    failed = command("methods", "show", "klas")
-    assert failed.code == 2
-    assert "unknown policy 'klas'; did you mean klass?" in failed.err
 
 
 def test_the_page_is_made_of_the_classes():

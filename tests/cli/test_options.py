@@ -7,10 +7,9 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from tests.helpers.cases import each_case
 from unmask.api.options import DecodeOptions
 from unmask.base.errors import ConfigError
-from unmask.base.options import Options, parse_settings, parse_value, split_commas
+from unmask.base.options import Options, parse_settings, split_commas
 from unmask.cli.options import ClusterOptions, options_as_flags
 from unmask.lab.cluster import Ray
 from unmask.methods import ANY_FAMILY, KLASS, METHODS, compose, parse_policy
@@ -68,37 +67,6 @@ class TestOptionsAsFlags:
         for words in ("A command.", "No default.", "Denoising steps.", "--set"):
             assert words in shown
         assert "--on-step" not in shown
-
-
-@each_case(
-    ("text", "value"),
-    [
-        ("4", 4),
-        ("-1", -1),
-        ("0.5", 0.5),
-        ("1e-3", 1e-3),
-        ("true", True),
-        ("False", False),
-        ("none", None),
-        ("None", None),
-        ("null", None),
-        ("random", "random"),
-        ("count:4", "count:4"),
-        ("'4'", "4"),
-        ('"a b"', "a b"),
-        ("[0.25, 0.75]", [0.25, 0.75]),
-        ("{confidence = 0.5, margin = 0.5}", {"confidence": 0.5, "margin": 0.5}),
-        (" 3 ", 3),
-        ("", ""),
-        ("1979-05-27", "1979-05-27"),
-        ("1\nother = 2", "1\nother = 2"),
-        ("[1,", "[1,"),
-    ],
-)
-def test_values(text, value):
-    parsed = parse_value(text)
-    assert parsed == value
-    assert type(parsed) is type(value)
 
 
 def test_pairs_are_read_in_order():

@@ -118,19 +118,6 @@ def until(true, running):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("out", ["x" * 5000, "/".join(["x" * 200] * 30)], ids=["long", "deep"])
-def test_paths_that_are_none(out, file, command, tmp_path):
-    ran = command("study", "run", str(file), "--out", out)
-    assert ran.code == 2
-    assert "--out is" in ran.err
-    assert "allowed: a folder; choose a shorter one" in ran.err
-    assert len(ran.err) < 400
-    assert command("study", "run", str(file), "--out", "a\0b").code == 2
-    for name in ("status", "report"):
-        ran = command("study", name, out)
-        assert (ran.code, "allowed: a folder; choose a shorter one" in ran.err) == (2, True)
-
-
 def test_plan_counts_whole_runs(file, command):
     file.write_text(file.read_text().replace("temperature = 0.0", 'temperature = 0.0\ndiagnostics = ["region"]'))
     (without,) = command("study", "plan", str(file), "--json").json["estimates"]

@@ -16,7 +16,6 @@ from unmask.cli.terminal import (
     CELL_WIDTH,
     PLAIN_SIGNS,
     REMASKED_STYLE,
-    Console,
     DecodeScreen,
     prepare_streams,
     print_json,
@@ -85,17 +84,6 @@ def test_a_search_shows_its_best_path_and_the_size_of_its_tree(model):
     assert "tree" in watched(model, True, prompt="a", policy="medal", steps=3)[0]
 
 
-def test_finished_rows_keep_their_last_line(model):
-    _, frames, out = watched(model, True, prompt=["a", "dcba"], max_new_tokens=4, policy="wino", block_length=4)
-    assert [frames[-1][row].plain for row in (0, 1)] == list(out.canvases)
-
-
-def test_terminal_is_redrawn(model):
-    text, _, out = watched(model, True, prompt="a", steps=2)
-    assert "\x1b[" in text
-    assert f"forwards {out.forwards}" in text
-
-
 def test_plain_lines_elsewhere(model):
     text, _, out = watched(model, False, prompt="a", steps=2)
     lines = text.splitlines()
@@ -159,12 +147,6 @@ def test_every_position_is_one_cell_and_stays_where_it_is():
         assert now[:-2] == before[:-2] == [*["c".ljust(CELL_WIDTH)] * 3, *["░".ljust(CELL_WIDTH)] * 4]
         assert plain.startswith("step   0  row  0  c      c      c      ░ ")
         assert not {"\n", "\x1b"} & set(plain)
-
-
-def test_one_sign_stands_for_all_that_fills_the_canvas_up():
-    watch, plain = after_a_step(prompt=3, blanks=6, last=(5, 5))
-    assert cells(watch)[-2:] == ["·".ljust(CELL_WIDTH)] * 2
-    assert "endoftext" not in plain
 
 
 def test_a_prompt_is_shown_as_it_was_typed():
@@ -244,25 +226,12 @@ def stdout(monkeypatch, encoding="ascii", errors="strict"):
     return written
 
 
-def test_without_it_the_arrow_is_an_error(monkeypatch):
-    stdout(monkeypatch)
-    with pytest.raises(UnicodeEncodeError):
-        print_text("1.000↑")
-
-
 def test_signs_of_ours_become_plain_ones_and_the_rest_numbers(monkeypatch):
     written = stdout(monkeypatch)
     prepare_streams()
     print_text("1.000↑ 0.5↓ é 模 😀 \ud800")
     assert written() == "1.000^ 0.5v \\xe9 \\u6a21 \\U0001f600 \\ud800\n"
     assert all(plain.isascii() for plain in PLAIN_SIGNS.values())
-
-
-def test_rich_writes_the_same_way(monkeypatch):
-    written = stdout(monkeypatch)
-    prepare_streams()
-    Console(width=20).print("a↑ é")
-    assert written() == "a^ \\xe9\n"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "utf-16"])

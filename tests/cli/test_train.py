@@ -62,17 +62,6 @@ def test_scores_of_the_suite_during_a_run(call, tables, cache, tmp_path):
     assert (tmp_path / "out" / "scores.csv").read_text() == "step,task,score\n3,carry-rtl,0.0\n"
 
 
-def test_another_number_of_steps(call, file, cache, tmp_path):
-    _, output = call("--config", file, "--out", tmp_path / "out", "--device", "cpu", "--cache", cache, "--steps", 3)
-    assert "step 3/3" in output
-
-
-def test_refusals_are_ours(call, file, cache, tmp_path):
-    assert call("--config", tmp_path / "none.toml", "--out", tmp_path / "out")[0] == 2
-    assert call("--config", file, "--out", tmp_path / "out", "--device", "quantum")[0] == 2
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(("step", "said"), [(1, "no checkpoint yet"), (5, "goes on from")])
 def test_ctrl_c_says_how_to_go_on(call, file, cache, tmp_path, monkeypatch, step, said):
     class Impatient(Trainer):

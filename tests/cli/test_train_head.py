@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from tests.helpers.fresh_python import environment
-from unmask.base.files import find_leftovers
 from unmask.methods import heads
 from unmask.train.run_folder import LOCK
 
@@ -42,32 +41,11 @@ def test_a_finished_folder_of_other_settings_or_texts_is_refused(command, tmp_pa
     assert (tmp_path / "made" / "head" / "head.json").read_bytes() == before
 
 
-def test_what_is_refused_leaves_nothing(command, tmp_path):
-    (tmp_path / "texts").mkdir()
-    ended = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", "--texts", "texts", *FEW)
-    assert ended.code == 2, ended.out
-    assert not (tmp_path / "made").exists()
-
-
 def test_without_a_head_the_command_is_told(command, tmp_path, monkeypatch):
     monkeypatch.setattr(heads, "SHIPPED", tmp_path)
     ended = command("generate", "a", "-m", "mini-dream", "--policy", "demask")
     assert ended.code == 2
     assert "unmask train head --kind demask --model mini-dream --out FOLDER" in ended.err
-
-
-def test_an_unknown_kind(command):
-    ended = command("train", "head", "--kind", "soar", "--out", "made")
-    assert ended.code == 2
-    assert "unknown kind of head 'soar'" in ended.err
-
-
-def test_training_a_model_still_asks_for_its_configuration(command):
-    ended = command("train")
-    assert ended.code == 2
-    assert "--config and --out missing" in ended.err
-    assert "--out missing" in command("train", "--config", "x.toml").err
-    assert "x.toml" in command("train", "--config", "x.toml", "--out", "made").err
 
 
 @pytest.mark.slow
@@ -93,13 +71,3 @@ def test_a_run_that_was_stopped_starts_from_the_beginning(command, tmp_path, sen
     again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
     assert "did not finish, and kept nothing: this one starts from the beginning" in again.out
     assert (tmp_path / "made" / "head" / "head.json").is_file()
-
-
-def test_what_a_kill_left_is_thrown_away_and_said(command, tmp_path):
-    made = tmp_path / "made"
-    (made / ".head.123.partial").mkdir(parents=True)
-    (made / LOCK).touch()
-    assert find_leftovers(made / "head")
-    again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
-    assert "did not finish, and kept nothing: this one starts from the beginning" in again.out
-    assert sorted(path.name for path in made.iterdir()) == sorted([LOCK, "head"])

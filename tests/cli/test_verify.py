@@ -84,30 +84,6 @@ def test_ctrl_c_says_what_is_kept(run, tiny, short, tmp_path, monkeypatch):
     assert (code, "2/2 answers (1 from before)" in err) == (0, True)
 
 
-def test_a_trial_says_that_it_is_one(run, tiny, short):
-    code, out, _ = run("verify", "--model", tiny, "--device", "cpu", "--prompts", 1, "--task", "gsm8k")
-    assert code == 0
-    assert "not known" in out
-    assert "a trial of the procedure, says nothing about LLaDA-8B-Instruct" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--model", "mini", "--task", "mbpp"), "unknown task 'mbpp'"),
-        (("--model", "mini", "--published", "gpt"), "unknown name of figures 'gpt'"),
-        (("--model", "llada-1.5", "--task", "gsm8k-pure"), "settings of GSAI-ML/LLaDA-1.5 'gsm8k-pure'"),
-        (("--model", "exact"), "is of no family with published figures"),
-        (("--model", "mini", "--prompts", "0"), "prompts is 0"),
-        (("--model", "mini", "--published", "dream"), "those of a model of the family 'llada'"),
-    ],
-)
-def test_refusals(run, short, arguments, words):
-    code, out, err = run("verify", *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-
-
 def test_missing_data_is_said_before_the_model_is_read(run, tmp_path):
     code, out, err = run("verify", "--model", "no/such", "--data-dir", tmp_path)
     assert (code, out) == (2, "")

@@ -1,6 +1,5 @@
 """`unmask view` as a user types it."""
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 from tests.helpers.fresh_python import environment
 from tests.helpers.view_server import exact
 from unmask.api.load import load
-from unmask.core.trajectory_file import pack, unpack
 from unmask.report.run_data import run_data
 
 
@@ -78,52 +76,3 @@ def test_a_study_is_exported(run, tmp_path, view_study):
     page = tmp_path / "study.html"
     assert run("view", view_study, "--export", page)[0] == 0
     assert "States of the study look" in page.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("nowhere",), "nothing at 'nowhere'"),
-        (("{empty}",), "no study in"),
-        (("--model", "unknown"), "unknown model"),
-        (("{junk}",), "is not a trajectory"),
-        (("--port", "70000"), "65535"),
-        (("--export", "nowhere/page.html"), "cannot be written"),
-        (("--export", "page.html"), "nothing to write"),
-        (("{run}", "--model", "mini"), "another model"),
-        (("{run}", "--model", "exactt", "--json"), "unknown model with a tokenizer on this machine 'exactt'"),
-        (("{run}", "--export", "{run}"), "cannot be written"),
-        (("{run}", "--top", "-1"), "--top is -1; allowed: 0 or more"),
-        (("{run}", "--row", "7", "--json"), "row"),
-    ],
-)
-def test_bad_input_is_one_line(run, run_file, tmp_path, monkeypatch, arguments, why):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "junk.npz").write_bytes(b"junk")
-    names = {"empty": tmp_path / "empty", "junk": tmp_path / "junk.npz", "run": run_file}
-    code, out, err = run("view", *(argument.format(**names) for argument in arguments), "--no-open")
-    assert (code, out) == (2, "")
-    assert why in err
-    assert err.count("\n") == 1
-    assert not (tmp_path / "page.html").exists()
-
-
-def test_a_trajectory_of_another_version_is_refused_with_what_to_do(run, run_file, tmp_path):
-    other = tmp_path / "old.npz"
-    meta, arrays = unpack(run_file.read_bytes())
-    other.write_bytes(pack({**meta, "format": "unmask-trajectory-1"}, dict(arrays)))
-    code, _, err = run("view", other, "--no-open")
-    assert code == 2
-    assert "decode again and save" in err
-    assert err.count("\n") == 1
-
-
-def test_a_damaged_study_is_refused_with_its_name(run, tmp_path, view_study):
-    study = shutil.copytree(view_study, tmp_path / "study")
-    shard = next((study / "shards").iterdir())
-    (shard / "shard.json").write_text("{}")
-    code, _, err = run("view", study, "--no-open")
-    assert code == 2
-    assert shard.name in err
-    assert err.count("\n") == 1
