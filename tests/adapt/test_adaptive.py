@@ -188,10 +188,6 @@ class TestParts:
         with pytest.raises(ConfigError, match=f"a {what} of its own.*put revised around"):
             always(policy, RegionDiagnostic())
 
-    def test_checks_of_the_parts_are_made(self, kit):
-        with pytest.raises(ConfigError, match="block_length"):
-            kit.run(always(LLaDA(block_length=4), RegionDiagnostic()))
-
     def test_choose_takes_rows_whole(self, kit):
         state = kit.small().state
         no_BL = torch.zeros_like(state.fixed_BL)

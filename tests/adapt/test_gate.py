@@ -14,7 +14,6 @@ from unmask.adapt import gate as gate_files
 from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.adapt.gate import FORMAT
 from unmask.api.load import load
-from unmask.api.request import steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
 from unmask.base.json_files import hash_body
@@ -89,12 +88,6 @@ class TestFile:
                 (tmp_path / "gate.json").write_bytes(damaged)
                 with pytest.raises(GateFileError, match=r"gate\.json"):
                     Gate.load(tmp_path / "gate.json")
-
-    def test_without_judged_runs(self, gate_of):
-        gate = Gate.from_json(with_fields(gate_of(), end_to_end=None).to_json())
-        assert gate.end_to_end is None
-        assert gate.summary["end_to_end"] is None
-        assert "end to end: not known" in gate.inspect()
 
     def test_keeps_settings_that_are_not_the_defaults(self, gate_of):
         gate = gate_of("region")
@@ -246,15 +239,6 @@ class TestNamedDiagnostics:
         with pytest.raises(GateFileError, match="unknown diagnostic 'other-region'"):
             Gate.from_json(gate.to_json())
 
-    @pytest.mark.parametrize(
-        ("name", "words"),
-        [("region", "no calibration writes"), ("score", "describe a gate"), (3, "describe a gate")],
-    )
-    def test_other_names_are_refused(self, name, words, gate_of):
-        text = revised_file(gate_of("region"), lambda body: body.__setitem__("diagnostic_name", name))
-        with pytest.raises(GateFileError, match=words):
-            Gate.from_json(text)
-
 
 def steps(out):
     return [(s.rows_B.tolist(), s.revealed_BL.tolist()) for s in out.trajectory.steps], out.tokens
@@ -322,9 +306,6 @@ class TestGenerate:
         assert json.loads(out.to_json())["config"]["warnings"] == out.config["warnings"]
         with pytest.warns(UserWarning, match="used at 4 steps"):
             model.infill("ab____", gate=gate, steps=4)
-
-    def test_a_share_is_not_rounded_up_by_a_rounding_error(self):
-        assert [steps_of(share, blanks) for blanks, share in ((30, 0.1), (7, 0.5), (3, 0.01))] == [3, 4, 1]
 
     def test_another_model_is_refused_unless_forced(self, gate_of):
         other = load("exact", seed=3)
@@ -395,12 +376,6 @@ class TestShell:
 
         return command
 
-    @pytest.mark.parametrize("command", [("generate", "ab"), ("infill", "ab______")])
-    def test_gate(self, command, run, gate_of):
-        code, out, err = run(*command, "-m", "exact", "--policy", "selective", "--gate", "gate.json", "--json")
-        assert (code, err) == (0, "")
-        assert json.loads(out)["config"]["gate"]["hash"] == gate_of(**OPEN).hash
-
     def test_has_its_effect(self, run, tmp_path):
         ran = []
         for extra in ((), ("--gate", "gate.json"), ("--gate", "shut.json")):
@@ -408,13 +383,6 @@ class TestShell:
             ran.append([s.revealed_BL.tolist() for s in Trajectory.load(tmp_path / "run.npz").steps])
         assert ran[0] != ran[1]
         assert ran[0] == ran[2]
-
-    def test_shows_the_gate_and_how_often_it_opened(self, run):
-        code, out, _ = run("generate", "ab", "-m", "exact", "--gate", "gate.json")
-        assert code == 0
-        assert "axis=cardinality" in out
-        assert "cardinality adapted on" in out
-        assert "adapted on 0 of" in run("generate", "ab", "-m", "exact", "--gate", "shut.json")[1]
 
     def test_refused(self, run, tmp_path):
         (tmp_path / "edited.json").write_text((tmp_path / "gate.json").read_text().replace("carry-rtl", "carry-ltr"))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.adaptive_arms import joint, selective
-from unmask.adapt import Adaptive, DetectorRule, coverage, joint_arm
+from unmask.adapt import Adaptive, DetectorRule, joint_arm
 from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
@@ -60,18 +60,6 @@ class TestTogether:
             apart = RegionDiagnostic().read(traj, fixed_action().act(traj, NO_LOOK_AHEAD)).signal_B
             mattered |= bool((apart.nan_to_num() != region.signal_B.nan_to_num()).any())
         assert mattered
-
-    def test_axes_whose_gates_open_are_replaced_together(self, kit):
-        found = kit.run(joint(fixed_action(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
-        counts = {axis: int(one.deviated_B.sum()) for axis, one in coverage(found).items()}
-        assert list(counts) == list(AXES)
-        assert counts["score"] > 0
-        assert counts["commitment"] > 0
-        assert counts["region"] == counts["cardinality"] == 0
-        assert any(
-            (step.action.notes["score/deviated_B"] & step.action.notes["commitment/deviated_B"]).any()
-            for step in found.steps
-        )
 
     def test_axes_must_be_in_order(self):
         with pytest.raises(ConfigError, match="in this order"):

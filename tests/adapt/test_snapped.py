@@ -1,14 +1,12 @@
 """Proposals that land on candidates: which is nearest, and a selective policy that takes it."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from tests.helpers.adaptive_arms import random_gate, selective
 from unmask.adapt import Adaptive, DetectorRule, nearest_candidate, read_together
 from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic
-from unmask.base.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD, Action, State
 from unmask.engine import apply
 from unmask.methods import Dream, candidates, fixed_action, with_explicit_order
@@ -90,11 +88,6 @@ class TestArms:
         assert snapped.random_gate(0.3) == random_gate(*made_of, 0.3, near, base=base)
         assert arms.with_calibration(arms.calibration, names).selective == arms.selective
 
-    def test_a_calibration_for_candidates_is_for_them_alone(self, kit):
-        gate = kit.calibrated("cardinality", fixed=1, proposal="snapped", tau=0.07)
-        with pytest.raises(ConfigError, match="'snapped' with snap_to, 'raw' without"):
-            replace(kit.arms_of("cardinality", fixed=1), calibration=gate)
-
 
 class TestNearest:
     """By hand, on a canvas of a prompt and six masks."""
@@ -119,11 +112,6 @@ class TestNearest:
         assert self.near("score", {"alpha": (0.1, 0.9, 0, 0, 0)}, pure, margin, uniform) == [1]
         assert self.near("score", {"alpha": (0.3, 0.3, 0.2, 0.1, 0.1)}, pure, margin, uniform) == [2]
 
-    def test_region(self):
-        whole, left, right = ({"region": r} for r in ((0, *(1,) * 6), (0, 1, 1, 0, 0, 0, 0), (0, 0, 0, 0, 0, 1, 1)))
-        assert self.near("region", {"region": (0, 0, 0, 0, 1, 1, 1)}, whole, left, right) == [2]
-        assert self.near("region", {"region": (0, 1, 1, 1, 1, 0, 1)}, whole, left, right) == [0]
-
     def test_cardinality(self):
         one, three, six = ({"kappa": k / 6} for k in (1, 3, 6))
         assert self.near("cardinality", {"kappa": 4 / 6}, one, three, six) == [1]
@@ -138,7 +126,3 @@ class TestNearest:
         two, four = {"kappa": 2 / 6}, {"kappa": 4 / 6}
         assert self.near("cardinality", {"kappa": 3 / 6}, four, two) == [0]
         assert self.near("cardinality", {"kappa": 3 / 6}, two, four) == [0]
-
-    def test_an_unknown_axis(self):
-        with pytest.raises(UnknownName, match="unknown axis 'regoin'"):
-            self.near("regoin", {}, {})

@@ -20,11 +20,6 @@ def masked(count, of):
 
 
 class TestStage:
-    def test_quarters_hold_their_lower_end(self):
-        """More than 3/4 masked is stage 0; at most 1/4 is stage 3."""
-        found = [int(stage_of(masked(count, of=8), 4)) for count in range(8, 0, -1)]
-        assert found == [0, 0, 1, 1, 2, 2, 3, 3]
-
     def test_is_that_of_the_tables(self):
         for of in range(1, 60):
             counts = range(1, of + 1)

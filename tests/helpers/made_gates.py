@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from unmask.lab import choose
 from unmask.lab.analysis import steps
+from unmask.lab.study import validation
 from unmask.stats import Threshold
 from unmask.stats.protocol import fit_calibration
 
 
 def set_tau(patch, tau_of, rule="lift"):
     """Calibrations of a rule whose threshold is `tau_of(states)`, for all who calibrate a study."""
-    fit = choose.fit_calibration
+    fit = validation.fit_calibration
 
     def fit_known(states, settings, whole_runs=None):
         made = fit(states, settings, whole_runs)
         return replace(made, tau=tau_of(states)) if settings.rule == rule else made
 
-    patch.setattr(choose, "fit_calibration", fit_known)
+    patch.setattr(validation, "fit_calibration", fit_known)
     patch.setattr(steps, "fit_calibration", fit_known)
 
 
@@ -33,5 +33,5 @@ def known_gates(patch):
         opens = "full" in states.candidates or "all" in states.candidates
         return Threshold(0.0, 0.5, 0.25, 0.1) if opens else Threshold(None, 0.0, -0.25, 0.1, "made shut")
 
-    patch.setattr(choose, "fit_calibration", rising)
+    patch.setattr(validation, "fit_calibration", rising)
     set_tau(patch, half_open)

@@ -1,7 +1,7 @@
 """Tasks of one's own: a file of prompts, a study of it, and scoring functions that behave and misbehave."""
 
 from tests.helpers.tiny_studies import changed
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 
 LINES = [{"prompt": f"Say the word w{n}.", "target": f"w{n}", "id": f"p{n}"} for n in range(8)]
 
@@ -94,4 +94,4 @@ MODE = NAMED
 
 def parsed(folder, **changes):
     """The study above, changed, with its files in `folder`."""
-    return Study.parse(changed(TEXT, **changes), folder)
+    return StudyConfig.parse(changed(TEXT, **changes), folder)

@@ -12,7 +12,7 @@ from unmask.api.load import load
 from unmask.api.model import Model
 from unmask.core import DenoiserWrapper
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 from unmask.lab.study.protocol import run_study
 from unmask.viewer.explorer import Explorer, LoadedModels
 from unmask.viewer.server import Server
@@ -42,7 +42,7 @@ def mini() -> Model:
 
 def run_small_study(folder: Path) -> None:
     """Run a study of it that takes some seconds; the fixture `view_study` has it once for a run of the tests."""
-    study = Study.parse(STUDY)
+    study = StudyConfig.parse(STUDY)
     assert run_study(study, Store.create(folder, study.config), lambda spec: mini()).complete
 
 

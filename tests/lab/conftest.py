@@ -12,7 +12,7 @@ from tests.helpers.own_tasks import LINES, SCORER
 from tests.helpers.tiny_studies import SMALL, table
 from unmask.api.load import load
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 from unmask.lab.study.protocol import run_study
 from unmask.tasks import own_task
 
@@ -35,7 +35,7 @@ def tiny_load(tiny_model):
 
 @pytest.fixture(scope="session")
 def tiny_study(tiny_folder):
-    return Study.parse(table(models__0__model=str(tiny_folder)))
+    return StudyConfig.parse(table(models__0__model=str(tiny_folder)))
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def tiny_run(tiny_study, tiny_load, tmp_path_factory):
 @pytest.fixture(scope="session")
 def methods_study(tiny_folder):
     """The policy axis alone."""
-    return Study.parse(raw(tiny_folder))
+    return StudyConfig.parse(raw(tiny_folder))
 
 
 @pytest.fixture(scope="session")

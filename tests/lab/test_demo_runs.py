@@ -8,7 +8,7 @@ from unmask.api.load import load
 from unmask.api.request import start_trajectory
 from unmask.engine import decode
 from unmask.lab.demo import SHOWN, ShownMethod, make_demo_runs
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 from unmask.lab.study.prompts import example_request, load_examples, score_texts
 from unmask.methods import make_policy
 
@@ -17,7 +17,7 @@ METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    study = Study.read(tiny_demo.write(tmp_path_factory.mktemp("demo")))
+    study = StudyConfig.read(tiny_demo.write(tmp_path_factory.mktemp("demo")))
     model = load("exact", n=8)
     tasks, _ = load_examples(study)
     return model, study, tasks

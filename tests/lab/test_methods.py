@@ -17,13 +17,13 @@ from unmask.cli.app import main
 from unmask.core import Search
 from unmask.lab.analysis import analyse
 from unmask.lab.calibrate import find_diagnostic
-from unmask.lab.choose import why_not_cross_fitted
-from unmask.lab.methods import methods_of
 from unmask.lab.store import Store
-from unmask.lab.study import Study, prompts
+from unmask.lab.study import StudyConfig, prompts
+from unmask.lab.study.config import load_methods
 from unmask.lab.study.forecast import forecast, uncounted_methods
 from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
+from unmask.lab.study.validation import why_not_cross_fitted
 from unmask.methods import DUS, KLASS, METHODS, WINO, InfoGain, fixed_action, make_policy
 
 
@@ -39,16 +39,16 @@ class TestTheFile:
 
     def test_reference_stands_for_that_of_each_model(self):
         both = [{"model": "a", "reference": "llada"}, {"model": "b", "reference": "dream"}]
-        made = Study.parse(raw(models=both, candidates={"policy": ["reference", "klass", "llada", "dream"]}))
+        made = StudyConfig.parse(raw(models=both, candidates={"policy": ["reference", "klass", "llada", "dream"]}))
         for kind in ("llada", "dream"):
             first = made.sets(kind)[POLICY]["reference"]
             assert first == made.plan(kind).reference
         with pytest.raises(ConfigError, match=r"first candidate of policy is 'llada'.*'dream', the reference"):
-            Study.parse(raw(models=both))
+            StudyConfig.parse(raw(models=both))
 
     def test_a_method_as_the_reference_has_its_own_name(self):
         model = [{"model": "a", "reference": "klass", "settings": {"window": 1}}]
-        made = Study.parse(raw(models=model, candidates={"policy": ["klass", "llada"]}))
+        made = StudyConfig.parse(raw(models=model, candidates={"policy": ["klass", "llada"]}))
         assert made.sets(made.models[0].reference)[POLICY]["klass"] == KLASS(window=1)
 
     @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ class TestTheFile:
     )
     def test_a_reference_may_do_as_it_likes_where_nothing_is_cut_out_of_it(self, name, settings):
         model = [{"model": "a", "reference": name, "settings": settings}]
-        made = Study.parse(raw(models=model, candidates={"policy": [name, "llada"]}))
+        made = StudyConfig.parse(raw(models=model, candidates={"policy": [name, "llada"]}))
         assert made.plan(made.models[0].reference).reference == make_policy(name, **settings)
         with pytest.raises(ConfigError, match="cannot continue branches"):
-            Study.parse(raw(models=model, axes=["policy", "score"], candidates={"policy": [name, "llada"]}))
+            StudyConfig.parse(raw(models=model, axes=["policy", "score"], candidates={"policy": [name, "llada"]}))
 
     def test_a_class_of_ones_own(self, tmp_path):
         (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
-        made = Study.parse(raw(candidates={"policy": ["llada", "mine.py:Counted:count=3"]}), tmp_path)
+        made = StudyConfig.parse(raw(candidates={"policy": ["llada", "mine.py:Counted:count=3"]}), tmp_path)
         assert made.sets("llada")[POLICY]["mine.py:Counted:count=3"].count == 3
         assert "code" in made.config["methods"]["mine.py:Counted:count=3"]["settings"]["class"]
 
@@ -81,10 +81,10 @@ class TestTheFile:
         assert about[NAMES[3]]["settings"]["candidates"] == 3
         assert (about[NAMES[3]]["draws"], about["dus"]["draws"]) == (True, False)
         assert about[NAMES[3]]["version"] == METHODS["info-gain"].version
-        assert "methods" not in Study.parse(table()).config
+        assert "methods" not in StudyConfig.parse(table()).config
 
     def test_the_example_is_a_study_of_both_small_models(self):
-        made = Study.read(ROOT / "studies" / "methods.toml")
+        made = StudyConfig.read(ROOT / "studies" / "methods.toml")
         sets = [made.sets(spec.reference)[POLICY] for spec in made.models]
         assert [list(one) for one in sets] == [list(made.candidates[POLICY])] * 2
         assert not any(policy.needs.shadows for one in sets for policy in one.values())
@@ -124,7 +124,7 @@ class TestTheFile:
     )
     def test_what_is_refused(self, changes, said):
         with pytest.raises((ConfigError, UnknownName), match=said.replace("(", r"\(")):
-            Study.parse(raw(**changes))
+            StudyConfig.parse(raw(**changes))
 
     def test_searches_are_refused(self, monkeypatch, tmp_path):
         class Beam(Search):
@@ -136,7 +136,7 @@ class TestTheFile:
         monkeypatch.setitem(METHODS, "beam", Beam)
         monkeypatch.setattr("unmask.methods.registry.make_policy", lambda name, **settings: Beam())
         with pytest.raises(ConfigError, match="'beam' is a search, which owns its loop"):
-            methods_of(["llada", "beam"], tmp_path)
+            load_methods(["llada", "beam"], tmp_path)
 
 
 class TestTheRun:
@@ -203,7 +203,7 @@ class TestTheRun:
         options = {"core": {"revise_every": 1, "tail": 0, "window": [0.0, 1.0]}, "wino": {"block_length": 4}}
         model = {"model": str(tiny_folder), "name": "tiny", "reference": reference, "settings": options[reference]}
         candidates = {"policy": ["reference", "llada", "info-gain:threshold=none,candidates=3"]}
-        study = Study.parse(raw(models=[model], candidates=candidates))
+        study = StudyConfig.parse(raw(models=[model], candidates=candidates))
         assert ("reference (the reference, at every step)" in uncounted_methods(study)) == (reference == "core")
         spell_and_score_by_hash(monkeypatch)
         store = Store.create(tmp_path / "out", study.config)

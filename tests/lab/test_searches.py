@@ -12,11 +12,11 @@ from tests.lab.study.test_arms import RAW
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy
 from unmask.lab.analysis import analyse
-from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
-from unmask.lab.study import Study, prompts
+from unmask.lab.study import StudyConfig, prompts
 from unmask.lab.study.forecast import uncounted_methods
 from unmask.lab.study.protocol import run_study
+from unmask.lab.study.validation import SEARCH
 from unmask.methods import LookUM
 from unmask.report.study import study_report
 
@@ -40,7 +40,7 @@ CONTROL = "best of n like lookum:paths=4,tau=1"
         ({"searches": ["llada"]}, "'llada' decides step by step; allowed: methods that own their loop"),
         ({"searches": ["best-of"]}, "'best-of' has no base method to be measured against"),
         ({"searches": ["sour"]}, "unknown policy 'sour'"),
-        ({"end_to_end": False}, "allowed: names with end_to_end = true; switch it on"),
+        ({"end_to_end": False}, "allowed: names with end_to_end = true; they are arms of whole runs: switch it on"),
         ({"searches": "soar"}, "searches is 'soar'; allowed: a list"),
         # Branches would have been paid for before it was noticed: searches are decoded last.
         (
@@ -51,11 +51,14 @@ CONTROL = "best of n like lookum:paths=4,tau=1"
 )
 def test_what_is_refused(changes, said):
     with pytest.raises(ConfigError, match=said):
-        Study.parse({**SMALLER, **changes})
+        StudyConfig.parse({**SMALLER, **changes})
 
 
 def test_branches_do_not_depend_on_them():
-    study, without = Study.parse(SMALLER), Study.parse({k: v for k, v in SMALLER.items() if k != "searches"})
+    study, without = (
+        StudyConfig.parse(SMALLER),
+        StudyConfig.parse({k: v for k, v in SMALLER.items() if k != "searches"}),
+    )
     assert study.searches["lookum:paths=4,tau=1"] == LookUM(paths=4, tau=1.0)
     assert study.config == without.config
     assert not without.searches
@@ -68,12 +71,12 @@ def done(scaled, tmp_path_factory):
         known_gates(patch)
         network = scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **SMALL)
         model = load(str(network), dtype="fp32", device="cpu")
-        study = Study.parse(SMALLER)
+        study = StudyConfig.parse(SMALLER)
         store = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
         assert uncounted_methods(study) == ["lookum:paths=4,tau=1", "soar"]
         assert run_study(study, store, lambda spec: model).complete
         with pytest.raises(OtherStudy, match="with other calibrations or searches than the study gives now"):
-            run_study(Study.parse({**SMALLER, "searches": ["soar"]}), store, lambda spec: model)
+            run_study(StudyConfig.parse({**SMALLER, "searches": ["soar"]}), store, lambda spec: model)
         yield store
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 from unmask.methods import LLaDA, fixed_action
 
 BLOCKS = {"models__0__settings": {"block_length": 4}, "candidates": ...}
@@ -13,7 +13,7 @@ BLOCKS = {"models__0__settings": {"block_length": 4}, "candidates": ...}
 
 class TestBlocks:
     def test_are_those_of_the_authors_decoder(self):
-        study = Study.parse(table(**BLOCKS))
+        study = StudyConfig.parse(table(**BLOCKS))
         (spec,) = study.models
         assert study.plan(spec.reference).reference == LLaDA(block_length=4)
         assert spec.policy == {"name": "llada", "block_length": 4, "remasking": "low_confidence"}
@@ -22,7 +22,7 @@ class TestBlocks:
         assert {named[0] for named in names.values()} == {"own"}
 
     def test_change_the_reference_and_nothing_else(self):
-        usual, blocks = Study.parse(table(candidates=...)), Study.parse(table(**BLOCKS))
+        usual, blocks = StudyConfig.parse(table(candidates=...)), StudyConfig.parse(table(**BLOCKS))
         assert usual.plan("llada").reference == fixed_action()
         changed = {key for key, value in usual.config.items() if blocks.config[key] != value}
         assert changed == {"models", "candidates"}
@@ -34,14 +34,14 @@ class TestBlocks:
     def test_that_do_not_divide_a_task_are_refused(self, block):
         """16 tokens are no whole number of threes; eight twos need more than 4 steps."""
         with pytest.raises(ConfigError, match=f"block_length of tiny is {block}; allowed: .*csv-missing-cells"):
-            Study.parse(table(**BLOCKS | {"models__0__settings": {"block_length": block}}))
+            StudyConfig.parse(table(**BLOCKS | {"models__0__settings": {"block_length": block}}))
 
     def test_of_another_reference_are_refused(self):
         with pytest.raises(ConfigError, match="none with dream"):
-            Study.parse(table(**BLOCKS, models__0__reference="dream"))
+            StudyConfig.parse(table(**BLOCKS, models__0__reference="dream"))
 
 
 def test_the_share_of_steps_changes_the_steps_and_nothing_else():
-    half, whole = (Study.parse(table(steps={"share": share})).config for share in (0.5, 1.0))
+    half, whole = (StudyConfig.parse(table(steps={"share": share})).config for share in (0.5, 1.0))
     assert (half["steps"], whole["steps"]) == ({"csv-missing-cells": 8}, {"csv-missing-cells": 16})
     assert half | {"steps": whole["steps"]} == whole

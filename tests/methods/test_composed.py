@@ -28,7 +28,6 @@ from unmask.methods import (
 from unmask.methods.examples import ScriptedDenoiser
 from unmask.models import ExactDenoiser, JointDistribution
 
-TABLE = [[0.95, 0.40, 0.99, 0.97, 0.91, 0.60, 0.93, 0.30]]
 METHODS = [
     (LLaDA(), compose(cardinality="quota")),
     (LLaDA(4), compose(region="block:4", cardinality="quota")),

@@ -168,14 +168,6 @@ def script(tokens, slot, call):
     return [log(x) for x in p]
 
 
-def candidate_noise(length):
-    """Makes the candidate sets {0} (greedy), {1} and {2}."""
-    table = {}
-    for c in (1, 2):
-        table[f"candidate/{c}"] = [1 - 1e-9 if i == c else 1e-9 for i in range(length)]
-    return table
-
-
 J = [-1.4122, -1.3552, -1.2789]
 
 

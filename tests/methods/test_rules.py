@@ -31,7 +31,7 @@ from unmask.core import ModelOutput, Noise, Posterior, State
 from unmask.engine import decode
 from unmask.methods import DCD, DOS, DSB, DUS, KLASS, VSB, Dream, EBSampler, FastDLLM, FastDLLMDream, LLaDA, Swordsman
 from unmask.methods.blocks import block_clock
-from unmask.methods.check import check_policy
+from unmask.methods.check import Problem, check_policy
 from unmask.methods.examples import ScriptedDenoiser, TableNoise, load_cases, scripted_model
 from unmask.methods.vsb import _jensen_shannon
 from unmask.models import ExactDenoiser, JointDistribution
@@ -157,7 +157,8 @@ def test_fast_dllm_spacing_keeps_what_is_revealed_together_apart():
 @each_case("spacing", [4, 5, 6, 8])
 @each_case("method", [FastDLLM(threshold=0.0, block_length=None), EBSampler(gamma=9.0)], ids=lambda m: m.name)
 def test_spacing_rows_ignore_padding_without_blocks(method, spacing):
-    check_policy(type(method)(**{**vars(method), "spacing": spacing}))
+    for problem in (Problem.default(), Problem.longer()):
+        check_policy(type(method)(**{**vars(method), "spacing": spacing}), problem)
 
 
 def reveals(policy):

@@ -233,9 +233,6 @@ def test_lookum_over_all_sets_with_infinite_beta_it_is_brute_force(seed):
     assert end.steps[0].action.notes["dropped"].tolist() == [14]
 
 
-EXHAUSTIVE = {"exhaustive": True, "pool": inf, "beta": inf, "budget": "100x"}
-
-
 def test_lookum_particles_are_resampled_by_what_they_gained():
     """With infinite sharpness the best of the particles is followed by all; the end is the best one's."""
     _, exact, state = lookum_problem(2, steps=6)

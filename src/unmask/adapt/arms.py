@@ -1,4 +1,4 @@
-"""The arms of an end-to-end comparison, built from what validation prompts chose for one model, task and axis."""
+"""The arms of an end-to-end comparison, built from the calibration of one model, task and axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ from unmask.stats import Calibration
 
 @dataclass(frozen=True, eq=False)
 class Arms:
-    """The decoders that are compared on one axis around one reference, from a calibration.
+    """The decoders that are compared on one axis around one reference, according to a calibration.
 
-    On the commitment axis ReMDM's operator stands around every arm that may leave positions revisable: without it they
-    would never be re-opened, and the axis would do nothing. It was part of every branch that the calibration saw.
+    On the commitment axis every arm that may leave positions revisable is wrapped in ReMDM's operator, as were the
+    branches of the calibration. Without it no position would be masked again, and the axis would change nothing.
     """
 
     axis: str
@@ -37,7 +37,7 @@ class Arms:
     operator: ReMDM | None = None
     """The remasking operator of the commitment axis; None on every other axis."""
     snap_to: tuple[str, ...] = ()
-    """Names of candidates, of which the nearest is taken in place of a proposal; empty for proposals as they are."""
+    """Names of candidates, of which the nearest one replaces a proposal; empty to take proposals unchanged."""
 
     def __post_init__(self) -> None:
         if self.axis not in AXES:
@@ -62,7 +62,7 @@ class Arms:
 
     @property
     def fixed(self) -> Policy:
-        """The candidate that is best on validation states, at every state."""
+        """The candidate that is best on validation states, taken at every state."""
         return self._candidates[self.calibration.fixed.action]
 
     @property
@@ -73,26 +73,26 @@ class Arms:
 
     @property
     def always(self) -> Policy:
-        """The diagnostic's action wherever it proposes one."""
+        """The diagnostic's proposal at every state that has one."""
         return self._adaptive(AlwaysRule())
 
     @property
     def selective(self) -> Policy:
-        """The diagnostic's action where the detector expects an opportunity."""
+        """The diagnostic's proposal where the detector expects an opportunity."""
         return self._adaptive(DetectorRule.of(self.calibration), self.snap_to)
 
     def random_gate(self, coverage: float) -> Policy:
-        """The diagnostic's action at a random share of its steps."""
+        """Return the control that takes proposals at a random share of the steps that have one."""
         return self._adaptive(RandomRule(coverage), self.snap_to)
 
     def with_calibration(self, calibration: Calibration, candidates: Sequence[str]) -> "Arms":
-        """Return the arms under another calibration; one for snapped proposals takes the nearest of the candidates."""
+        """Return the arms of another calibration, with the candidates if it is one for snapped proposals."""
         snapped = calibration.settings.proposal == "snapped"
         return replace(self, calibration=calibration, snap_to=tuple(candidates) if snapped else ())
 
     def _adaptive(self, rule: GateRule, snap_to: Sequence[str] = ()) -> Policy:
         fixed = _without_operator(self.fixed)
-        # All but the axis is the reference's. The score signal compares with the fixed mixture, so that one is read.
+        # Diagnostics read the reference's action, but the score signal compares with the mixture of the fixed action.
         base = with_explicit_order(fixed if AXES[self.axis].mixes else self.reference, self.diagnostic.ordered)
         near = tuple(_without_operator(self._candidate(name)) for name in snap_to)
         return self._add_operator(Adaptive(fixed, [(self.diagnostic, rule)], base, near))
@@ -109,7 +109,7 @@ class Arms:
 
 
 def joint_arm(arms: Sequence[Arms]) -> Policy:
-    """Adapt several axes together: the fixed actions of all of them, and a gate for each."""
+    """Return a policy that adapts several axes together, from the fixed actions of all and a gate for each."""
     kinds = {one.reference_kind for one in arms}
     require(len(kinds) == 1, "references of the arms", sorted(kinds), "one", "combine axes of one model")
     ordered = sorted(arms, key=lambda one: list(AXES).index(one.axis))
@@ -122,7 +122,7 @@ def joint_arm(arms: Sequence[Arms]) -> Policy:
 
 
 def _without_operator(policy: Policy) -> Policy:
-    """Return the policy inside of a remasking operator, which goes around the whole arm."""
+    """Return a policy without its remasking operator, which is put around the whole arm instead."""
     if isinstance(policy, Composed) and policy.operator is not None and policy.base is not None:
         return policy.base
     return policy

@@ -13,7 +13,7 @@ from unmask.adapt.arms import Arms
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
-from unmask.base.files import atomic_write, format_path, read_file
+from unmask.base.files import format_path, read_file, write_text
 from unmask.base.json_files import HashMismatch, from_hashed_json, hash_body, to_hashed_json
 from unmask.base.options import Options, check_annotations
 from unmask.core import Policy
@@ -21,7 +21,7 @@ from unmask.stats import Calibration
 
 T = TypeVar("T")
 FORMAT = "unmask-gate-2"
-"""Goes up when an old file would decode differently, or does not say what a gate has to say."""
+"""Format of gate files. Its number rises when an old file would decode differently or lacks an entry."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Utility = Annotated[float, Field(ge=0, le=1)]
@@ -31,13 +31,13 @@ Natural = Annotated[int, Field(ge=0)]
 
 
 class Lift(Options):
-    """What the selective policy gains over the fixed action, with an interval."""
+    """Expected gain of the selective policy over the fixed action, with an interval."""
 
     value: Finite
     low: Finite
     high: Finite
     how: str
-    """How it was measured, and on which prompts."""
+    """Sentence that says how it was measured, and on which prompts."""
 
     @model_validator(mode="after")
     def _check_interval(self) -> Self:
@@ -48,7 +48,8 @@ class Lift(Options):
 class EndToEnd(Options):
     """Mean utility of whole runs on the prompts of the calibration.
 
-    A lift is about one step, after which the reference goes on. What is best there can be ruinous at every step.
+    A lift only says what one step gains if the reference goes on after it. An action that is best for one step can be
+    ruinous when it is taken at every step.
     """
 
     reference: Utility
@@ -57,11 +58,11 @@ class EndToEnd(Options):
     selective: Utility
     low: Difference
     high: Difference
-    """Ends of the 95 % interval of selective less reference, on the same prompts."""
+    """Ends of the 95 % interval of selective minus reference, on the same prompts."""
     prompts: Annotated[int, Field(ge=1)]
     """Number of prompts whose answers could all be scored."""
     differ: Natural
-    """Number of prompts on which selective and reference are not worth the same."""
+    """Number of prompts on which selective and reference have different utilities."""
 
     @model_validator(mode="after")
     def _check_interval(self) -> Self:
@@ -88,25 +89,26 @@ class EndToEnd(Options):
 
 
 class Guarantee(Options):
-    """Promise that decoding with the gate is, end to end, worse than the fixed action by at most a margin.
+    """Promise that whole runs with the gate are worse than the fixed action by at most a margin.
 
-    Thresholds were fitted on one half of the prompts and tested on the other. A gate that stays shut is the fixed one.
+    Thresholds were fitted on one half of the prompts and tested on the other. A gate that stays shut decodes as the
+    fixed action does.
     """
 
     risk: Share
-    """Probability, over the prompts that were drawn, that the promise does not hold."""
+    """Probability that the promise does not hold, over the draw of the prompts."""
     margin: Share
     """Largest loss of mean utility that is promised."""
     fitted: Natural
-    """Number of prompts that chose the fixed action, the bins and the order of thresholds."""
+    """Number of prompts by which the fixed action, the bins and the order of thresholds were chosen."""
     tested: Natural
     """Number of prompts that thresholds were tested on."""
     thresholds: Natural
     """Number of thresholds that were tested, one after the other until one failed."""
     difference: Difference
-    """Gated less fixed on the tested prompts; 0 for a gate that stays shut."""
+    """Mean utility of the gate minus that of the fixed action on the tested prompts; 0 for a shut gate."""
     bound: Difference
-    """Lower bound of the mean difference over all prompts, but for the risk; 0 for a gate that stays shut."""
+    """Lower bound of the mean difference over all prompts, which fails with probability `risk`; 0 for a shut gate."""
 
     @model_validator(mode="after")
     def _check_bound(self) -> Self:
@@ -123,7 +125,7 @@ class Guarantee(Options):
 
 
 class Gate(Options):
-    """A selective policy for one model, task and axis."""
+    """A calibrated selective policy for one model, task and axis."""
 
     model: str
     fingerprint: str
@@ -131,12 +133,12 @@ class Gate(Options):
     task: str
     arms: Arms
     steps_share: Annotated[float, Field(gt=0, le=1)]
-    """Steps by new tokens in the calibration; the default of runs that decode with the gate."""
+    """Number of steps divided by new tokens in the calibration; the default of runs with the gate."""
     lift: Lift
     end_to_end: EndToEnd | None = None
-    """None where no prompt has answers of reference, fixed action and gate that could all be scored."""
+    """None if no prompt has answers of reference, fixed action and gate that could all be scored."""
     guarantee: Guarantee | None = None
-    """None where no guarantee was asked for."""
+    """None if no guarantee was requested."""
     unmask: str = __version__
     """Version of this library that wrote the gate."""
 
@@ -158,27 +160,25 @@ class Gate(Options):
         return {"hash": self.hash, **content, "tau": self.arms.calibration.tau.value}
 
     def to_json(self) -> str:
-        """Return the file's text; the same gate gives the same bytes."""
+        """Return the text of the gate's file; the same gate gives the same bytes."""
         return to_hashed_json(FORMAT, _to_body(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Gate":
-        """Read the file's text; refuse another format, and anything that is not exactly what was written."""
+        """Read a gate from the text of its file; refuse another format and any change of its bytes."""
         try:
             gate = from_hashed_json(FORMAT, text, _from_body, kind="gate", to_body=_to_body, refusals=(ConfigError,))
         except HashMismatch as error:
             raise GateFileError(f"{error}; {_AGAIN}") from error
-        # The hash is of the content alone. A changed letter case of an exponent says the same, and is damage all the
-        # same.
+        # The hash covers the content only: "1E-5" for "1e-05" keeps it, but shows that the file was changed.
         if gate.to_json() != text:
             raise GateFileError(f"the gate file is not byte for byte what was written; {_AGAIN}")
         return gate
 
     def save(self, path: str | Path) -> None:
-        """Write the file whole: a file that was there stays until the new one is complete."""
+        """Write the gate's file. An existing file stays until the new one is complete."""
         try:
-            with atomic_write(Path(path)) as partial:
-                partial.write_text(self.to_json(), encoding="utf-8")
+            write_text(Path(path), self.to_json())
         except OSError as error:
             raise StorageError(f"gate {str(path)!r} cannot be written ({error.strerror}); choose another") from error
 
@@ -197,7 +197,7 @@ class Gate(Options):
             gate.check_model(fingerprint)
         return gate
 
-    # --- its use
+    # --- decoding with the gate
 
     def check_model(self, fingerprint: str) -> None:
         """Refuse another model: its signals and opportunities differ from those of the calibration."""
@@ -208,7 +208,7 @@ class Gate(Options):
             )
 
     def steps_warning(self, steps: int, usual: int, blanks: int) -> str:
-        """Return a warning if a run's number of steps is not the `usual` one of the gate's calibration, else ""."""
+        """Return a warning if a run takes other steps than the `usual` ones of the calibration, else ""."""
         if steps == usual:
             return ""
         return (
@@ -218,7 +218,7 @@ class Gate(Options):
         )
 
     def inspect(self) -> str:
-        """Return what the gate is and does as plain text."""
+        """Return a description of the gate as plain text."""
         lift, runs, operator, name = self.lift, self.end_to_end, self.arms.operator, self.arms.diagnostic.name
         axis = self.arms.axis + ("" if name == self.arms.axis else f", by the diagnostic {name}")
         whole = "not known, no prompt has answers of all three that could be scored"
@@ -246,7 +246,7 @@ _AGAIN = "allowed: a file that Gate.save wrote; check the path, or calibrate aga
 
 
 def _to_body(gate: Gate) -> dict[str, Any]:
-    """Content of the file in its one order. Entries that came later are left out at their default."""
+    """Return the content of a gate's file. Entries added later are omitted at their default, so that hashes stay."""
     arms, calibration = gate.arms, gate.arms.calibration
     name, fixed_by = arms.diagnostic.name, calibration.settings.fixed
     return {

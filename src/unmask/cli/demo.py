@@ -25,10 +25,10 @@ from unmask.lab.demo import (
     make_demo_runs,
 )
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
+from unmask.lab.study.config import ModelSpec
 from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
-from unmask.lab.study_models import ModelSpec
 from unmask.report import files
 from unmask.report.demo import STATES, DemoResults, write_demo
 from unmask.report.run_data import run_data
@@ -54,7 +54,7 @@ def demo(
     Example:
       unmask demo --out out/demo      then open out/demo/report.html in a browser
     """
-    chosen = Study.read(study or DEMO_STUDY)
+    chosen = StudyConfig.read(study or DEMO_STUDY)
     # A folder that cannot be used is refused before the work, not after.
     files.folder(out)
     try:
@@ -114,7 +114,7 @@ def _compare_methods(path: Path, problems: int, seeds: int, quiet: bool) -> Demo
 
 
 def _decode_runs(
-    study: Study, model: Model, data_dir: Path | None, quiet: bool
+    study: StudyConfig, model: Model, data_dir: Path | None, quiet: bool
 ) -> tuple[tuple[DemoRun, ...], list[dict[str, Any]]]:
     """Decode a few prompts by the methods to look at; return the runs, and their data for the page."""
     tasks, _ = load_examples(study, data_dir)

@@ -27,12 +27,12 @@ from unmask.lab.analysis.load import sum_costs
 from unmask.lab.analysis.states import StateEvidence, state_evidence
 from unmask.lab.store import ATTEMPTS, DamagedManifest, Failure, Store, scheme_of
 from unmask.lab.store.remote import open_files
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
+from unmask.lab.study.config import ModelSpec
 from unmask.lab.study.forecast import forecast, measured_rate, uncounted_methods
 from unmask.lab.study.progress import StudyProgress
 from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import StudyOutcome, run_study
-from unmask.lab.study_models import ModelSpec
 from unmask.report import files
 from unmask.report.pages import states_page
 from unmask.report.study import study_report, to_document, write_report
@@ -56,9 +56,9 @@ def load_model(spec: ModelSpec) -> Model:
         return load(spec.model, on_progress=on_progress, **spec.options)
 
 
-def _read_study(file: Path) -> Study:
+def _read_study(file: Path) -> StudyConfig:
     """Read a study file; models and options that could not be loaded are refused before anything is made."""
-    chosen = Study.read(file)
+    chosen = StudyConfig.read(file)
     for spec in chosen.models:
         check_model_name(spec.model, spec.options)
     return chosen

@@ -27,15 +27,15 @@ from unmask.base.files import storable
 from unmask.base.options import Options, check_name
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branching import BatchSettings
-from unmask.lab.choose import make_states, mixture_of, rows_by_state
 from unmask.lab.cluster import Executor, open_executor, run_in_order
 from unmask.lab.store import OtherFormat, Store
-from unmask.lab.study import PromptRange, Study, decode_prompts, group_by_width
+from unmask.lab.study import PromptRange, StudyConfig, decode_prompts, group_by_width
+from unmask.lab.study.config import ModelSpec
 from unmask.lab.study.jobs import plan_jobs
 from unmask.lab.study.progress import StudyProgress
 from unmask.lab.study.prompts import load_examples, score_answers
 from unmask.lab.study.protocol import run_study
-from unmask.lab.study_models import ModelSpec
+from unmask.lab.study.validation import make_states, mixture_of, rows_by_state
 from unmask.methods import candidates, register_reference
 from unmask.stats import (
     FEWEST,
@@ -198,11 +198,11 @@ class _Progress:
 
 
 def _make_gate(
-    model: LoadedModel, task: Task, options: CalibrateOptions, study: Study, store: Store, runs: "WholeRuns"
+    model: LoadedModel, task: Task, options: CalibrateOptions, study: StudyConfig, store: Store, runs: "WholeRuns"
 ) -> Gate:
     """Choose the fixed action, fit the calibration and see what whole runs are worth with it."""
     axis, prompt_P = options.axis, np.array(runs.prompts)
-    # With a guarantee half of the prompts make choices, and the others test what was chosen.
+    # With a guarantee half of the prompts make fit_calibrations, and the others test what was chosen.
     fitted_P = np.ones(len(prompt_P), dtype=np.bool_)
     if options.guarantee is not None:
         fitted_P = fitted_half(len(prompt_P), options.seed)
@@ -257,10 +257,10 @@ def find_diagnostic(axis: str) -> str:
 # Branches: a study of validation prompts and nothing else
 
 
-def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> Study:
+def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> StudyConfig:
     """Build a study of validation prompts alone, which no study file can ask for."""
     rows = options.batch_size or (CPU_ROWS if model.denoiser.device.type == "cpu" else MAX_ROWS)
-    return Study(
+    return StudyConfig(
         name=f"calibrate {task.name}",
         seed=options.seed,
         models=(ModelSpec(storable(model.name), model.name, model.reference),),
@@ -281,7 +281,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
 
 def _measure_branches(
     model: LoadedModel,
-    study: Study,
+    study: StudyConfig,
     folder: str | Path,
     executor: Executor,
     options: CalibrateOptions,
@@ -343,7 +343,7 @@ class WholeRuns:
     def __init__(
         self,
         model: LoadedModel,
-        study: Study,
+        study: StudyConfig,
         executor: Executor,
         options: CalibrateOptions,
         on_share: Callable[[float], None],

@@ -27,7 +27,7 @@ from unmask.base.files import atomic_write
 from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json, to_plain
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
 from unmask.engine import decode
-from unmask.lab.study import Study, decode_prompts
+from unmask.lab.study import StudyConfig, decode_prompts
 from unmask.lab.study.jobs import Examples
 from unmask.lab.study.prompts import ScoredAnswer, example_request, score_answers
 from unmask.methods import describe_policy, make_policy
@@ -437,7 +437,7 @@ class DemoRun:
 
 def make_demo_runs(
     model: LoadedModel,
-    study: Study,
+    study: StudyConfig,
     tasks: Examples,
     methods: Sequence[ShownMethod] = SHOWN,
     tried: int = TRIED,

@@ -3,14 +3,13 @@
 from unmask.tasks import official, words
 from unmask.tasks.draw import Draw, canonical, digest
 from unmask.tasks.extract import squeeze
-from unmask.tasks.files import example_line, example_record, export_tasks, read_predictions, score_predictions
+from unmask.tasks.files import example_line, example_record, export_tasks, score_predictions
 from unmask.tasks.official import ChangedData, MissingData
 from unmask.tasks.own import check_scorer, is_own, open_task, own_task
 from unmask.tasks.registry import CONTROLS, TASKS, find_task
 from unmask.tasks.scorers import explain, score_closing_tags, score_items, score_number, score_object, score_spans
 from unmask.tasks.splits import constructed_task, rank_ids
 from unmask.tasks.task import (
-    LEVELS,
     SCORINGS,
     SPLITS,
     TRAINING,
@@ -27,7 +26,6 @@ from unmask.tasks.task import (
 
 __all__ = [
     "CONTROLS",
-    "LEVELS",
     "SCORINGS",
     "SPLITS",
     "TASKS",
@@ -56,7 +54,6 @@ __all__ = [
     "open_task",
     "own_task",
     "rank_ids",
-    "read_predictions",
     "score",
     "score_all",
     "score_closing_tags",

@@ -57,20 +57,6 @@ def test_program_is_brute_force_for_every_budget(m, ties):
         assert found_L.nonzero().flatten().tolist() == chosen
 
 
-def test_rows_of_any_size_and_budget_share_a_batch():
-    rng = np.random.default_rng(5)
-    sets = [sorted(rng.choice(14, size, replace=False).tolist()) for size in (1, 4, 9, 14, 7)]
-    budgets = [1, 3, 2, 14, 7]
-    score_BL = torch.from_numpy(rng.random((5, 14)))
-    nu_B = torch.from_numpy(rng.random(5))
-    region_BL = best_region(score_BL, rows(sets, 14), nu_B, torch.tensor(budgets))
-    for row, (places, budget) in enumerate(zip(sets, budgets, strict=True)):
-        assert (
-            region_BL[row].nonzero().flatten().tolist()
-            == slow_region(score_BL[row], places, float(nu_B[row]), budget)[1]
-        )
-
-
 def test_radius_of_landscapes_made_by_hand():
     both_BL = torch.tensor([[True, True, False, True, True], [True, False, False, False, True], [False] * 4 + [True]])
     before_BL = torch.zeros(3, 5, dtype=torch.float64)

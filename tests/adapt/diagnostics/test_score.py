@@ -124,5 +124,5 @@ def test_signal_can_be_taken_against_another_mixture(kit):
     torch.testing.assert_close(signal(reading.ingredients, action.alpha_BJ), reading.signal_B, equal_nan=True)
     assert (signal(reading.ingredients, reading.action.alpha_BJ)[live_B].abs() < 1e-12).all()
     assert (reading.signal_B[live_B] >= -1e-12).all()  # nothing beats the optimum
-    other_B = signal(reading.ingredients, rules.rows("certainty", traj.state))
+    other_B = signal(reading.ingredients, rules.alpha_rows("certainty", traj.state))
     assert (other_B - reading.signal_B)[live_B].abs().max() > 1e-6

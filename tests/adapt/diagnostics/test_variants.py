@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.cases import each_case
 from unmask.adapt.diagnostics import DIAGNOSTICS, ScoreDiagnostic
 from unmask.adapt.diagnostics.region import transport_radius
 from unmask.axes import k_min, reveal_count
 from unmask.axes import score as rules
 from unmask.core import SamplingParams
 
-VARIANTS = [name for name in DIAGNOSTICS if ":" in name]
 CARDINALITY = [one for one in DIAGNOSTICS.values() if one.axis == "cardinality"]
 REGION = [one for one in DIAGNOSTICS.values() if one.axis == "region"]
 
@@ -145,26 +143,6 @@ def test_regions_are_the_best_of_all_under_their_mixture(history, one):
             assert reading.action.region_BL[row].nonzero().flatten().tolist() == list(best)
             want = min(k, size) if one.holds == "count" else -(-k * size // m)
             assert int(reveal_count(reading.action.kappa_B[row], torch.tensor(size))) == want
-
-
-@each_case("name", VARIANTS)
-def test_each_differs_from_the_plain_one_somewhere(history, name):
-    variant = DIAGNOSTICS[name]
-    plain = DIAGNOSTICS[variant.axis]
-    pairs = [(variant.read(*at).action, plain.read(*at).action) for at in history]
-    assert any(
-        not torch.equal(getattr(one, field), getattr(other, field))
-        for one, other in pairs
-        for field in ("region_BL", "kappa_B")
-    )
-
-
-def test_the_share_changes_the_count_and_not_the_region(history):
-    for traj, action in history:
-        count, share = (DIAGNOSTICS[name].read(traj, action) for name in ("region", "region:share"))
-        assert torch.equal(count.action.region_BL, share.action.region_BL)
-        assert torch.equal(count.signal_B.nan_to_num(-1), share.signal_B.nan_to_num(-1))
-        assert (share.action.kappa_B <= count.action.kappa_B + 1e-12).all()
 
 
 def test_the_diagnosed_mixture_is_the_score_diagnostics(history):

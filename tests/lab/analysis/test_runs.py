@@ -28,8 +28,8 @@ from unmask.lab.analysis.runs import (
     paired_numbers,
     protocol_variants,
 )
-from unmask.lab.choose import JOINT, JOINT_FIXED, choices
 from unmask.lab.store import Shard, plain_schema
+from unmask.lab.study.validation import JOINT, JOINT_FIXED, fit_calibrations
 from unmask.stats import Threshold
 
 GAIN = "selective - fixed"
@@ -52,7 +52,7 @@ def decodes(place, utilities, *, steps=None, best="block:8", joint=None, task="f
 
     `steps` by arm are evaluated and deviated of every row.
     """
-    chosen = choices(place)
+    chosen = fit_calibrations(place)
     rows = []
     for axis, by_arm in utilities.items():
         for arm, values in by_arm.items():

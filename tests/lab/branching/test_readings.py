@@ -14,7 +14,7 @@ from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
 from unmask.lab.branching import PROPOSAL, SUMMARY, BatchSettings, BranchPlan, branch
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 9, 3, 2
@@ -37,7 +37,7 @@ STARTS = [start(0, 0), start(1, 2), start(2, 1)]
 
 
 def plan(axes=AXES, reference="llada", **options):
-    sets = Study.parse(TABLE | {"axes": list(AXES)}).sets(reference)
+    sets = StudyConfig.parse(TABLE | {"axes": list(AXES)}).sets(reference)
     chosen = {axis: DIAGNOSTICS[axis] for axis in axes}
     asked = {"operator": ReMDM("conf"), "rollouts": 2, "states": 5, "seed": 0, "diagnostics": chosen} | options
     return BranchPlan(reference=next(iter(sets["score"].values())), candidates=sets, **asked)

@@ -1,6 +1,5 @@
 """Work on Ray: whatever happens to its processes and nodes, the results are those of one process."""
 
-import os
 import secrets
 import signal
 import socket
@@ -10,49 +9,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.calls import (
+    die,
+    die_once,
+    does_not_fit,
+    raise_unknown,
+    run_out_of_memory,
+    twice,
+    word_and_process,
+)
 from tests.cluster.chaos import SHARDS, command, hashes_in, trial
 from tests.cluster.nodes import until
 from tests.helpers.fresh_python import environment, fresh_python
 from tests.helpers.paths import DOCS
-from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName, WorkerDied
+from unmask.base.errors import ConfigError, NotEnoughMemory, WorkerDied
 from unmask.lab import run_study
 from unmask.lab.cluster import open_executor
 from unmask.lab.cluster.ray_executor import WorkerTraceback
 from unmask.lab.store import Store
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 
 pytestmark = pytest.mark.cluster
-
-
-def twice(spec):
-    return spec * 2
-
-
-def word_and_process(model, word):
-    return model + word, os.getpid()
-
-
-def raise_unknown(model):
-    raise UnknownName("thing", "x", ["y"])
-
-
-def die_once(model, mark):
-    if not Path(mark).exists():
-        Path(mark).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "alive"
-
-
-def die(model):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def run_out_of_memory(model):
-    raise MemoryError("no room")
-
-
-def does_not_fit(spec):
-    raise NotEnoughMemory("16 GB of weights, 8 GB of memory")
 
 
 @pytest.fixture
@@ -120,7 +97,7 @@ class TestStudy:
         assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in (out / "shards").iterdir()}.items()
 
     def test_a_model_that_does_not_fit_is_no_shards_fault(self, where, study_file, tmp_path):
-        study = Study.read(study_file)
+        study = StudyConfig.read(study_file)
         store = Store.create(tmp_path / "out", study.config)
         with pytest.raises(NotEnoughMemory, match="16 GB of weights"):
             run_study(study, store, does_not_fit, cluster=where)

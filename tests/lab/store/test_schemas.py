@@ -19,7 +19,7 @@ def test_plain_schemas_have_the_same_columns_without_dictionaries(name):
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_column_is_described(name):
     """A row of the document names its columns, or the first and the last of several."""
-    text = (DOCS / "schema.md").read_text(encoding="utf-8")
+    text = (DOCS / "formats.md").read_text(encoding="utf-8")
     section = re.search(rf"## {name}\.parquet.*?(?=\n## )", text, re.DOTALL)
     columns, described = SCHEMAS[name].names, set()
     for head in (line.split("|")[1] for line in section[0].splitlines() if line.startswith("| `")):
@@ -31,7 +31,7 @@ def test_every_column_is_described(name):
 
 
 def test_optional_columns_are_described_and_come_last():
-    text = (DOCS / "schema.md").read_text(encoding="utf-8")
+    text = (DOCS / "formats.md").read_text(encoding="utf-8")
     for table, columns in OPTIONAL.items():
         names = [name for name, _ in columns]
         assert all(f"*{name}*" in text for name in names)
@@ -47,5 +47,5 @@ def test_whose_decodes_they_are_is_part_of_their_key():
 
 
 def test_the_format_is_named():
-    text = (DOCS / "schema.md").read_text(encoding="utf-8")
+    text = (DOCS / "formats.md").read_text(encoding="utf-8")
     assert FORMAT in text

@@ -23,11 +23,12 @@ from unmask.base.json_files import to_hashed_json
 from unmask.lab.analysis import analyse
 from unmask.lab.analysis.load import MEAN
 from unmask.lab.analysis.runs import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED
-from unmask.lab.choose import Choice, choices
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.shard import encode_shard, read_info
-from unmask.lab.study import Study, arms, prompts, protocol
+from unmask.lab.study import StudyConfig, arms, prompts, protocol
+from unmask.lab.study.config import Budget
 from unmask.lab.study.protocol import run_study
+from unmask.lab.study.validation import AxisCalibration, fit_calibrations
 from unmask.stats import Calibration, Threshold
 
 TASKS = ["csv-missing-cells", "carry-rtl"]
@@ -57,36 +58,36 @@ RAW = {
 class TestFile:
     def test_needs_diagnostics(self):
         with pytest.raises(ConfigError, match="end_to_end is True; allowed: true with diagnostics"):
-            Study.parse({key: value for key, value in RAW.items() if key != "diagnostics"})
+            StudyConfig.parse({key: value for key, value in RAW.items() if key != "diagnostics"})
 
     @pytest.mark.parametrize("value", ["yes", 1, None])
     def test_is_true_or_false(self, value):
         with pytest.raises(ConfigError, match="allowed: true or false"):
-            Study.parse({**RAW, "end_to_end": value})
+            StudyConfig.parse({**RAW, "end_to_end": value})
 
     def test_branches_do_not_depend_on_it(self):
-        on, off = (Study.parse({**RAW, "end_to_end": value}) for value in (True, False))
+        on, off = (StudyConfig.parse({**RAW, "end_to_end": value}) for value in (True, False))
         assert on.end_to_end
-        assert not Study.parse({key: value for key, value in RAW.items() if key != "end_to_end"}).end_to_end
+        assert not StudyConfig.parse({key: value for key, value in RAW.items() if key != "end_to_end"}).end_to_end
         assert on.config == off.config
 
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
             ({"gates": ["maen"]}, "did you mean mean"),
-            ({"gates": ["mean"], "end_to_end": False}, "allowed: with end_to_end = true"),
+            ({"gates": ["mean"], "end_to_end": False}, "allowed: names with end_to_end = true"),
             ({"axis_by": "gain"}, "axis_by"),
         ],
     )
     def test_other_readings_of_the_gate_are_checked(self, changes, message):
         with pytest.raises(ConfigError, match=message):
-            Study.parse({**RAW, **changes})
+            StudyConfig.parse({**RAW, **changes})
 
     def test_defaults_leave_the_study_as_it_was(self):
-        named = Study.parse({**RAW, "gates": ["mean"], "axis_by": "lift"})
-        assert named.config == Study.parse(RAW).config
+        named = StudyConfig.parse({**RAW, "gates": ["mean"], "axis_by": "lift"})
+        assert named.config == StudyConfig.parse(RAW).config
         assert not {"gates", "axis_by"} & set(named.config)
-        assert Study.parse({**RAW, "axis_by": "opportunity"}).config["axis_by"] == "opportunity"
+        assert StudyConfig.parse({**RAW, "axis_by": "opportunity"}).config["axis_by"] == "opportunity"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,7 +106,7 @@ def folder(scaled, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(folder):
-    return Study.parse({**RAW, "models": [{"name": "tiny", "model": str(folder), "reference": "llada"}]})
+    return StudyConfig.parse({**RAW, "models": [{"name": "tiny", "model": str(folder), "reference": "llada"}]})
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +246,7 @@ class TestRun:
         assert all(row["answer"] == answers_in_branches[row["task"], row["prompt"]] for row in rows)
 
     def test_arms_answer_as_the_decoder_of_the_suite(self, whole, study, loaded):
-        choice = choices(whole)["tiny", TASKS[0], "region"]
+        choice = fit_calibrations(whole)["tiny", TASKS[0], "region"]
         one = arms.Arms("region", "llada", choice.calibration, study.plan("llada").diagnostics["region"])
         policies = {"reference": one.reference, "always": one.always, "selective": one.selective}
         evaluation = compare(
@@ -411,7 +412,7 @@ class TestInterrupted:
         assert copy.content_hash() == whole.content_hash()
 
     def test_the_budget_stops_between_units(self, copy, study, loaded):
-        outcome = run_study(replace(study, budget=replace(study.budget, minutes=1e-9)), copy, loaded)
+        outcome = run_study(replace(study, budget=Budget(minutes=1e-9)), copy, loaded)
         assert not outcome.complete
         assert "budget" in outcome.reason
         assert copy.names("decodes") == []
@@ -456,7 +457,7 @@ class TestInterrupted:
 def forced(choice):
     """Arms of the region axis that all differ: the reference is not fixed, stages differ, the gate is half open."""
     one = choice.calibration
-    return Choice(
+    return AxisCalibration(
         choice.axis,
         replace(
             one,
@@ -469,8 +470,8 @@ def forced(choice):
 
 
 def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
-    asked = {key: one for key, one in choices(copy).items() if key[1:] == (TASKS[0], "region")}
-    monkeypatch.setattr(protocol, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
+    asked = {key: one for key, one in fit_calibrations(copy).items() if key[1:] == (TASKS[0], "region")}
+    monkeypatch.setattr(protocol, "fit_calibrations", lambda *given: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
@@ -513,7 +514,7 @@ def test_with_revision(scaled, tmp_path, reference):
         "candidates": {"region": ["full", "block:8"], "commitment": ["all", "none"]},
         "models": [{"name": "tiny", "model": str(folder), "reference": reference}],
     }
-    study = Study.parse(raw)
+    study = StudyConfig.parse(raw)
     place = Store.create(tmp_path / "out", study.config)
     model = load(str(folder), device="cpu", dtype="fp32")
     assert run_study(study, place, lambda spec: model).complete
@@ -540,7 +541,7 @@ def named(folder, loaded, tmp_path_factory):
     places = {}
     for names in (["score", "region"], ["score", "region:share"], ["score", "region", "region:share"]):
         models = [{"name": "tiny", "model": str(folder), "reference": "llada"}]
-        study = Study.parse({**RAW, **small, "diagnostics": names, "models": models})
+        study = StudyConfig.parse({**RAW, **small, "diagnostics": names, "models": models})
         place = Store.create(tmp_path_factory.mktemp("named") / "out", study.config)
         assert run_study(study, place, loaded).complete
         places[tuple(names[1:])] = place
@@ -662,7 +663,7 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
         for file, content in encode_shard(shard, tables, info).items():
             (folder / file).write_bytes(content)
     assert changed > 100
-    before, after = choices(whole), choices(turned)
+    before, after = fit_calibrations(whole), fit_calibrations(turned)
     assert {key: one.calibration.to_json() for key, one in before.items()} == {
         key: one.calibration.to_json() for key, one in after.items()
     }

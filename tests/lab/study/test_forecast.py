@@ -8,7 +8,7 @@ from tests.helpers.tiny_studies import by_hash, table
 from unmask.api.request import text_side
 from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.store import Store
-from unmask.lab.study import Study, prompts
+from unmask.lab.study import StudyConfig, prompts
 from unmask.lab.study.forecast import decodes_at_most, forecast, measured_rate, prompts_by_role
 from unmask.lab.study.jobs import plan_jobs
 from unmask.lab.study.prompts import load_examples
@@ -17,7 +17,7 @@ from unmask.lab.study.protocol import run_study
 
 @pytest.fixture(name="study")
 def _study(tiny_folder):
-    return Study.parse(table(models__0__model=str(tiny_folder), end_to_end=True))
+    return StudyConfig.parse(table(models__0__model=str(tiny_folder), end_to_end=True))
 
 
 class TestWholeRuns:
@@ -53,7 +53,7 @@ class TestWholeRuns:
 
 @pytest.mark.parametrize("reference", ["llada", "dream"])
 def test_branches_that_share_nothing_stay_within_the_bound(reference, tiny_folder, tiny_model):
-    study = Study.parse(table(models__0__model=str(tiny_folder), models__0__reference=reference, candidates=...))
+    study = StudyConfig.parse(table(models__0__model=str(tiny_folder), models__0__reference=reference, candidates=...))
     tasks, _ = load_examples(study)
     (row,) = forecast(study, tasks).to_dict("records")
     requests = [r for job in plan_jobs(study, study.models[0], tiny_model, tasks) for r in job.requests]
@@ -78,7 +78,7 @@ class TestWithoutAModel:
 
     def test_prompts_are_those_that_the_task_has(self):
         fresh = {"from": "fresh", "start": 10**6, "prompts": 7}
-        asked = prompts_by_role(Study.parse(table(splits__evaluation=fresh)), "csv-missing-cells")
+        asked = prompts_by_role(StudyConfig.parse(table(splits__evaluation=fresh)), "csv-missing-cells")
         assert asked == {"validation": 3, "evaluation": 7}
 
 

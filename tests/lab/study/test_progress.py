@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.tiny_studies import table
 from unmask.lab.branching import BranchProgress
 from unmask.lab.store import Shard, Store
-from unmask.lab.study import Study, progress
+from unmask.lab.study import StudyConfig, progress
 from unmask.lab.study.progress import ProgressTracker
 from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
@@ -19,7 +19,7 @@ SHARD = Shard(kind="branches", model="tiny", task="csv-missing-cells", split="va
 
 @pytest.fixture(name="study")
 def _study(tiny_folder):
-    return Study.parse(table(models__0__model=str(tiny_folder), end_to_end=True))
+    return StudyConfig.parse(table(models__0__model=str(tiny_folder), end_to_end=True))
 
 
 @pytest.fixture(name="clock")

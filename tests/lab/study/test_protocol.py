@@ -17,7 +17,8 @@ from unmask.core import Trajectory
 from unmask.engine import decode
 from unmask.lab.analysis import analyse
 from unmask.lab.store import Store
-from unmask.lab.study import Study, prompts, protocol
+from unmask.lab.study import StudyConfig, prompts, protocol
+from unmask.lab.study.config import Budget
 from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.methods import fixed_action
@@ -62,7 +63,7 @@ def test_a_study_file_is_enough(tiny_run, tiny_folder, tmp_path, monkeypatch):
     outcome = lab.run_study(file)
     assert outcome.hashes == tiny_run.content_hash() == Store.open("out/tiny").content_hash()
     assert lab.run_study(str(file), "elsewhere").hashes == outcome.hashes
-    assert lab.run_study(Study.read(file), tmp_path / "elsewhere").hashes == outcome.hashes
+    assert lab.run_study(StudyConfig.read(file), tmp_path / "elsewhere").hashes == outcome.hashes
 
 
 def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
@@ -130,7 +131,7 @@ class TestUtilities:
 
         monkeypatch.setattr(prompts, "score_texts", scores)
         one = {"axes": ["score"], "diagnostics": ["score"], "revision": ..., "end_to_end": True}
-        study = Study.parse(table(models__0__model=str(tiny_folder), scoring="paper", **one))
+        study = StudyConfig.parse(table(models__0__model=str(tiny_folder), scoring="paper", **one))
         place = Store.create(tmp_path / "out", study.config)
         assert run_study(study, place, tiny_load).complete
         assert place.names("decodes")
@@ -148,7 +149,7 @@ class TestUtilities:
 
 def test_data_that_is_not_there_is_left_out_with_a_reason(tiny_folder, tiny_load, tmp_path):
     raw = table(models__0__model=str(tiny_folder), tasks=["csv-missing-cells", "gsm8k"], splits__validation=2)
-    study = Study.parse(raw)
+    study = StudyConfig.parse(raw)
     place = Store.create(tmp_path / "out", study.config)
     (tmp_path / "data").mkdir()
     outcome = run_study(study, place, tiny_load, data_dir=tmp_path / "data")
@@ -157,7 +158,7 @@ def test_data_that_is_not_there_is_left_out_with_a_reason(tiny_folder, tiny_load
 
 
 def test_budget_stops_between_shards(tiny_study, tiny_load, tmp_path):
-    short = replace(tiny_study, budget=replace(tiny_study.budget, minutes=1e-9))
+    short = replace(tiny_study, budget=Budget(minutes=1e-9))
     outcome = run_study(short, Store.create(tmp_path / "out", short.config), tiny_load)
     assert not outcome.complete
     assert "budget" in outcome.reason

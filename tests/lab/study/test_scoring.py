@@ -12,7 +12,7 @@ from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.compare.summary import summarise
 from unmask.lab.store import Store
-from unmask.lab.study import Study, prompts
+from unmask.lab.study import StudyConfig, prompts
 from unmask.lab.study.prompts import score_answers
 from unmask.lab.study.protocol import run_study
 from unmask.methods import fixed_action
@@ -156,7 +156,7 @@ def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
 
 @pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n"])
 def test_no_answer_stops_a_study(raising, text, tiny_folder, shared, tmp_path):
-    study = Study.parse(
+    study = StudyConfig.parse(
         table(
             models__0__model=str(tiny_folder),
             tasks=["humaneval"],

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.tiny_studies import table
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
-from unmask.lab.study import Study
+from unmask.lab.study import StudyConfig
 from unmask.lab.study.protocol import run_study
 
 
@@ -68,7 +68,7 @@ def test_readings_carry_their_proposals(tiny_run, tiny_model):
 def test_models_of_any_name_are_measured(names, tiny_folder, tiny_load, tmp_path):
     raw = table(models__0__model=str(tiny_folder), diagnostics=[], axes=["score"], states=1, rollouts=1)
     raw["models"] = [{**raw["models"][0], "name": name} for name in names]
-    study = replace(Study.parse(raw), shard=3)
+    study = replace(StudyConfig.parse(raw), shard=3)
     store = Store.create(tmp_path / "out", study.config)
     assert run_study(study, store, tiny_load).complete
     assert len(store.names()) == 4
@@ -78,7 +78,7 @@ def test_models_of_any_name_are_measured(names, tiny_folder, tiny_load, tmp_path
 
 def test_how_sure_predictions_were_is_stored_where_it_is_asked_for(tiny_folder, tiny_load, tiny_run, tmp_path):
     """And nowhere else: of the tables nothing but these columns differs."""
-    study = Study.parse(table(models__0__model=str(tiny_folder), learned=True))
+    study = StudyConfig.parse(table(models__0__model=str(tiny_folder), learned=True))
     place = Store.create(tmp_path / "out", study.config)
     assert run_study(study, place, tiny_load).complete
     names = [name for name, _ in SUMMARY]

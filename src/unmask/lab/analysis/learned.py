@@ -14,9 +14,9 @@ import pandas as pd
 
 from unmask.lab.analysis.load import ALL_AXES, MEAN, Row, StudyFrames, missing_row, result_rows
 from unmask.lab.analysis.steps import DiagnosedSetting, Diagnostics, list_partial, threshold_numbers
-from unmask.lab.choose import StateKey
 from unmask.lab.store.schemas import SUMMARY
 from unmask.lab.study import ROLES
+from unmask.lab.study.validation import StateKey
 from unmask.stats import COVERAGES, NotEnough, estimate_measures
 from unmask.stats.measures import compare_detectors, count_prompts, few_positive, mean_comparison
 

@@ -18,7 +18,10 @@ import pyarrow.compute as pc
 from unmask.axes import POLICY, STUDY_AXES
 from unmask.base.display import Displayable, import_drawing
 from unmask.base.errors import SchemaError
-from unmask.lab.choose import (
+from unmask.lab.store import Failure, Store, Utilities, parts, utilities_of
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP
+from unmask.lab.study import ROLES
+from unmask.lab.study.validation import (
     StateKey,
     diagnostic_names,
     fixed_mixture,
@@ -27,9 +30,6 @@ from unmask.lab.choose import (
     settings_of,
     why_not_cross_fitted,
 )
-from unmask.lab.store import Failure, Store, Utilities, parts, utilities_of
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP
-from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, CalibrationSettings, Estimate
 from unmask.stats.protocol import HeldOutSet, ValidationSet, require_apart
 

@@ -20,9 +20,19 @@ from unmask.base.errors import SchemaError
 from unmask.base.json_files import HashMismatch
 from unmask.lab.analysis.load import MEAN, MISSING, Row, StudyFrames, missing_row, result_rows
 from unmask.lab.analysis.steps import Diagnostics, list_partial, pair_name, threshold_numbers
-from unmask.lab.choose import CONTROLS, DECODED_ARMS, JOINT, JOINT_FIXED, choose_axis, promised_lift
-from unmask.lab.gates import AXIS_BY, LIFT, random_arm, selective_arm
-from unmask.lab.searches import SEARCH
+from unmask.lab.study.validation import (
+    AXIS_BY,
+    CONTROLS,
+    DECODED_ARMS,
+    JOINT,
+    JOINT_FIXED,
+    LIFT,
+    SEARCH,
+    choose_axis,
+    expected_lift,
+    random_arm,
+    selective_arm,
+)
 from unmask.stats import TIE, Calibration, bootstrap, mean_of_task_means, task_seeds
 
 Pairs = Sequence[tuple[str, str]]
@@ -179,7 +189,7 @@ class DecodedUnit:
         for name in names:
             choice = self.choices.get(name)
             if choice and gate in choice.gates and (revision or not study.extends(self.model, choice.axis)):
-                promised[name] = (promised_lift(choice.gates[gate]), choice.opportunity)
+                promised[name] = (expected_lift(choice.gates[gate]), choice.opportunity)
         return choose_axis(promised, by)
 
 

@@ -16,8 +16,7 @@ from unmask.base.files import storable
 from unmask.base.options import Options
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.controls import ComputeMatchedControl, with_controls
-from unmask.lab.study.config import FRESH
-from unmask.lab.study_models import REFERENCES
+from unmask.lab.study.config import FRESH, REFERENCES
 from unmask.methods import (
     ANY_FAMILY,
     HEADS,

@@ -1,4 +1,4 @@
-"""The tables of a study: columns, types, order, and the hashes of values. docs/schema.md describes every column.
+"""The tables of a study: columns, types, order, and the hashes of values. docs/formats.md describes every column.
 
 Nothing here may change without a new `FORMAT`: the types and the order of rows are part of every content hash.
 """

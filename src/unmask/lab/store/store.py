@@ -7,7 +7,7 @@
     DIR/damaged/           what was found damaged when a run went on, and was measured again
     DIR/locks/, lease/     who works on what: file locks in a folder (`local.py`), one lease at an address (`remote.py`)
 
-Every file carries hashes, which are compared whenever it is read. docs/schema.md describes the tables.
+Every file carries hashes, which are compared whenever it is read. docs/formats.md describes the tables.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

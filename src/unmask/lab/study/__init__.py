@@ -1,6 +1,6 @@
 """Studies: their files, and prompts decoded from beginning to end."""
 
-from unmask.lab.study.config import ROLES, PromptRange, Study
+from unmask.lab.study.config import FRESH, ROLES, ModelSpec, PromptRange, StudyConfig
 from unmask.lab.study.decode import decode_prompts, group_by_width
 
-__all__ = ["ROLES", "PromptRange", "Study", "decode_prompts", "group_by_width"]
+__all__ = ["FRESH", "ROLES", "ModelSpec", "PromptRange", "StudyConfig", "decode_prompts", "group_by_width"]

@@ -20,23 +20,24 @@ from unmask.api import LoadedModel, Request
 from unmask.axes import AXES
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branching import BatchSettings
-from unmask.lab.choose import (
+from unmask.lab.controls import with_controls
+from unmask.lab.study.config import ModelSpec, StudyConfig
+from unmask.lab.study.decode import decode_prompts
+from unmask.lab.study.prompts import add_texts
+from unmask.lab.study.validation import (
     CONTROLS,
     DECODED_ARMS,
     DRAWS,
+    FURTHER_DRAWS,
     JOINT,
     JOINT_FIXED,
-    Choice,
+    SEARCH,
+    AxisCalibration,
     choose_axis,
     is_extension,
+    random_arm,
+    selective_arm,
 )
-from unmask.lab.controls import with_controls
-from unmask.lab.gates import FURTHER_DRAWS, random_arm, selective_arm
-from unmask.lab.searches import SEARCH
-from unmask.lab.study.config import Study
-from unmask.lab.study.decode import decode_prompts
-from unmask.lab.study.prompts import add_texts
-from unmask.lab.study_models import ModelSpec
 from unmask.methods import Composed, with_remasking
 from unmask.stats import Calibration, NotEnough
 from unmask.stats.protocol import choose_fixed
@@ -159,9 +160,9 @@ class DecodedArms(NamedTuple):
 
 
 def decode_arms(
-    study: Study,
+    study: StudyConfig,
     spec: ModelSpec,
-    chosen: Mapping[str, Choice],
+    chosen: Mapping[str, AxisCalibration],
     decoder: PromptDecoder,
     score: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> DecodedArms:
@@ -230,7 +231,7 @@ def label(
 
 def _known_policies(
     arms: Mapping[str, Arms],
-    chosen: Mapping[str, Choice],
+    chosen: Mapping[str, AxisCalibration],
     searches: Mapping[str, Policy | Search],
     candidates: Mapping[str, Mapping[str, Policy]],
 ) -> Iterable[Policy | Search]:
@@ -260,7 +261,7 @@ def _evaluated_arms(
     arms: Arms,
     candidates: Mapping[str, Policy],
     best: str,
-    choice: Choice,
+    choice: AxisCalibration,
     decoder: PromptDecoder,
 ) -> list[pd.DataFrame]:
     """The arms of one diagnostic on evaluation prompts, and those of its further gates."""
@@ -307,7 +308,7 @@ def _gate_and_control(name: str, arms: Arms, draws: int, decoder: PromptDecoder)
     return selective, labelled(random, arm="random gate", gate=name)
 
 
-def _joined_axes(reference: str, arms: Mapping[str, Arms], chosen: Mapping[str, Choice]) -> list[Arms]:
+def _joined_axes(reference: str, arms: Mapping[str, Arms], chosen: Mapping[str, AxisCalibration]) -> list[Arms]:
     """One diagnostic of each axis that the reference's decoder has: the one that validation would choose."""
     of_axis: dict[str, dict[str, tuple[float, float]]] = {}
     for name, one in arms.items():
@@ -385,7 +386,7 @@ def _decode_searches(
     return frames, about
 
 
-def _choice_json(name: str, choice: Choice, best: str) -> dict[str, Any]:
+def _choice_json(name: str, choice: AxisCalibration, best: str) -> dict[str, Any]:
     """A choice as it is stored; with its axis where the diagnostic has another name."""
     opportunity = choice.opportunity if math.isfinite(choice.opportunity) else None
     about: dict[str, Any] = {

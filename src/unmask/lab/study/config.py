@@ -1,42 +1,43 @@
-"""Study files: what is measured, on what, and how. TOML, strict: every key is known and every value possible.
+"""Study files: what is measured, on what, and how.
 
-Choices that alter a conclusion have no default: models and their reference, tasks, axes, steps, splits, states,
-rollouts, temperature, the seed, and the revision operator where an axis revises. Candidate sets are those of
-`policies/candidates` unless named; the policy axis has no default set.
+A file is TOML. Every key is known and every value possible, or the file is refused (`StudyFile`). Choices that alter a
+conclusion have no default: models and their reference, tasks, axes, steps, splits, states, rollouts, temperature, the
+seed, and the revision operator where an axis revises. `StudyConfig` is a file with its names looked up: tasks, policies
+and diagnostics; its `config` is what tables depend on, and is hashed.
 """
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field, field_validator, model_validator
 
 from unmask.adapt import DIAGNOSTICS
 from unmask.api import steps_of
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
 from unmask.base.errors import ConfigError, require
-from unmask.base.options import (
-    check_keys,
-    check_name,
-    parse_names,
-    parse_number,
-    parse_part,
-    parse_text,
-    parse_whole,
-    read_toml,
-)
-from unmask.core import Policy, Search
+from unmask.base.json_files import to_plain
+from unmask.base.options import Options, check_name, parse_part, read_toml
+from unmask.base.user_code import is_code_name
+from unmask.core import Policy, Search, State
 from unmask.lab.branching import BatchSettings, BranchPlan
-from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
-from unmask.lab.methods import described, method_set, methods_of
-from unmask.lab.searches import check_budgets, searches_of
 from unmask.lab.store import fingerprint
-from unmask.lab.study_models import REFERENCES, ModelSpec, check_blocks, parse_models, parse_name
+from unmask.lab.study.validation import AXIS_BY, GATE_VARIANTS
 from unmask.methods import (
     HOLDS,
+    METHODS,
     CandidateSets,
     candidate,
     candidates,
+    describe_policy,
     holding_share,
+    make_own_policy,
+    make_policy,
+    method_status,
+    parse_policy,
     reference_of,
     register_reference,
 )
@@ -46,6 +47,187 @@ FRESH = "fresh"
 """A split without end: prompts of a constructed task that are in no split and that no training run draws."""
 ROLES = ("validation", "evaluation")
 """Fixed actions, schedules and detectors are chosen on the first; the second is shown once."""
+REFERENCES = ("llada", "dream")
+REFERENCE = "reference"
+"""First candidate of the policy axis: the reference of each model, whatever it is."""
+LONGEST_NAME = 200
+"""Characters of a name that tables and pages show."""
+
+
+# The file
+
+
+def _names_field(*default: tuple[str, ...]) -> Any:
+    wording: dict[str, Any] = {"allowed": "a list of names, none twice", "hint": "e.g. ['score']"}
+    return Field(*default, json_schema_extra=wording)
+
+
+def _whole_field(least: int, *default: Any) -> Any:
+    wording: dict[str, Any] = {"allowed": f"a whole number, {least} or more", "hint": "change it"}
+    return Field(*default, ge=least, json_schema_extra=wording)
+
+
+class RangeTable(Options):
+    """A stretch of a split: a role's prompts, in `[splits]`."""
+
+    split: str | None = Field(None, alias="from")
+    start: int = _whole_field(0, 0)
+    prompts: int = _whole_field(1)
+
+
+class SplitsTable(Options):
+    """The table `[splits]`; a number alone is a number of prompts."""
+
+    validation: RangeTable
+    evaluation: RangeTable
+
+    @field_validator("validation", "evaluation", mode="before")
+    @classmethod
+    def _from_number(cls, value: Any) -> Any:
+        return {"prompts": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class StepsTable(Options):
+    """The table `[steps]`: T as a share of each task's tokens, or a number for single tasks."""
+
+    share: float = Field(gt=0, le=1)
+    tasks: Mapping[str, Any] = {}
+
+
+class EngineTable(Options):
+    """The table `[engine]`: how much is computed at once."""
+
+    rows: int = _whole_field(1)
+    live: int | None = _whole_field(1, None)
+    bucket: int | None = _whole_field(1, None)
+    waiting: int | None = _whole_field(1, None)
+    prompts: int = _whole_field(1, 8)
+
+
+class ModelTable(Options):
+    """One of the tables `[[models]]`."""
+
+    model: str
+    reference: str
+    name: str | None = None
+    options: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = {}
+
+
+class OwnTable(Options):
+    """A table `[own.NAME]`: a task outside the suite."""
+
+    prompts: str
+    score: str | None = None
+    horizon: int | None = _whole_field(1, None)
+
+
+class Budget(Options):
+    """When to stop; a later run goes on."""
+
+    minutes: float | None = None
+    """Minutes of one run."""
+
+
+class StudyFile(Options):
+    """The keys of a study file."""
+
+    name: str
+    seed: int = _whole_field(0)
+    models: tuple[ModelTable, ...] = Field(
+        min_length=1, json_schema_extra={"allowed": "one [[models]] or more", "hint": "add one"}
+    )
+    tasks: tuple[str, ...] = _names_field()
+    axes: tuple[str, ...] = _names_field()
+    splits: SplitsTable
+    steps: StepsTable
+    states: int = _whole_field(1)
+    rollouts: int = _whole_field(1)
+    temperature: float = Field(ge=0, json_schema_extra={"allowed": "a number, 0 or more", "hint": "0 is greedy"})
+    engine: EngineTable
+    revision: Mapping[str, Any] | None = None
+    candidates: Mapping[str, tuple[str, ...]] = Field(
+        {}, json_schema_extra={"allowed": "a table of axis = [names]", "hint": "e.g. score = ['confidence']"}
+    )
+    diagnostics: tuple[str, ...] = _names_field(())
+    end_to_end: bool = False
+    searches: tuple[str, ...] = _names_field(())
+    budget: Budget = Budget()
+    own: Mapping[str, OwnTable] = {}
+    scoring: str = "ours"
+    below_k_min: bool = False
+    region_holds: str = "count"
+    gates: tuple[str, ...] = _names_field(())
+    axis_by: str = AXIS_BY[0]
+    learned: bool = False
+
+    @field_validator("candidates", mode="before")
+    @classmethod
+    def _lists_to_tuples(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {axis: tuple(names) if isinstance(names, list) else names for axis, names in value.items()}
+
+    @model_validator(mode="after")
+    def _check(self) -> "StudyFile":
+        names = {key: getattr(self, key) for key in ("tasks", "axes", "diagnostics", "searches", "gates")}
+        names |= {f"candidates.{axis}": named for axis, named in self.candidates.items()}
+        for key, given in names.items():
+            ok = len(set(given)) == len(given) and (bool(given) or key in ("diagnostics", "searches", "gates"))
+            require(ok, key, list(given), "a list of names, none twice", "name one")
+        for key, known in (("axis", STUDY_AXES), ("axis of candidates", self.axes), ("name in gates", GATE_VARIANTS)):
+            of_key = {"axis": self.axes, "axis of candidates": self.candidates, "name in gates": self.gates}[key]
+            for name in of_key:
+                check_name(key, name, known)
+        check_name("axis_by", self.axis_by, AXIS_BY)
+        divides = "paper divides by the parts that were asked for"
+        require(self.scoring in SCORINGS, "scoring", self.scoring, " or ".join(SCORINGS), divides)
+        how_many = "count: where changes, and how many does not"
+        require(self.region_holds in HOLDS, "region_holds", self.region_holds, " or ".join(HOLDS), how_many)
+        ok = self.region_holds == "count" or REGION.name in self.axes
+        hint = "add 'region' to axes, or drop it"
+        require(ok, "region_holds", self.region_holds, "share with the region axis", hint)
+        # Switches that mean something only beside others.
+        for switch, on, why in (
+            ("end_to_end", self.end_to_end, "the arms are made of their readings; compare whole methods instead"),
+            ("learned", self.learned, "a learned detector reads what they read"),
+        ):
+            require(not on or bool(self.diagnostics), switch, on, "true with diagnostics", f"name diagnostics: {why}")
+        for key, given in (("gates", self.gates), ("searches", self.searches)):
+            hint = "they are arms of whole runs: switch it on, or leave them out"
+            require(self.end_to_end or not given, key, list(given), "names with end_to_end = true", hint)
+        if self.revision is None and any(axis.name in self.axes and axis.revises for axis in AXES.values()):
+            raise ConfigError("the study has no 'revision'; allowed: an operator, because an axis revises; add it")
+        if POLICY in self.axes and POLICY not in self.candidates:
+            raise ConfigError(
+                f"the axis {POLICY!r} has no candidates; allowed: the reference, then methods as --policy has them, "
+                'for there is no default; e.g. [candidates] policy = ["reference", "klass", "wino:block_length=8"]'
+            )
+        return self
+
+
+# The study
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model of the study."""
+
+    name: str
+    """Its name in tables."""
+    model: str
+    """A name of `unmask models`, a hub id or a folder."""
+    reference: str
+    """The policy that continues every branch: llada, dream, or a name of `register_reference`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Load options."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Settings and code of a reference that is neither dream nor llada with its default settings."""
+
+    def load(self) -> Any:
+        """Load the model with `unmask.load`."""
+        # The catalog of models names clusters, which are of the laboratory: imported when it is used.
+        return import_module("unmask.api.load").load(self.model, **self.options)
 
 
 @dataclass(frozen=True)
@@ -57,20 +239,14 @@ class PromptRange:
     prompts: int
 
     def overlaps(self, other: "PromptRange") -> bool:
+        """Tell whether some prompt is in both."""
         apart = self.start + self.prompts <= other.start or other.start + other.prompts <= self.start
         return self.split == other.split and not apart
 
 
 @dataclass(frozen=True)
-class Budget:
-    """When to stop; a later run goes on."""
-
-    minutes: float | None = None
-
-
-@dataclass(frozen=True)
-class Study:
-    """A study file, checked."""
+class StudyConfig:
+    """A study: the content of a study file, with names looked up."""
 
     name: str
     seed: int
@@ -78,13 +254,16 @@ class Study:
     tasks: tuple[str, ...]
     axes: tuple[str, ...]
     splits: Mapping[str, PromptRange]
+    """By role."""
     steps: Mapping[str, int]
     """T of every task."""
     states: int
+    """Sampled states of each prompt."""
     rollouts: int
+    """Continuations of each action at a state."""
     temperature: float
     revision: ReMDM | None
-    """None where no axis revises."""
+    """The remasking operator; None where no axis revises."""
     engine: BatchSettings
     shard: int
     """Prompts per shard: what a killed process loses, and what bounds memory."""
@@ -95,23 +274,23 @@ class Study:
     end_to_end: bool = False
     """Decode the arms of the diagnosed axes from beginning to end, once all branches are there."""
     gates: tuple[str, ...] = ()
-    """Other readings of the gate that are decoded beside it: names of `lab.gates.GATES`."""
+    """Further gates to decode: names of `GATE_VARIANTS`."""
     axis_by: str = AXIS_BY[0]
-    """What the axis of E4's headline is chosen by."""
+    """How the axis of E4's headline is chosen."""
     learned: bool = False
-    """Keep what a learned detector reads beside the diagnostics, and report it as a rival of the bins."""
+    """Keep the inputs of a learned detector, and report it as a rival of the bins."""
     budget: Budget = Budget()
     own: Mapping[str, Task] = field(default_factory=dict)
     """Tasks outside the suite, by name."""
     methods: Mapping[str, Policy] = field(default_factory=dict)
     """Candidates of the policy axis after the reference, by name."""
     scoring: str = "ours"
-    """One of `tasks.SCORINGS`: what is enlarged by parts that nobody asked for, or the paper's equation."""
+    """One of `tasks.SCORINGS`: "paper" is the paper's equation; "ours" also charges for parts nobody asked for."""
     below_k_min: bool = False
     """Let candidates of cardinality reveal fewer than k_min: each stands under its name with ":below"."""
     region_holds: str = "count"
-    """What candidates and proposals of the region axis keep of the reference: its count, or its share (kappa), so that
-    a smaller region reveals fewer. Their names say so."""
+    """Quantity that the region axis keeps of the reference: its count of positions, or its share (kappa), so that a
+    smaller region reveals fewer. Names of candidates and proposals say so."""
     searches: Mapping[str, Search] = field(default_factory=dict)
     """Methods that own their loop, decoded end to end beside the arms, by name."""
 
@@ -122,55 +301,56 @@ class Study:
         return _unpickle_study, (values, [reference_of(candidates(name)) for name in own], fingerprint(self.config))
 
     @classmethod
-    def read(cls, path: str | Path) -> "Study":
-        """A study file."""
+    def read(cls, path: str | Path) -> "StudyConfig":
+        """Read a study file."""
         return cls.parse(read_toml(path, "study file"), Path(path).parent)
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any], folder: Path = Path()) -> "Study":
-        """A study from a file's content; `folder` is where its files are looked for."""
-        check_keys("the study", raw, _required_keys(raw), _OPTIONAL)
-        names = parse_names("tasks", raw["tasks"])
-        own = _own(raw.get("own", {}), names, folder)
-        tasks = {name: own[name] if name in own else _suite_task(name, own) for name in names}
-        axes = parse_names("axes", raw["axes"])
-        for axis in axes:
-            check_name("axis", axis, STUDY_AXES)
-        named = _candidate_names(raw.get("candidates", {}), axes)
-        holds = _region_holds(raw.get("region_holds", "count"), axes)
+    def parse(cls, raw: Mapping[str, Any], folder: Path = Path()) -> "StudyConfig":
+        """Check the content of a study file; `folder` is where its files are looked for. Own classes run."""
+        given = StudyFile(**raw)
+        own = _load_own_tasks(given, folder)
+        for name in given.tasks:
+            if name not in own:
+                check_name("task", name, [*TASKS, *CONTROLS, *own])
+        tasks = {name: own[name] if name in own else find_task(name) for name in given.tasks}
+        named = {
+            axis: tuple(check_text(f"candidates.{axis}", name) for name in names)
+            for axis, names in given.candidates.items()
+        }
+        settings = given.engine.model_dump(exclude={"prompts"}, exclude_none=True)
+        revision = given.revision
         study = cls(
-            name=parse_name("name", raw["name"]),
-            seed=parse_whole("seed", raw["seed"], 0),
-            models=parse_models(raw["models"], folder, whole=axes == (POLICY,)),
-            tasks=names,
-            axes=axes,
-            splits=_splits(raw["splits"]),
-            steps=_steps(raw["steps"], tasks),
-            states=parse_whole("states", raw["states"], 1),
-            rollouts=parse_whole("rollouts", raw["rollouts"], 1),
-            temperature=parse_number("temperature", raw["temperature"], 0.0),
-            revision=_revision(raw),
-            engine=_engine(raw["engine"]),
-            shard=parse_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
+            name=check_text("name", given.name),
+            seed=given.seed,
+            models=_load_models(given, folder),
+            tasks=given.tasks,
+            axes=given.axes,
+            splits=_prompt_ranges(given.splits),
+            steps=_steps_of_tasks(given.steps, tasks),
+            states=given.states,
+            rollouts=given.rollouts,
+            temperature=given.temperature,
+            revision=None if revision is None else parse_part(ReMDM, dict(revision), "revision", required=("variant",)),
+            engine=BatchSettings(**settings),
+            shard=given.engine.prompts,
             candidates=named,
-            diagnostics=_parse_diagnostics(raw.get("diagnostics", []), axes, holds),
-            end_to_end=_with_diagnostics("end_to_end", raw, _NAME_THEM),
-            gates=parse_gates(raw.get("gates", []), bool(raw.get("end_to_end", False))),
-            axis_by=parse_axis_by(raw.get("axis_by", AXIS_BY[0])),
-            learned=_with_diagnostics("learned", raw, _READ_BY_LEARNED),
-            budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
+            diagnostics=_check_diagnostics(given),
+            end_to_end=given.end_to_end,
+            gates=given.gates,
+            axis_by=given.axis_by,
+            learned=given.learned,
+            budget=given.budget,
             own=own,
-            methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
-            scoring=_scoring(raw.get("scoring", "ours")),
-            below_k_min=_flag("below_k_min", raw.get("below_k_min", False)),
-            region_holds=holds,
-            searches=_searches(raw, folder),
+            methods=load_methods(named[POLICY], folder) if POLICY in given.axes else {},
+            scoring=given.scoring,
+            below_k_min=given.below_k_min,
+            region_holds=given.region_holds,
+            searches={name: load_search(check_text("searches", name), folder) for name in given.searches},
         )
-        horizons = {name: task.max_new_tokens for name, task in tasks.items()}
-        check_blocks(study.models, horizons, study.steps)
-        check_budgets(study.searches, horizons, study.steps)
+        _check_lengths(study, {name: task.max_new_tokens for name, task in tasks.items()})
         for spec in study.models:
-            draws = reference_of(study.sets(spec.reference)).random and POLICY in axes
+            draws = reference_of(study.sets(spec.reference)).random and POLICY in study.axes
             ok, allowed = study.rollouts > 1 or not draws, f"2 or more where the reference of {spec.name!r} draws"
             require(ok, "rollouts", study.rollouts, allowed, "one says little of what is drawn: raise it")
         return study
@@ -179,10 +359,10 @@ class Study:
     def config(self) -> dict[str, Any]:
         """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
 
-        `end_to_end`, `gates` and `searches` are not among them: they add tables and change none: they may come later.
+        It is hashed: a key that was added later is left out at its default, so that stored studies stay the same.
+        `end_to_end`, `gates` and `searches` add tables and change none, so they are not in it.
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}, searches={}))
-        # Studies that were made before there was a choice stay the same.
         usual = ["axis_by"] * (self.axis_by == AXIS_BY[0]) + ["learned"] * (not self.learned)
         # The names of candidates say whether they may fall below k_min, and what the region axis holds.
         for key in ("budget", "shard", "end_to_end", "gates", "searches", "below_k_min", "region_holds", *usual):
@@ -201,7 +381,8 @@ class Study:
         if self.scoring == "ours":
             del whole["scoring"]
         if self.methods:
-            whole["methods"] = described(self.methods)
+            # Not the label: other words for a method would make another study of it.
+            whole["methods"] = describe_methods(self.methods, draws=True)
         if self.own:
             whole["own"] = {
                 name: {"score": task.scorer.name, "horizon": task.max_new_tokens, "data": task.version}
@@ -216,23 +397,22 @@ class Study:
 
     @property
     def has_renamed_diagnostics(self) -> bool:
-        """Whether some diagnostic is not called as its axis, so that tables have to name it."""
+        """True if some diagnostic is not called as its axis, so that tables have to name it."""
         return self.diagnosed_axes != self.diagnostics
 
     def task(self, name: str) -> Task:
-        """One of its tasks: of the suite, or its own."""
+        """Return one of the study's tasks: of the suite, or its own."""
         return self.own[name] if name in self.own else find_task(name)
 
     def sets(self, reference: str) -> CandidateSets:
-        """The candidates of the study's axes around a reference."""
+        """Return the candidates of the study's axes around a reference."""
         default = candidates(reference)
         chosen: dict[str, dict[str, Policy]] = {}
         for axis in self.axes:
-            names = self.candidates.get(axis)
             if axis == POLICY:
                 chosen[axis] = method_set(self.candidates[axis], self.methods, reference)
                 continue
-            names = tuple(default[axis]) if names is None else names
+            names = self.candidates.get(axis, tuple(default[axis]))
             if self.below_k_min and axis == CARDINALITY.name:
                 names = tuple(dict.fromkeys(without_floor(name) for name in names))
             if self.region_holds == "share" and axis == REGION.name:
@@ -244,11 +424,11 @@ class Study:
         return chosen
 
     def plan(self, reference: str) -> BranchPlan:
-        """The branch plan for a model with this reference."""
+        """Return the branch plan for a model with this reference."""
         return BranchPlan(
             reference=reference_of(candidates(reference)),
             candidates=self.sets(reference),
-            # Where no axis revises, nobody asks for it.
+            # Without an axis that revises the operator is never used.
             operator=self.revision or ReMDM(),
             rollouts=self.rollouts,
             states=self.states,
@@ -259,12 +439,12 @@ class Study:
         )
 
 
-def _unpickle_study(values: dict[str, Any], references: Sequence[Policy], expected: str) -> Study:
+def _unpickle_study(values: dict[str, Any], references: Sequence[Policy], expected: str) -> StudyConfig:
     """Make a study anew in a worker; refuse one that is another study there."""
     for policy in references:
         # The process that read the file has checked whether a whole method may be the reference.
         register_reference(policy, whole=True)
-    study = Study(**values)
+    study = StudyConfig(**values)
     found = fingerprint(study.config)
     if found != expected:
         raise ConfigError(
@@ -274,55 +454,63 @@ def _unpickle_study(values: dict[str, Any], references: Sequence[Policy], expect
     return study
 
 
-_CHOICES = ("splits", "steps", "states", "rollouts", "temperature")
-_REQUIRED = ("name", "seed", "models", "tasks", "axes", *_CHOICES, "engine")
-_READINGS = ("scoring", "below_k_min", "region_holds", "gates", "axis_by", "learned")
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "searches", "budget", "own", *_READINGS)
+# From names to tasks, models, methods and searches
 
 
-def _required_keys(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """The revision operator has no default where an axis revises, and no meaning elsewhere."""
-    axes = raw.get("axes", []) if isinstance(raw, Mapping) else []
-    revises = isinstance(axes, list) and any(axis.name in axes and axis.revises for axis in AXES.values())
-    return (*_REQUIRED, "revision") if revises else _REQUIRED
+def check_text(what: str, name: str) -> str:
+    """Refuse a name that files, tables or screens cannot hold; return it otherwise."""
+    shown = name if len(name) <= LONGEST_NAME else f"{name[:40]}... ({len(name):,} characters)"
+    allowed = f"a text of at most {LONGEST_NAME} characters, without control characters and halves of characters"
+    fits = 0 < len(name) <= LONGEST_NAME and not any(unicodedata.category(c) in ("Cc", "Cs") for c in name)
+    require(fits, what, shown, allowed, "give it another name")
+    return name
 
 
-def _revision(raw: Mapping[str, Any]) -> ReMDM | None:
-    return parse_part(ReMDM, raw["revision"], "revision", required=("variant",)) if "revision" in raw else None
+def _load_models(given: StudyFile, folder: Path) -> tuple[ModelSpec, ...]:
+    specs = []
+    for at, table in enumerate(given.models):
+        reference, policy = _load_reference(table, f"models[{at}]", folder, whole=given.axes == (POLICY,))
+        name = check_text(f"name of models[{at}]", table.model if table.name is None else table.name)
+        specs.append(ModelSpec(name, table.model, reference, dict(table.options), policy))
+    names = [spec.name for spec in specs]
+    require(len(set(names)) == len(names), "names of models", names, "no name twice", "tables go by these names")
+    return tuple(specs)
 
 
-def _own(value: Any, tasks: Sequence[str], folder: Path) -> Mapping[str, Task]:
-    require(isinstance(value, Mapping), "own", value, "tables of own tasks", "e.g. [own.mine]")
+def _load_reference(table: ModelTable, where: str, folder: Path, *, whole: bool) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of a model's reference; and its settings, unless it is llada or dream by default."""
+    given, settings = table.reference, dict(table.settings)
+    if given in REFERENCES and not (settings and given == "llada"):
+        require(not settings, f"settings of {where}", settings, f"none with {given}", "its candidates are fixed")
+        return given, {}
+    if is_code_name(given):
+        policy = make_own_policy(given, settings, folder)
+    else:
+        check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
+        policy = make_policy(given, **settings)
+    return register_reference(policy, whole=whole), to_plain(describe_policy(policy))
+
+
+def _load_own_tasks(given: StudyFile, folder: Path) -> Mapping[str, Task]:
     own = {}
-    for name, given in value.items():
-        where = f"own.{parse_name('name of an own task', name)}"
-        check_keys(where, given, ("prompts",), ("score", "horizon"))
-        if name not in tasks:
+    for name, table in given.own.items():
+        where = f"own.{check_text('name of an own task', name)}"
+        if name not in given.tasks:
             raise ConfigError(
-                f"{where} is not among the tasks of the study; allowed: {', '.join(tasks)}; add or drop it"
+                f"{where} is not among the tasks of the study; allowed: {', '.join(given.tasks)}; add or drop it"
             )
-        score, horizon = given.get("score"), given.get("horizon")
-        own[name] = own_task(
-            name,
-            parse_text(f"prompts of {where}", given["prompts"]),
-            scorer=None if score is None else parse_text(f"score of {where}", score),
-            max_new_tokens=parse_whole(f"horizon of {where}", horizon, 1) if horizon is not None else None,
-            folder=folder,
-        )
+        own[name] = own_task(name, table.prompts, scorer=table.score, max_new_tokens=table.horizon, folder=folder)
     return own
 
 
-def _suite_task(name: str, own: Mapping[str, Task]) -> Task:
-    check_name("task", name, [*TASKS, *CONTROLS, *own])
-    return find_task(name)
-
-
-def _splits(value: Any) -> Mapping[str, PromptRange]:
-    check_keys("splits", value, ROLES)
-    parts = {role: _stretch(role, value[role]) for role in ROLES}
-    overlap = parts["validation"].overlaps(parts["evaluation"])
+def _prompt_ranges(splits: SplitsTable) -> Mapping[str, PromptRange]:
+    parts = {}
+    for role in ROLES:
+        table: RangeTable = getattr(splits, role)
+        check_name("split", table.split or role, (*SPLITS, FRESH))
+        parts[role] = PromptRange(table.split or role, table.start, table.prompts)
     require(
-        not overlap,
+        not parts["validation"].overlaps(parts["evaluation"]),
         "splits",
         {role: asdict(part) for role, part in parts.items()},
         "prompts that are in one of them only",
@@ -333,71 +521,24 @@ def _splits(value: Any) -> Mapping[str, PromptRange]:
     return parts
 
 
-def _stretch(role: str, value: Any) -> PromptRange:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = {"prompts": value}
-    where = f"splits.{role}"
-    check_keys(where, value, ("prompts",), ("from", "start"))
-    split = value.get("from", role)
-    check_name("split", split, (*SPLITS, FRESH))
-    start = parse_whole(f"start of {where}", value.get("start", 0), 0)
-    return PromptRange(split, start, parse_whole(f"prompts of {where}", value["prompts"], 1))
-
-
-def _steps(value: Any, tasks: Mapping[str, Task]) -> Mapping[str, int]:
-    """T of each task: a share of its horizon, rounded up, or a number of its own."""
-    check_keys("steps", value, ("share",), ("tasks",))
-    share = parse_number("steps.share", value["share"], 0.0)
-    require(0 < share <= 1, "steps.share", share, "above 0, at most 1", "0.5 is two tokens per step")
-    own = value.get("tasks", {})
-    require(isinstance(own, Mapping), "steps.tasks", own, "a table of task = steps", "e.g. carry-rtl = 16")
-    for name in own:
+def _steps_of_tasks(table: StepsTable, tasks: Mapping[str, Task]) -> Mapping[str, int]:
+    """Return T of each task: a share of its tokens, rounded up, or a number of its own."""
+    for name in table.tasks:
         check_name("task of steps.tasks", name, tasks)
     steps_by_task = {}
     for name, task in tasks.items():
         horizon = task.max_new_tokens
-        steps = own.get(name, steps_of(share, horizon))
+        steps = table.tasks.get(name, steps_of(table.share, horizon))
         whole = isinstance(steps, int) and not isinstance(steps, bool)
-        todo = "lower it" if whole and steps > horizon else "give 1 or more"
-        ok = whole and 1 <= steps <= horizon
-        require(ok, f"steps of {name}", steps, f"a whole number, 1 to {horizon}, its horizon", todo)
+        hint = "lower it" if whole and steps > horizon else "give 1 or more"
+        allowed = f"a whole number, 1 to {horizon}, its horizon"
+        require(whole and 1 <= steps <= horizon, f"steps of {name}", steps, allowed, hint)
         steps_by_task[name] = steps
     return steps_by_task
 
 
-def _engine(value: Any) -> BatchSettings:
-    check_keys("engine", value, ("rows",), ("live", "bucket", "waiting", "prompts"))
-    given: dict[str, Any] = {key: parse_whole(f"engine.{key}", value[key], 1) for key in value if key != "prompts"}
-    return BatchSettings(**given)
-
-
-def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    require(isinstance(value, Mapping), "candidates", value, "a table of axis = [names]", "e.g. score = ['confidence']")
-    for axis in value:
-        check_name("axis of candidates", axis, axes)
-    if POLICY in axes and POLICY not in value:
-        raise ConfigError(
-            f"the axis {POLICY!r} has no candidates; allowed: the reference, then methods as --policy has them, for "
-            'there is no default set; e.g. [candidates] policy = ["reference", "klass", "wino:block_length=8"]'
-        )
-    return {
-        axis: tuple(parse_name(f"candidates.{axis}", name) for name in parse_names(f"candidates.{axis}", names))
-        for axis, names in value.items()
-    }
-
-
-def _region_holds(value: Any, axes: Sequence[str]) -> str:
-    known = isinstance(value, str) and value in HOLDS
-    require(known, "region_holds", value, " or ".join(HOLDS), "count: where changes, and how many does not")
-    ok = value == "count" or REGION.name in axes
-    require(ok, "region_holds", value, "share with the region axis", "add 'region' to axes, or drop it")
-    return str(value)
-
-
-def _parse_diagnostics(value: Any, axes: Sequence[str], holds: str) -> tuple[str, ...]:
-    if value == []:
-        return ()
-    names = parse_names("diagnostics", value)
+def _check_diagnostics(given: StudyFile) -> tuple[str, ...]:
+    names = given.diagnostics
     for name in names:
         if name == POLICY:
             raise ConfigError(
@@ -405,41 +546,91 @@ def _parse_diagnostics(value: Any, axes: Sequence[str], holds: str) -> tuple[str
                 f"{', '.join(DIAGNOSTICS)}; drop it: the axis has opportunity, fixed and stage arms without one"
             )
         check_name("name in diagnostics", name, DIAGNOSTICS)
-        axis, known = DIAGNOSTICS[name].axis, ", ".join(axes)
-        todo = f"add {axis!r} to axes, or drop the diagnostic"
-        require(axis in axes, f"the axis of {name!r} in diagnostics", axis, f"one of the study's axes: {known}", todo)
-    if holds == "share":
+        axis, known = DIAGNOSTICS[name].axis, ", ".join(given.axes)
+        hint = f"add {axis!r} to axes, or drop the diagnostic"
+        allowed = f"one of the study's axes: {known}"
+        require(axis in given.axes, f"the axis of {name!r} in diagnostics", axis, allowed, hint)
+    if given.region_holds == "share":
         names = tuple(holding_share(name) if DIAGNOSTICS[name].axis == REGION.name else name for name in names)
     return tuple(dict.fromkeys(names))
 
 
-_NAME_THEM = (
-    "name diagnostics: the arms are made of their readings; whole methods are decoded end to end by `unmask compare`"
-)
+def load_methods(names: Sequence[str], folder: Path) -> dict[str, Policy]:
+    """Load the candidates of the policy axis after the reference, as `--policy` reads them."""
+    where = f"candidates.{POLICY}"
+    hint = "name what is to be tried beside it"
+    require(len(names) >= 2, where, list(names), "the reference, then one method or more", hint)
+    methods = {}
+    for name in names[1:]:
+        if name == REFERENCE:
+            raise ConfigError(f"{where} has {name!r} in a later place; allowed: the first one; put it first")
+        method = parse_policy(name, option=where, folder=folder)
+        if not isinstance(method, Policy):
+            raise ConfigError(
+                f"{where}: {name!r} is a search, which owns its loop and takes no single transition; allowed: methods "
+                "that decide step by step; compare it end to end with `unmask compare`"
+            )
+        if method.needs.planner:
+            raise ConfigError(
+                f"{where}: {name!r} asks a planner network, and a study has none; allowed: methods that need no second "
+                "network; leave planner out"
+            )
+        methods[name] = method
+    return methods
 
 
-_READ_BY_LEARNED = "name diagnostics: a learned detector reads what they read"
+def method_set(names: Sequence[str], methods: Mapping[str, Policy], reference: str) -> dict[str, Policy]:
+    """Return the candidates of the policy axis; the first name must be that of the model's reference."""
+    policy = reference_of(candidates(reference))
+    own = reference if reference in REFERENCES else policy.name
+    allowed = f"{REFERENCE!r}, or {own!r}, the reference of the model"
+    require(names[0] in (REFERENCE, own), f"the first candidate of {POLICY}", names[0], allowed, "put it first")
+    return {names[0]: policy, **{name: methods[name] for name in names[1:]}}
 
 
-def _searches(raw: Mapping[str, Any], folder: Path) -> Mapping[str, Search]:
-    names = parse_names("searches", raw["searches"]) if "searches" in raw else ()
-    return searches_of([parse_name("searches", name) for name in names], folder, raw.get("end_to_end") is True)
+def load_search(name: str, folder: Path) -> Search:
+    """Load a method that owns its loop, as `--policy` reads it."""
+    method = parse_policy(name, option="searches", folder=folder)
+    if not isinstance(method, Search):
+        raise ConfigError(
+            f"searches: {name!r} decides step by step; allowed: methods that own their loop, such as lookum or "
+            "soar; put it among the candidates of the policy axis"
+        )
+    if method.baseline is None:
+        raise ConfigError(
+            f"searches: {name!r} has no base method to be measured against; allowed: one with `base_method`; "
+            "define it, or leave the search out"
+        )
+    return method
 
 
-def _with_diagnostics(name: str, raw: Mapping[str, Any], why: str) -> bool:
-    """A switch that means something only where diagnostics are read."""
-    value = _flag(name, raw.get(name, False))
-    require(not value or bool(raw.get("diagnostics", [])), name, value, "true with diagnostics", why)
-    return value
+def describe_methods(methods: Mapping[str, Policy | Search], *, draws: bool = False) -> dict[str, Any]:
+    """Describe what results of methods depend on: settings, versions and code; and whether policies draw."""
+    about: dict[str, dict[str, Any]] = {}
+    for name, method in methods.items():
+        about[name] = {"settings": describe_policy(method), "version": method_status(method).get("version")}
+        if draws and isinstance(method, Policy):
+            about[name]["draws"] = method.random
+    plain: dict[str, Any] = to_plain(about)
+    return plain
 
 
-def _scoring(value: Any) -> str:
-    require(
-        value in SCORINGS, "scoring", value, " or ".join(SCORINGS), "paper divides by the parts that were asked for"
-    )
-    return str(value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    require(isinstance(value, bool), name, value, "true or false", "write it without quotes")
-    return bool(value)
+def _check_lengths(study: StudyConfig, horizons: Mapping[str, int]) -> None:
+    """Refuse blocks and budgets that do not fit some task's answer, before anything runs."""
+    for spec in study.models:
+        block = spec.policy.get("block_length")
+        if spec.policy.get("name") != "llada" or block is None:
+            continue
+        for task, horizon in horizons.items():
+            fits = horizon % block == 0 and study.steps[task] % (horizon // block) == 0
+            allowed = f"a divisor of the {horizon} tokens of {task} whose blocks divide its {study.steps[task]} steps"
+            require(fits, f"block_length of {spec.name}", block, allowed, "take another, or other steps for the task")
+    for name, search in study.searches.items():
+        for task, horizon in horizons.items():
+            blank = State.from_canvases([[0] * horizon], steps=study.steps[task], mask_id=0)
+            try:
+                search.check(blank)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"searches: {name!r} on {task} ({horizon} tokens, {study.steps[task]} steps): {error}"
+                ) from error

@@ -16,10 +16,9 @@ from unmask.api import LoadedModel, TextSide, start_trajectory, token_request
 from unmask.axes import POLICY
 from unmask.core import ModelInput, Needs
 from unmask.lab.branching import spaced_steps
-from unmask.lab.choose import DRAWS, is_extension
-from unmask.lab.gates import FURTHER_DRAWS
-from unmask.lab.study.config import ROLES, Study
+from unmask.lab.study.config import ROLES, StudyConfig
 from unmask.lab.study.jobs import Examples
+from unmask.lab.study.validation import DRAWS, FURTHER_DRAWS, is_extension
 from unmask.methods import has_own_input, reference_of
 
 ARMS_OF_A_DIAGNOSTIC = 5 + DRAWS
@@ -37,7 +36,7 @@ class Decodes(NamedTuple):
         return steps * sum(each * prompts.get(role, 0) for role, each in self._asdict().items())
 
 
-def decodes_at_most(study: Study, reference: str) -> Decodes:
+def decodes_at_most(study: StudyConfig, reference: str) -> Decodes:
     """Candidates on validation prompts and arms on evaluation prompts, if no two arms are the same."""
     if not study.end_to_end:
         return Decodes(0, 0)
@@ -50,7 +49,7 @@ def decodes_at_most(study: Study, reference: str) -> Decodes:
     return Decodes(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
 
 
-def prompts_by_role(study: Study, task: str, tasks: Examples | None = None) -> dict[str, int]:
+def prompts_by_role(study: StudyConfig, task: str, tasks: Examples | None = None) -> dict[str, int]:
     """Number of prompts by role; without the task's data as many as the file asks for and the task has."""
     if tasks is not None and task in tasks:
         return {role: len(members) for role, members in tasks[task].items()}
@@ -64,7 +63,7 @@ def prompts_by_role(study: Study, task: str, tasks: Examples | None = None) -> d
 
 
 def forecast(
-    study: Study,
+    study: StudyConfig,
     tasks: Examples | None = None,
     texts: Mapping[str, TextSide | None] | None = None,
     rates: Mapping[str, float] | None = None,
@@ -113,7 +112,7 @@ def forecast(
     return pd.DataFrame(rows)
 
 
-def uncounted_methods(study: Study) -> list[str]:
+def uncounted_methods(study: StudyConfig) -> list[str]:
     """Methods whose further forwards come on top of the bound: they look ahead as often as they see fit."""
     names: dict[str, None] = {}
     for spec in study.models:
@@ -125,7 +124,9 @@ def uncounted_methods(study: Study) -> list[str]:
     return [*names, *study.searches]
 
 
-def _widths(study: Study, task: str, tasks: Examples | None, text: TextSide | None) -> dict[str, list[int]] | None:
+def _widths(
+    study: StudyConfig, task: str, tasks: Examples | None, text: TextSide | None
+) -> dict[str, list[int]] | None:
     """Widths of the canvases of the prompts that fit into the model, by role; None without tokenizer or data."""
     if tasks is None or text is None or task not in tasks:
         return None
@@ -138,7 +139,7 @@ def _widths(study: Study, task: str, tasks: Examples | None, text: TextSide | No
     return widths
 
 
-def measured_rate(model: LoadedModel, study: Study, width: int) -> float:
+def measured_rate(model: LoadedModel, study: StudyConfig, width: int) -> float:
     """Row-forwards a second of full forwards on canvases of `width`, here and now."""
     closing = len(model.codec.closing)
     blanks = min(max(study.task(task).max_new_tokens for task in study.tasks), width - closing)

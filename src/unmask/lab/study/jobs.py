@@ -23,9 +23,8 @@ from unmask.base.errors import ConfigError, NotEnoughMemory, SchemaError, Storag
 from unmask.lab.branching import BatchSettings
 from unmask.lab.cluster import DaemonThread, Executor, is_out_of_memory
 from unmask.lab.store import Failure, Shard, Store, fingerprint, storage_error
-from unmask.lab.study.config import Study
+from unmask.lab.study.config import ModelSpec, StudyConfig
 from unmask.lab.study.prompts import example_request
-from unmask.lab.study_models import ModelSpec
 from unmask.tasks import Example
 
 Examples = Mapping[str, Mapping[str, Sequence[Example]]]
@@ -58,7 +57,7 @@ class Job:
     examples: tuple[Example, ...]
 
 
-def plan_jobs(study: Study, spec: ModelSpec, model: LoadedModel, examples: Examples) -> list[Job]:
+def plan_jobs(study: StudyConfig, spec: ModelSpec, model: LoadedModel, examples: Examples) -> list[Job]:
     """Cut a model's prompts into shards: those of one task, role and canvas width, in the order of their split."""
     jobs = []
     for task, roles in examples.items():
@@ -325,8 +324,6 @@ class JobLoop(Generic[AnyJob]):
     def _handle_end(self, group: list[AnyJob], stored: StoredFuture) -> None:
         error = stored.exception()
         if error is not None:
-            if not isinstance(error, Exception | SystemExit):
-                raise error
             raise_if_general(self.store, error)
             if len(group) > 1:
                 self.alone.extend(group)
@@ -357,8 +354,8 @@ class JobLoop(Generic[AnyJob]):
 
 
 def raise_if_general(store: Store, error: BaseException) -> None:
-    """Raise an error that belongs to the study, the store or the machine, and to no single job."""
-    if isinstance(error, _OF_THE_STUDY):
+    """Raise an error that belongs to the study, the store, the machine or the user, and to no single job."""
+    if isinstance(error, _OF_THE_STUDY) or not isinstance(error, Exception | SystemExit):
         raise error
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         raise storage_error(store.folder, error) from error

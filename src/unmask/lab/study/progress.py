@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from unmask.lab.branching import BranchProgress, spaced_steps
 from unmask.lab.store import Failure, Shard, Store
-from unmask.lab.study.config import Study
+from unmask.lab.study.config import StudyConfig
 from unmask.lab.study.forecast import decodes_at_most
 from unmask.lab.study.jobs import Examples, Job
 
@@ -52,7 +52,7 @@ class ProgressTracker:
 
     def __init__(
         self,
-        study: Study,
+        study: StudyConfig,
         examples: Examples,
         store: Store,
         began: float,

@@ -11,7 +11,7 @@ import pandas as pd
 from unmask.api import LoadedModel, Request, infill_request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, UnknownName, require
 from unmask.base.files import storable
-from unmask.lab.study.config import FRESH, Study
+from unmask.lab.study.config import FRESH, StudyConfig
 from unmask.tasks import DataDir, Example, Task, Verdict, score_all
 
 FRESH_FROM = 10**15
@@ -31,7 +31,9 @@ def select_examples(
     return tuple(islice(task.training(FRESH_FROM + start), prompts or FRESH_PROMPTS))
 
 
-def load_examples(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
+def load_examples(
+    study: StudyConfig, data_dir: DataDir = None
+) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
     """Read the examples of a study by task and role; and say which tasks have no data on this machine, and why."""
     tasks: dict[str, dict[str, list[Example]]] = {}
     unavailable = {}

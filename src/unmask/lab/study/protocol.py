@@ -43,13 +43,10 @@ from unmask.lab.branching import (
     BranchProgress,
     branch,
 )
-from unmask.lab.choose import DRAWS, Choice, Missing, choices
 from unmask.lab.cluster import Executor, Ray, Shared, open_executor
-from unmask.lab.gates import FURTHER_DRAWS
-from unmask.lab.searches import described
 from unmask.lab.store import ATTEMPTS, Failure, Shard, Store, fingerprint
 from unmask.lab.study.arms import PromptDecoder, PromptGroup, decode_arms, decode_group
-from unmask.lab.study.config import ROLES, Study
+from unmask.lab.study.config import ROLES, ModelSpec, StudyConfig, describe_methods
 from unmask.lab.study.jobs import (
     Examples,
     Job,
@@ -65,7 +62,7 @@ from unmask.lab.study.jobs import (
 from unmask.lab.study.progress import ProgressTracker, StudyProgress
 from unmask.lab.study.prompts import add_texts, load_examples, score_answers, score_texts
 from unmask.lab.study.tables import decodes_table, shard_tables
-from unmask.lab.study_models import ModelSpec
+from unmask.lab.study.validation import DRAWS, FURTHER_DRAWS, AxisCalibration, MissingResult, fit_calibrations
 from unmask.tasks import DataDir, Example
 
 
@@ -88,7 +85,7 @@ class StudyOutcome:
 class StudyRun:
     """What all steps of a run have in common."""
 
-    study: Study
+    study: StudyConfig
     store: Store
     executor: Executor
     examples: Examples
@@ -97,11 +94,11 @@ class StudyRun:
     tracker: ProgressTracker
     stop: Callable[[], str]
     events: JobEvents
-    _shared: "Shared[tuple[Study, Examples]] | None" = None
+    _shared: "Shared[tuple[StudyConfig, Examples]] | None" = None
     _planned: tuple[str, "PlannedModel"] | None = None
 
     @property
-    def shared(self) -> "Shared[tuple[Study, Examples]]":
+    def shared(self) -> "Shared[tuple[StudyConfig, Examples]]":
         """The study and its examples, as calls on any worker read them."""
         if self._shared is None:
             self._shared = self.executor.share((self.study, self.examples))
@@ -117,7 +114,7 @@ class StudyRun:
 
 
 def run_study(
-    study: Study | str | Path,
+    study: StudyConfig | str | Path,
     store: Store | str | Path | None = None,
     load: Callable[[ModelSpec], LoadedModel] = ModelSpec.load,
     *,
@@ -139,7 +136,7 @@ def run_study(
     this process waits.
     """
     began = time.monotonic()
-    study = study if isinstance(study, Study) else Study.read(Path(study))
+    study = study if isinstance(study, StudyConfig) else StudyConfig.read(Path(study))
     with ExitStack() as stack:
         if not isinstance(store, Store):
             store = stack.enter_context(Store.create(f"out/{study.name}" if store is None else store, study.config))
@@ -188,7 +185,7 @@ def run_study(
         return StudyOutcome(not reason, reason, {} if reason else store.finish(), unavailable, failed)
 
 
-def task_metadata(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
+def task_metadata(study: StudyConfig, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
     """Describe a task for the manifest: versions and hashes of its prompts."""
     remasks = 0.0
     if study.revision is not None:
@@ -197,7 +194,7 @@ def task_metadata(study: Study, task: str, roles: Mapping[str, Sequence[Example]
     return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
 
 
-def _budget_spent(study: Study, began: float) -> str:
+def _budget_spent(study: StudyConfig, began: float) -> str:
     """Return why to stop once the minutes of the study are over; an empty text before that."""
     minutes = study.budget.minutes
     over = minutes is not None and time.monotonic() - began > 60 * minutes
@@ -249,7 +246,7 @@ class PlannedModel(NamedTuple):
     provenance: dict[str, Any]
 
 
-def plan_model(model: LoadedModel, shared: "Shared[tuple[Study, Examples]]", spec: ModelSpec) -> PlannedModel:
+def plan_model(model: LoadedModel, shared: "Shared[tuple[StudyConfig, Examples]]", spec: ModelSpec) -> PlannedModel:
     """Plan the shards of a model."""
     study, examples = shared.open()
     jobs = plan_jobs(study, spec, model, examples)
@@ -269,7 +266,7 @@ class BranchedShard(NamedTuple):
 
 def branch_prompts(
     model: LoadedModel,
-    shared: "Shared[tuple[Study, Examples]]",
+    shared: "Shared[tuple[StudyConfig, Examples]]",
     spec: ModelSpec,
     expected: Mapping[str, object],
     settings: BatchSettings,
@@ -304,8 +301,8 @@ def score_branches(shards: Sequence[BranchedShard], workers: int | None, scoring
     for shard in shards:
         try:
             outcomes.append(_score_shard(shard, workers, scoring))
-        # SystemExit too: a user's scorer may end the program.
-        except (Exception, SystemExit) as error:
+        # SystemExit too, by which a user's scorer may end the program; and what stops the run must not lose the others.
+        except BaseException as error:
             outcomes.append(error)
     return outcomes
 
@@ -335,7 +332,7 @@ def _score_shard(branched: BranchedShard, workers: int | None, scoring: str) -> 
     return ShardContent(tables, info)
 
 
-def check_scorers(study: Study, store: Store) -> None:
+def check_scorers(study: StudyConfig, store: Store) -> None:
     """Stop where a user's scoring function has raised for every answer: that is no measurement."""
     for task in study.own:
         infos = [info for shard, info in store.infos().items() if shard.task == task]
@@ -356,9 +353,9 @@ class DecodeJob:
     """The whole runs of one model and task, and the choices that they are made of."""
 
     shard: Shard
-    chosen: Mapping[str, Choice]
+    chosen: Mapping[str, AxisCalibration]
     """By diagnostic."""
-    missing: Mapping[str, Missing]
+    missing: Mapping[str, MissingResult]
     """Diagnostics that nothing can be chosen for, with the reason."""
 
 
@@ -369,7 +366,7 @@ def decode_all_arms(run: StudyRun) -> str:
     is decoded, or a later run that completes it would choose something else.
     """
     study, store = run.study, run.store
-    calibrations = choices(store, study.gates)
+    calibrations = fit_calibrations(store, study.gates)
     incomplete = {(failure.model, failure.task) for failure in store.failures.set_aside()}
     jobs = {spec.name: plan_decodes(store, spec, calibrations, study.searches) for spec in study.models}
     # Whole runs that are there, or that cannot be made, are not ahead any more.
@@ -401,7 +398,7 @@ def decode_all_arms(run: StudyRun) -> str:
 def plan_decodes(
     store: Store,
     spec: ModelSpec,
-    chosen: Mapping[tuple[str, str, str], Choice | Missing],
+    chosen: Mapping[tuple[str, str, str], AxisCalibration | MissingResult],
     searches: Mapping[str, Search],
 ) -> list[DecodeJob]:
     """Plan the whole runs of a model without loading it; refuse a store that has others in their place.
@@ -414,14 +411,14 @@ def plan_decodes(
     jobs = []
     for task in dict.fromkeys(task for model, task, _ in chosen if model == spec.name):
         of_task = {name: one for (model, other, name), one in chosen.items() if (model, other) == (spec.name, task)}
-        usable = {name: one for name, one in of_task.items() if isinstance(one, Choice)}
-        missing = {name: one for name, one in of_task.items() if isinstance(one, Missing)}
+        usable = {name: one for name, one in of_task.items() if isinstance(one, AxisCalibration)}
+        missing = {name: one for name, one in of_task.items() if isinstance(one, MissingResult)}
         calibrations = {name: one.calibration.to_json() for name, one in usable.items()}
         reasons = {name: one.reason for name, one in missing.items()}
         names = sorted(name for name, about in shards.items() if about["task"] == task)
         further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
         made_of = [names, calibrations, reasons, DRAWS, *([further, FURTHER_DRAWS] if further else [])]
-        made_of += [described(searches)] if searches else []
+        made_of += [describe_methods(searches)] if searches else []
         shard = Shard(kind="decodes", model=spec.name, task=task, depends=fingerprint(made_of))
         if there.get((spec.name, task), shard) != shard:
             raise OtherStudy(

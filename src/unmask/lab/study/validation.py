@@ -1,7 +1,10 @@
-"""What is chosen on validation prompts, from a study's tables: fixed action, schedule, thresholds, gate, axis.
+"""Choices on validation prompts, from a study's tables: fixed action, schedule, thresholds, gates and axis.
 
-`run` decodes with it and `analysis` measures what it was worth, so both import it and neither the other. Choices are
-by the name of a diagnostic, with its axis beside it.
+`fit_calibrations` goes from branches and readings of validation prompts to one calibration for each model, task and
+diagnostic. The arms decode with it, and `unmask.lab.analysis` measures what it is worth on held-out prompts.
+
+The arm `selective` is the gate `lift`: tau by what the proposal gains out of fold, opportunity over the fixed action
+that a prompt's other folds choose. Each further gate is an arm of its own, with a random gate of its own coverage.
 """
 
 import json
@@ -19,7 +22,6 @@ from unmask.adapt import DIAGNOSTICS
 from unmask.adapt.diagnostics import score
 from unmask.axes import AXES, POLICY, SCORE, revises, weights
 from unmask.base.errors import SchemaError, UnknownName
-from unmask.lab.gates import GATES
 from unmask.lab.store import Store, Utilities, parts, utilities_of
 from unmask.methods import ORDER, OWN, Composed, candidate, with_explicit_order
 from unmask.stats import TIE, Array, Calibration, CalibrationSettings, NotEnough
@@ -33,12 +35,29 @@ from unmask.stats.protocol import (
     masked_share,
 )
 
+LIFT = "lift"
+"""The usual gate, whose arms have no further name."""
+GATE_VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "mean": {"rule": "mean"},
+    "lift-together": {"fixed_out_of_fold": False},
+    "mean-together": {"rule": "mean", "fixed_out_of_fold": False},
+    "snapped": {"proposal": "snapped"},
+}
+"""Changes to the settings of a calibration. `mean`: bins above the mean validation opportunity open; `together`:
+opportunity over the fixed action that all prompts choose, as the paper's equations have it; `snapped`: the candidate
+nearest to the proposal is taken in its place."""
+AXIS_BY = ("lift", "opportunity")
+"""Ways to choose the axis of E4's headline on validation prompts."""
 DECODED_ARMS = ("reference", "fixed", "stage", "always", "selective")
 CONTROLS = ("end-to-end fixed", "random gate")
 DRAWS = 4
 """Runs of the random gate, averaged for each prompt."""
+FURTHER_DRAWS = 1
+"""Runs of a further gate's random gate; the usual one has more, because it is the control of every table."""
+SEARCH = "search"
+"""In place of an axis: the stored name of decodes of searches and of their controls."""
 JOINT = "joint"
-"""Beyond the paper: all axes adapted together; it stands under an axis of its own name."""
+"""Beyond the paper: all axes adapted together, stored as an axis of its own name."""
 JOINT_FIXED = "joint fixed"
 
 Row = Mapping[str, Any]
@@ -48,9 +67,19 @@ StateKey = tuple[str, int]
 States = TypeVar("States", ValidationSet, HeldOutSet)
 
 
+def selective_arm(gate: str) -> str:
+    """Return the stored name of a gate's arm."""
+    return "selective" if gate == LIFT else f"selective {gate}"
+
+
+def random_arm(gate: str) -> str:
+    """Return the stored name of the random gate that is a gate's control."""
+    return "random gate" if gate == LIFT else f"random gate {gate}"
+
+
 @dataclass(frozen=True)
-class Choice:
-    """What validation prompts say about one model, task and diagnostic; nothing in it has seen another prompt."""
+class AxisCalibration:
+    """The calibration of one model, task and diagnostic. No other prompts than those of validation were used."""
 
     axis: str
     calibration: Calibration
@@ -61,37 +90,37 @@ class Choice:
 
     @property
     def lift(self) -> float:
-        """What the gate promises; one that never opens promises nothing."""
-        return promised_lift(self.calibration)
+        """Mean gain per state that the gate is expected to have."""
+        return expected_lift(self.calibration)
 
 
-def promised_lift(calibration: Calibration) -> float:
-    """Out of fold; 0 of a gate that never opens."""
+def expected_lift(calibration: Calibration) -> float:
+    """Return the out-of-fold gain of a calibration's gate; 0 for a gate that never opens."""
     return 0.0 if calibration.tau.value is None else calibration.tau.out_of_fold
 
 
 @dataclass(frozen=True)
-class Missing:
-    """A model, task and axis of the study that has no numbers."""
+class MissingResult:
+    """A model, task and axis of the study that has no numbers, and why."""
 
     model: str
     task: str
     axis: str
     reason: str
     diagnostic: str = ""
-    """Whose numbers they would be; empty where the axis has none for anybody."""
+    """The diagnostic without numbers; empty where the whole axis has none."""
 
 
 def is_extension(reference: str, axis: str) -> bool:
-    """Dream's native decoder is monotone: revising is not a choice that it has, but an extension of it.
+    """Tell whether an axis extends a reference's own decoder: Dream's is monotone, so it has no choice to revise.
 
-    Means of the chosen axes and the joint arm stand under names that are no axes, and are none.
+    Names that are stored in place of an axis, such as `joint`, are no extensions.
     """
     return axis in AXES and reference in AXES[axis].extends
 
 
 def why_not_cross_fitted(study: Mapping[str, Any], axis: str) -> str:
-    """Why nothing can be cross-fitted on an axis; empty if it can."""
+    """Return why nothing can be cross-fitted on an axis; an empty text if it can."""
     # The revision operator draws, on the commitment axis, whatever the temperature.
     draws = revises(axis) or (axis == POLICY and any(method["draws"] for method in study["methods"].values()))
     if study["rollouts"] == 1 and (study["temperature"] > 0 or draws):
@@ -100,16 +129,16 @@ def why_not_cross_fitted(study: Mapping[str, Any], axis: str) -> str:
 
 
 def settings_of(study: Mapping[str, Any]) -> CalibrationSettings:
-    """How a study chooses on its validation prompts, whoever asks: the steps of E3 and the decodes of E4."""
+    """Return the settings of a study's calibrations: the same for E3 and E4."""
     # One rollout is all there can be: what draws has been left out.
     return CalibrationSettings(seed=study["seed"], deterministic=study["rollouts"] == 1)
 
 
-# Whose readings they are
+# Diagnostics and their readings
 
 
 def diagnostic_names(study: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Names of the diagnostics of each axis, any number, for a manifest's study; without any listed, the axis' own."""
+    """Return the names of the diagnostics of each axis of a stored study; without any, the name of the axis."""
     listed = study.get("diagnostics", {})
     for name in listed:
         if name not in DIAGNOSTICS:
@@ -119,18 +148,20 @@ def diagnostic_names(study: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
-    """Readings of one diagnostic. Ingredients are long, and only those of mixtures are needed."""
+    """Index the readings of one diagnostic by state. Ingredients are long, and only those of mixtures are needed."""
     rows = (part if AXES[axis].mixes else part.drop_columns("ingredients")).to_pylist()
     return {(row["prompt"], row["state"]): row for row in rows}
 
 
-# Choosing
+# Fitting
 
 
-def choices(store: Store, gates: Sequence[str] = ()) -> dict[tuple[str, str, str], Choice | Missing]:
-    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`.
+def fit_calibrations(
+    store: Store, gates: Sequence[str] = ()
+) -> dict[tuple[str, str, str], AxisCalibration | MissingResult]:
+    """Fit the calibrations of all models, tasks and diagnostics on validation prompts, or say why one cannot be.
 
-    `gates` are further ones to calibrate, names of `GATES`. Evaluation rows are dropped before anything else is done.
+    `gates` are names of `GATE_VARIANTS` to fit as well. Evaluation rows are dropped before anything else is done.
     """
     study, keys = store.manifest["study"], ("model", "task", "axis")
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
@@ -138,10 +169,12 @@ def choices(store: Store, gates: Sequence[str] = ()) -> dict[tuple[str, str, str
     for (*cell, name), part in parts(_validation(store.read_arrow("readings")), (*keys, "diagnostic")):
         of_cell.setdefault(tuple(cell), {})[name] = rows_by_state(cell[2], part)
     branches = _validation(store.read_arrow("branches", ("step", "masked", "is_reference", "utility")))
-    chosen: dict[tuple[str, str, str], Choice | Missing] = {}
+    chosen: dict[tuple[str, str, str], AxisCalibration | MissingResult] = {}
     for (model, task, axis), part in parts(branches, keys):
         for name, rows in of_cell.get((model, task, axis), {}).items():
-            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study, gates)
+            chosen[model, task, name] = _fit_calibration(
+                (model, task, axis), name, part, rows, references[model], study, gates
+            )
     return chosen
 
 
@@ -149,7 +182,7 @@ def _validation(table: pa.Table) -> pa.Table:
     return table.filter(pc.equal(table["split"], "validation"))
 
 
-def _choice(
+def _fit_calibration(
     key: tuple[str, str, str],
     name: str,
     branches: pa.Table,
@@ -157,48 +190,49 @@ def _choice(
     reference: str,
     study: Mapping[str, Any],
     gates: Sequence[str] = (),
-) -> Choice | Missing:
+) -> AxisCalibration | MissingResult:
     axis, settings = key[2], settings_of(study)
     # E1 does not get past this either.
     if reason := why_not_cross_fitted(study, axis):
-        return Missing(*key, reason, name)
+        return MissingResult(*key, reason, name)
     utilities = utilities_of(branches)
     try:
         states = join_readings(ValidationSet, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
         chosen = fit_calibration(states, settings)
-        further = {gate: fit_calibration(states, settings.with_changes(**GATES[gate])) for gate in gates}
+        further = {gate: fit_calibration(states, settings.with_changes(**GATE_VARIANTS[gate])) for gate in gates}
         fit = cross_fit(states.q_SAR, chosen.fixed.action, reference=0, deterministic=settings.deterministic)
-        return Choice(axis, chosen, fit.delta, further)
+        return AxisCalibration(axis, chosen, fit.delta, further)
     except NotEnough as error:
-        return Missing(*key, str(error), name)
+        return MissingResult(*key, str(error), name)
 
 
-def choose_axis(promised: Mapping[str, tuple[float, float]], by: str = "lift") -> str | None:
-    """The axis with the largest lift promised on validation; of equal ones that with the largest opportunity there,
-    then the first. `promised` are lift and opportunity by axis, in the order of the axes; None without any.
+def choose_axis(expected: Mapping[str, tuple[float, float]], by: str = "lift") -> str | None:
+    """Choose the axis with the largest expected lift on validation prompts; None without any.
 
-    By opportunity it is the other way round: the paper's rows suggest that. Where an axis has several diagnostics, each
-    is one to choose, by its name."""
+    `expected` are lift and opportunity by axis, or by diagnostic where an axis has several. Of equal lifts the largest
+    opportunity wins, then the first name. With `by="opportunity"` it is the other way round, as the paper's rows
+    suggest."""
     if by == "opportunity":
-        promised = {name: (_measured(opportunity), lift) for name, (lift, opportunity) in promised.items()}
+        expected = {name: (finite_opportunity(opportunity), lift) for name, (lift, opportunity) in expected.items()}
     best: str | None = None
-    for name, (lift, opportunity) in promised.items():
+    for name, (lift, opportunity) in expected.items():
         if best is None:
             best = name
             continue
-        ahead, more = lift - promised[best][0], _measured(opportunity) - _measured(promised[best][1])
+        ahead, more = lift - expected[best][0], finite_opportunity(opportunity) - finite_opportunity(expected[best][1])
         if ahead > TIE or (abs(ahead) <= TIE and more > TIE):
             best = name
     return best
 
 
-def _measured(opportunity: float) -> float:
-    """An opportunity that could not be measured settles no tie: utilities lie in [0, 1]."""
+def finite_opportunity(opportunity: float) -> float:
+    """Return an opportunity, or a number below all others where it could not be measured."""
+    # Utilities lie in [0, 1], so a difference of two is never below -1.
     return opportunity if isfinite(opportunity) else -2.0
 
 
 def fixed_mixture(validation: Utilities, reference: str, axis: str) -> list[float] | None:
-    """That of the fixed action, which the score signal compares with; other signals compare with nothing."""
+    """Return the mixture of the fixed action, which the score signal is measured against; None on other axes."""
     if not AXES[axis].mixes:
         return None
     fixed = choose_fixed(validation.utility_SAR, reference=0)
@@ -206,7 +240,7 @@ def fixed_mixture(validation: Utilities, reference: str, axis: str) -> list[floa
 
 
 def mixture_of(reference: str, name: str) -> list[float]:
-    """The weights of a candidate of the score axis; of a reference of the user's own those that order its cuts."""
+    """Return the weights of a candidate of the score axis; for a user's own reference those that order its cuts."""
     if reference not in ("llada", "dream"):
         return weights(ORDER if name == OWN else name)
     policy = with_explicit_order(candidate(reference, SCORE.name, name))
@@ -225,7 +259,7 @@ def join_readings(
     role: str,
     mixture: Sequence[float] | None,
 ) -> States:
-    """States beside their readings; each must have one."""
+    """Make a validation or held-out set of utilities and readings by state; every state must have a reading."""
     keys = list(zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True))
     silent = sum(key not in read for key in keys)
     if silent:
@@ -236,7 +270,7 @@ def join_readings(
 def make_states(
     kind: Callable[..., States], utilities: Utilities, rows: Sequence[Row], mixture: Sequence[float] | None = None
 ) -> States:
-    """States with their readings, one row for each. `mixture` is the fixed one, on the score axis."""
+    """Make a validation or held-out set of states and a reading for each. `mixture` is that of the fixed action."""
     states, actions, rollouts = utilities.utility_SAR.shape
     place = {name: at for at, name in enumerate(utilities.candidates)}
     raw_SR, snapped_SR = np.full((2, states, rollouts), np.nan)
@@ -244,7 +278,7 @@ def make_states(
     for s, row in enumerate(rows):
         if row["abstained"]:
             continue
-        _check(row, place, rollouts)
+        _check_reading(row, place, rollouts)
         raw_SR[s] = np.array(row["utility"], dtype=np.float64)
         same_SA[s, [place[name] for name in row["same"]]] = True
         near = place[row["snapped"]]
@@ -264,7 +298,7 @@ def make_states(
     )
 
 
-def _check(row: Row, candidates: Mapping[str, int], rollouts: int) -> None:
+def _check_reading(row: Row, candidates: Mapping[str, int], rollouts: int) -> None:
     strange, given = {row["snapped"], *row["same"]} - set(candidates), len(row["utility"])
     if strange or given != rollouts:
         and_names = f", and names {', '.join(map(str, strange))}" if strange else ""
@@ -275,12 +309,12 @@ def _check(row: Row, candidates: Mapping[str, int], rollouts: int) -> None:
 
 
 def stored_signal(rows: Sequence[Row]) -> Array:
-    """d(z) as it was read; NaN where there is none."""
+    """Return the signals as they were read; NaN where a diagnostic abstained."""
     return np.array([row["signal"] for row in rows], dtype=np.float64)
 
 
 def score_signal(rows: Sequence[Row], mixture: Sequence[float]) -> Array:
-    """d(z) against the fixed mixture; the stored one compares with the reference's, which may be another."""
+    """Return the score signals against the fixed mixture; stored signals are against the reference's."""
     signal_S = np.full(len(rows), np.nan)
     ingredients = {s: json.loads(row["ingredients"]) for s, row in enumerate(rows) if not row["abstained"]}
     if ingredients:

@@ -8,10 +8,16 @@ from tests.helpers import made_studies as made
 from tests.helpers.findings import fact, reasons
 from unmask.base.errors import UnknownName
 from unmask.lab.analysis import analyse, read_study
-from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
-from unmask.lab.gates import GATES
 from unmask.lab.store import utilities_of
 from unmask.lab.store.manifest import write_manifest
+from unmask.lab.study.validation import (
+    GATE_VARIANTS,
+    choose_axis,
+    diagnostic_names,
+    fit_calibrations,
+    is_extension,
+    settings_of,
+)
 from unmask.stats import Calibration
 from unmask.stats.protocol import choose_fixed
 
@@ -37,10 +43,10 @@ def test_the_axis_by_opportunity():
 def test_further_gates_change_what_they_say_and_nothing_else(tmp_path):
     tables, read = made.diagnosed({"find": "finds"})
     place = made.store(tmp_path / "s", tables, read=read)
-    (plain,), (choice,) = choices(place).values(), choices(place, tuple(GATES)).values()
+    (plain,), (choice,) = fit_calibrations(place).values(), fit_calibrations(place, tuple(GATE_VARIANTS)).values()
     assert plain.gates == {}
     assert choice.calibration.to_json() == plain.calibration.to_json()
-    for gate, changes in GATES.items():
+    for gate, changes in GATE_VARIANTS.items():
         further = choice.gates[gate]
         usual = choice.calibration.settings
         assert further.settings == usual.with_changes(**changes)
@@ -50,7 +56,7 @@ def test_further_gates_change_what_they_say_and_nothing_else(tmp_path):
 
 def test_one_rollout_of_something_that_draws(tmp_path):
     tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"), rollouts=1)
-    (lost,) = choices(made.store(tmp_path / "s", tables, read=read)).values()
+    (lost,) = fit_calibrations(made.store(tmp_path / "s", tables, read=read)).values()
     assert lost.reason.startswith("1 rollout of something that draws")
 
 
@@ -70,7 +76,7 @@ def test_rows_belong_to_diagnostics_by_name():
 
 def test_choices_go_by_diagnostic_with_the_axis_beside_it(tmp_path):
     tables, read = made.diagnosed({"find": "finds"})
-    ((key, choice),) = choices(made.store(tmp_path / "s", tables, read=read)).items()
+    ((key, choice),) = fit_calibrations(made.store(tmp_path / "s", tables, read=read)).items()
     assert key == ("small", "find", "region")
     assert choice.axis == "region"
 
@@ -89,7 +95,7 @@ def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path):
     read = {key: {"region:share": said["region"]} for key, said in read.items()}
     lost = ("small", "gone", "evaluation")
     place = listed(made.store(tmp_path / "s", tables, read=read, unfinished=[lost]), "region:share")
-    assert list(choices(place)) == [("small", "find", "region:share")]
+    assert list(fit_calibrations(place)) == [("small", "find", "region:share")]
     found = analyse(place, resamples=50, draws=20)
     rows = found.select("diagnostics")
     assert set(zip(rows["axis"], rows["diagnostic"], strict=True)) == {("region", "region:share")}
@@ -108,7 +114,7 @@ def test_several_of_one_axis_are_each_as_if_alone(tmp_path):
     for what, read in kinds.items():
         names = [n for n in ("region", name) if what in ("both", n)]
         place = listed(made.store(tmp_path / what.replace(":", "-"), tables, read=read), *names)
-        chosen[what] = choices(place)
+        chosen[what] = fit_calibrations(place)
         rows = analyse(place, resamples=50, draws=20).select("diagnostics", task="find")
         cells[what] = {one: own.reset_index(drop=True) for one, own in rows.groupby("diagnostic", sort=False)}
     assert list(chosen["both"]) == [("small", "find", "region"), ("small", "find", name)]
