@@ -4,14 +4,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-import torch
 
 import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.engine import decode
-from unmask.methods import METHODS, P2, Composed, compose, describe_policy, fixed_action, make_policy
-from unmask.methods.check import Problem
+from unmask.methods import METHODS, P2, Composed, compose, fixed_action, make_policy
 
 FITTING = {"wino": {"block_length": 4}}
 
@@ -72,25 +69,6 @@ class TestPlanner:
             model.generate("a", policy=P2(planner=True), planner=unmask.load("exact", vocab=3))
 
 
-PROBABILITIES = {
-    "fast-dllm": ["threshold"],
-    "fast-dllm-dream": ["threshold"],
-    "klass": ["threshold"],
-    "dos": ["sinks"],
-    "dus": ["skip"],
-    "dsb": ["base.threshold"],
-    "swordsman": ["tau_init"],
-    "dcd": ["threshold"],
-    "vsb": ["threshold"],
-    "remdm": ["operator.eta"],
-    "wino": ["tau1", "tau2"],
-    "core": ["replacement"],
-    "info-gain": ["threshold"],
-    "soar": ["threshold"],
-    "demask": ["threshold"],
-    "ddpd": ["fill"],
-    "revised": ["operator.eta"],
-}
 CACHED = {"llada", "fast-dllm", "klass", "eb-sampler", "dus", "remdm-llada", "composed"}
 
 
@@ -107,22 +85,6 @@ def mini():
 
 class TestRefusedBeforeTheFirstForward:
     """Every method: what makes no sense is refused with its value and a remedy, and the model is not asked."""
-
-    @each_case("value", [-0.1, 1.1, float("nan")])
-    @each_case(("name", "setting"), [(n, s) for n, rows in PROBABILITIES.items() for s in rows])
-    def test_probabilities_outside_0_and_1_are_refused(self, name, setting, value):
-        with pytest.raises(ConfigError, match=r"is (-0\.1|1\.1|nan); allowed: .*1"):
-            make_policy(name, **{setting: value})
-
-    def test_table_has_every_threshold(self):
-        named = {name for name in METHODS if {"threshold", "tau1", "skip"} & set(describe_policy(make_policy(name)))}
-        assert named <= set(PROBABILITIES)
-
-    @each_case("value", [0, -1, 2_000_000])
-    @each_case("name", [name for name in METHODS if "block_length" in describe_policy(make_policy(name))])
-    def test_impossible_block_lengths_are_refused(self, name, value):
-        with pytest.raises(ConfigError, match=rf"block_length of {name} is {value}; allowed: 1 to 1000000"):
-            make_policy(name, block_length=value)
 
     @pytest.mark.parametrize("name", ["llada", "core", "dos", "remdm-llada"])
     def test_blocks_that_do_not_divide_are_refused(self, name, mini):
@@ -160,30 +122,3 @@ class TestRefusedBeforeTheFirstForward:
         blind = replace(mini, denoiser=replace(mini.denoiser, readout=()))
         with pytest.raises(ConfigError, match=r"reads attention, which mini as loaded does not give; .*readout="):
             blind.generate("a", max_new_tokens=6, **given)
-
-
-@each_case("name", [name for name in METHODS if name != "fast-dllm-dream"])
-def test_methods_beyond_their_steps_declare_it(name):
-    """On rows of two steps and many masks; ReMDM's one pass more is the authors' own end."""
-    problem = Problem.default()
-    # Where one position at a time is ready, KLASS falls behind its schedule.
-    one_ready = {"klass": {"strategy": "max_conf", "threshold": 0.0, "epsilon": 10.0, "window": 1}}
-    learned = {name: {"head": make_policy(name).headless} for name in METHODS if METHODS[name].learned}
-    policy = make_policy(name, **(FITTING | one_ready | learned).get(name, {}))
-    state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
-    end = decode(problem.denoiser, policy, state, noise=problem.noise)
-    taken = max(len(end.row(row).steps) for row in range(state.batch))
-    assert (policy.steps == "end") == (taken <= 2 + (name == "remdm"))
-
-
-@each_case("name", [name for name in METHODS if make_policy(name).steps != "end"])
-def test_methods_that_read_steps_declare_it(name):
-    """KLASS falls back on a schedule, so that one step reveals all; for EB-Sampler any number is the same run."""
-    # Dream's schedule shows where some positions are sure and others are not.
-    if name == "fast-dllm-dream":
-        model, prompt, tokens, choices = unmask.load("mini"), "List three colours.", 32, (4, 8)
-    else:
-        model, prompt, tokens, choices = unmask.load("exact", n=8), "ab", 6, (1, 2, 6)
-    runs = [model.generate(prompt, policy=name, steps=steps, max_new_tokens=tokens) for steps in choices]
-    taken = {(run.texts[0], run.forwards) for run in runs}
-    assert (make_policy(name).steps != "ignore") == (len(taken) > 1)

@@ -233,7 +233,7 @@ def test_ddpd_corrections_help_on_the_joint():
     means = []
     for steps in (3, 24):
         done = run_ddpd(DDPD("uniform", head="self"), steps, temperature=1.0, keys=range(40))
-        means.append(np.mean([JOINT.log_prob(text) for text in done.state.tokens_BL.tolist()]))
+        means.append(np.mean([np.log(JOINT.prob(text)) for text in done.state.tokens_BL.tolist()]))
     assert means[1] > means[0]
 
 

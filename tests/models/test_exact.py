@@ -104,15 +104,6 @@ def test_marginals_leave_a_variables_own_evidence_out(evidence):
         np.testing.assert_allclose(rows[i], [slow[(v,)] for v in range(3)], rtol=1e-12)
 
 
-def test_prefix_is_the_marginal_of_the_first_variables():
-    model = joint()
-    head = model.prefix(2)
-    slow = slow_distribution(model, (0, 1), {})
-    for x in itertools.product(range(3), repeat=2):
-        assert head.prob(x) == pytest.approx(slow[x], rel=1e-12)
-    assert model.prefix(4).p.tobytes() == model.p.tobytes()
-
-
 @pytest.mark.parametrize(("given", "evidence"), [((), {}), ((2,), {}), ((), {2: 1}), ((2,), {1: 2})])
 def test_mutual_information_by_definition(given, evidence):
     model = joint()
@@ -258,13 +249,6 @@ def test_only_wanted_positions_are_answered():
     assert nothing.logits_RV.shape == (0, 3)
 
 
-def test_shorter_canvases_use_the_marginal():
-    canvas = [MASK, 1, MASK]
-    inputs = view_of([canvas])
-    p = dense(denoiser()(inputs, ALL), inputs)[0]
-    np.testing.assert_allclose(p, JOINT.prefix(3).marginals({1: 1}), rtol=1e-12)
-
-
 def test_padding_is_not_read():
     rows = [[MASK, 1, MASK], [0, 1, 2, MASK, 0]]
     inputs = view_of(rows)
@@ -308,13 +292,6 @@ def test_shadows_predict_their_original_from_the_rest():
     inputs = with_shadows(canvas)
     p = dense(denoiser()(inputs, ALL), inputs)[0]
     np.testing.assert_allclose(p[5:], JOINT.marginals(seen_in(canvas)), rtol=1e-12)
-
-
-def test_positions_say_which_variable_a_slot_is():
-    inputs = view_of([[0, MASK]])
-    moved = replace(inputs, position_BN=torch.tensor([[4, 2]]))
-    p = dense(denoiser()(moved, ALL), moved)[0]
-    np.testing.assert_allclose(p[1], JOINT.marginals({4: 0})[2], rtol=1e-12)
 
 
 def test_attention_is_the_joints_coupling():

@@ -188,18 +188,6 @@ def test_canvas_may_fill_the_window(home):
         ask(denoiser, [[*canvas, SEP]])
 
 
-def test_revealed_slots_are_answered_when_asked(home):
-    denoiser, _ = load_masked_lm(home("distilbert"))
-    state = State.from_canvases([ROWS[0]], steps=1, mask_id=MASK, given=[[True, False, False, True, True]])
-    inputs = ModelInput.of(state, Needs(revealed=True))
-    answer = denoiser(inputs, Needs(revealed=True))
-    expected = plain_forward(home("distilbert"), ROWS[0]).logits[0, 1:3]
-    torch.testing.assert_close(answer.logits_RV, expected, rtol=1e-5, atol=1e-5)
-    nothing = denoiser(replace(inputs, wanted_BN=torch.zeros_like(inputs.wanted_BN)), Needs(hidden=True))
-    assert nothing.logits_RV.shape == (0, VOCAB)
-    assert nothing.hidden_RH.shape == (0, 32)
-
-
 def test_unsupported_inputs_are_refused(home):
     denoiser, _ = load_masked_lm(home("bert"))
     state = State.from_canvases(ROWS, steps=1, mask_id=MASK)

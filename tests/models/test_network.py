@@ -125,20 +125,6 @@ def test_dream_reads_each_position_one_slot_before(network, reference):
     assert (expected[1:] - expected[:-1]).abs().amax(-1).min() > 1, "neighbouring slots must differ for this to tell"
 
 
-@kinds
-@each_case("prompt", [0, 1, 6])
-def test_one_position_is_answered_after_any_prompt(kind, prompt, network, reference):
-    """Also at the very start, where there is no slot before."""
-    net = network(kind)
-    [given] = tokens_of([prompt])
-    row = [*given, net.vocabulary.mask_id]
-    state = State.from_canvases([row], steps=1, mask_id=net.vocabulary.mask_id)
-    answer = net(ModelInput.of(state, Needs()), Needs())
-    assert_close(answer.logits_RV[0], shifted(reference(net.model, row).logits_NV, kind)[-1])
-    end = decode(net, make_policy("dream" if net.shift else "llada"), state, noise=Noise.of([0]))
-    assert end.state.tokens_BL[0].tolist() == [*given, int(answer.logits_RV.argmax())]
-
-
 def with_extra(rows, positions) -> ModelInput:
     """Masks behind the canvas at positions of it; nobody reads them but they read everything."""
     plain, slots = view_of(rows), len(positions[0])
@@ -198,16 +184,6 @@ def test_pairwise_attention_equals_the_reference(kind, seed, network, reference)
         n = len(rows[b])
         expected = reference(net.model, rows[b], allowed_NK=attend_BNN[b, :n, :n]).logits_NV
         assert_close(got, shifted(expected, kind))
-
-
-def test_slot_with_nothing_to_read_reads_itself(network):
-    inputs = view_of(tokens_of([10]))
-    attend_BNN = torch.ones(1, 10, 10, dtype=torch.bool)
-    attend_BNN[:, 4], attend_BNN[:, :, 4] = False, False
-    answer = network("llada", readout=(1,))(replace(inputs, attend_BNN=attend_BNN), Needs(attention=True))
-    assert answer.logits_RV.isfinite().all()
-    assert answer.attention_BNN[0, 4].tolist() == pytest.approx([float(i == 4) for i in range(10)])
-    assert (answer.attention_BNN[0, [0, 9], 4] == 0).all()
 
 
 @kinds
@@ -310,16 +286,6 @@ def test_attention_equals_the_mean_of_the_reference(reader, reference):
     for b, row in enumerate(rows):
         n = len(row)
         assert_same_attention(got[b, :n, :n], mean_of(reference(reader.model, row)))
-
-
-def test_masked_attention_equals_the_reference(reader, reference):
-    [row] = tokens_of([14])
-    attend = torch.rand(14, 14, generator=torch.Generator().manual_seed(1)) < 0.6
-    attend[:, 3] = True
-    inputs = replace(view_of([row]), attend_BNN=attend[None])
-    got = reader(inputs, Needs(attention=True)).attention_BNN[0]
-    assert_same_attention(got, mean_of(reference(reader.model, row, allowed_NK=attend)))
-    assert (got[~attend] == 0).all()
 
 
 @each_case("dtype", [torch.float32, torch.bfloat16])

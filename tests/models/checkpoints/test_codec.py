@@ -119,31 +119,6 @@ def test_any_text_round_trips(kind, codecs, text):
         assert expected.strip() in codec.decode(codec.encode(text))
 
 
-@given(parts=st.lists(TEXT, min_size=1, max_size=4), counts=st.lists(st.integers(1, 5), min_size=3, max_size=3))
-@KINDS
-def test_blanks_stand_where_they_were_put(kind, codecs, parts, counts):
-    codec = codecs[kind]
-    text = parts[0] + "".join(f"[MASK*{n}]{part}" for n, part in zip(counts, parts[1:], strict=False))
-    canvas = codec.canvas(text)
-    tokens = [codec.canvas(part) for part in parts]
-    # A part may spell a blank of its own.
-    within = sum(part.count(codec.mask_id) for part in tokens)
-    assert canvas.count(codec.mask_id) == within + sum(counts[: len(parts) - 1])
-    joined = tokens[0] + [t for n, part in zip(counts, tokens[1:], strict=False) for t in [codec.mask_id] * n + part]
-    assert canvas == joined
-
-
-@given(tokens=IDS)
-@KINDS
-def test_any_ids_can_be_shown(kind, codecs, tokens):
-    codec = codecs[kind]
-    shown, answer = codec.decode(tokens), codec.answer(tokens)
-    assert shown.count(codec.mask) == tokens.count(codec.mask_id)
-    cut = next((i for i, token in enumerate(tokens) if token in codec.eos_ids), len(tokens))
-    assert answer.count(codec.mask) == tokens[:cut].count(codec.mask_id)
-    assert answer == codec.answer(tokens[:cut])
-
-
 # Conversations.
 
 
