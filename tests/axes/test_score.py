@@ -121,15 +121,6 @@ def test_rules_without_their_ingredient_are_nan():
     assert landscape.isnan().any(1).tolist() == [[False, False, False, True, True]]
 
 
-def test_a_landscape_is_made_once_for_a_prediction():
-    """Several diagnostics and `apply` ask for it; another prediction has its own, and so has another length."""
-    one = by_hand()
-    assert score.landscape(one, 3) is score.landscape(one, 3)
-    assert score.landscape(one, 2).shape == (1, 2, len(RULES))
-    sure = replace(one, confidence_BN=torch.ones_like(one.confidence_BN))
-    assert not torch.equal(score.landscape(sure, 3), score.landscape(one, 3))
-
-
 @given(
     seed=st.integers(0, 10**6),
     vocab=st.integers(2, 60),

@@ -21,7 +21,6 @@ from unmask.base.options import (
     parse_whole,
     read_toml,
 )
-from unmask.methods import LLaDA, make_policy
 
 
 class Inner(Options):
@@ -171,22 +170,6 @@ def test_types_of_settings(value, hint, expected):
     else:
         with pytest.raises(ConfigError, match="part of it is"):
             check_annotations(kind, {"part": value}, "it")
-
-
-def test_the_message_names_setting_owner_value_and_type():
-    with pytest.raises(
-        ConfigError, match=r"block_length of llada is 'four'; allowed: 1 to 1000000, or None; check its type and range"
-    ):
-        check_annotations(LLaDA, {"block_length": "four"}, "llada")
-
-
-def test_a_policy_refuses_settings_of_the_wrong_type():
-    with pytest.raises(ConfigError, match="block_length of llada"):
-        make_policy("llada", block_length="four")
-    with pytest.raises(ConfigError, match=r"eta of revised\.operator"):
-        make_policy("revised", **{"operator.eta": "much"})
-    with pytest.raises(ConfigError, match="no parts"):
-        make_policy("llada", **{"block_length.x": 1})
 
 
 @dataclass(frozen=True)

@@ -65,15 +65,6 @@ def changed(name, plain, optioned):
 BOTH = (0.0, 0.7)
 
 
-def test_temperature():
-    greedy, drawn = run(SamplingParams()), run(SamplingParams(temperature=0.7))
-    assert torch.equal(wanted(greedy, greedy.token_BN), wanted(greedy, greedy.clean.top_BNK[..., 0]))
-    assert changed("token", greedy, drawn)
-    assert changed("filtered", greedy, drawn)
-    assert not changed("clean", greedy, drawn)
-    assert changed("token", drawn, run(SamplingParams(temperature=5.0)))
-
-
 @pytest.mark.parametrize("temperature", BOTH)
 @pytest.mark.parametrize("option", [{"top_p": 0.4}, {"top_k": 2}])
 def test_filters_move_the_filtered_statistics_always_and_the_token_above_zero(temperature, option):
@@ -86,13 +77,6 @@ def test_filters_move_the_filtered_statistics_always_and_the_token_above_zero(te
     assert changed("proposed", plain, filtered)
     assert not changed("clean", plain, filtered)
     assert changed("token", plain, filtered) == (temperature > 0)
-
-
-def test_sampler():
-    inverse, gumbel = (run(SamplingParams(temperature=0.7, sampler=s)) for s in ("inverse", "gumbel"))
-    assert changed("token", inverse, gumbel)
-    assert not changed("clean", inverse, gumbel)
-    assert not changed("token", run(SamplingParams()), run(SamplingParams(sampler="gumbel")))
 
 
 @pytest.mark.parametrize("temperature", BOTH)
@@ -241,36 +225,6 @@ def test_noise_follows_the_step_and_the_slots_position():
     u = noise.uniform(torch.tensor([0]), inputs.position_BN, "token")[0, 2:]
     p_RV = packed.logits_RV[:, :MASK].div(2.0).softmax(-1)
     assert tokens(inputs, 0) == [int((row.cumsum(0) > x).nonzero()[0]) for row, x in zip(p_RV, u, strict=True)]
-
-
-def test_given_tokens():
-    start = state()
-    inputs = ModelInput.of(start, FULL)
-    asked = torch.full((3, 8), -1)
-    asked[0, 2], asked[1, 7], asked[2, 3] = 5, 0, MASK
-    packed = logits(inputs)
-    noise = Noise.of([0, 1, 2])
-    seen = sample(
-        packed, replace(inputs, given_BN=asked), SamplingParams(), FULL, VOCABULARY, noise=noise, step_B=start.step_B
-    )
-    p_RV = packed.logits_RV.clone()
-    p_RV[:, MASK] = float("-inf")
-    p_RV = p_RV.softmax(-1)
-    want = torch.zeros(3, 8, dtype=torch.float64)
-    want[0, 2], want[1, 7] = p_RV[0, 5], p_RV[11, 0]
-    torch.testing.assert_close(seen.given_BN, want)
-    assert run(SamplingParams()).given_BN is None
-
-
-def test_the_posterior_sums_to_one_and_knows_the_edits():
-    seen = run(SamplingParams(eos_penalty=0.5), replace(FULL, posterior=True))
-    dense = seen.posterior.dense()
-    assert dense.shape == (3, 8, SIZE)
-    torch.testing.assert_close(dense.sum(-1), seen.wanted_BN.double())
-    assert (dense[..., MASK] == 0).all()
-    top = dense.sort(-1, descending=True)
-    torch.testing.assert_close(top.values[..., :3], seen.clean.p_BNK)
-    assert run(SamplingParams()).posterior is None
 
 
 def test_drift_is_nan_without_a_previous_posterior():

@@ -11,7 +11,7 @@ from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import Needs, Noise, Policy, SamplingParams, State, Trajectory, row_key
 from unmask.engine import LookCache, StepSettings, decode, predict
-from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy, with_remasking
+from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(8, 4, dependence=1.5, seed=3)
@@ -63,21 +63,6 @@ def test_more_recorded_probabilities_change_nothing_else(policy, temperature):
         )
 
 
-def test_the_policy_sees_no_more_than_it_asks_for():
-    seen = []
-
-    @dataclass(frozen=True)
-    class Watching(LLaDA):
-        def act(self, traj, look_ahead):
-            past = [step.prediction.clean.p_BNK.shape[-1] for step in traj.steps]
-            seen.append((traj.current_prediction.clean.p_BNK.shape[-1], *past))
-            return super().act(traj, look_ahead)
-
-    traj = run(Watching(), record_top=4)
-    assert {width for widths in seen for width in widths} == {2}
-    assert {step.prediction.clean.p_BNK.shape[-1] for step in traj.steps} == {4}
-
-
 def test_finished_rows_leave_the_batch():
     traj = run(prompts=((0,), (1,), (2,)), new_tokens=[2, 6, 4], steps=[1, 6, 3])
     assert [len(s.rows_B) for s in traj.steps] == [3, 2, 2, 1, 1, 1]
@@ -102,37 +87,6 @@ def test_the_record_says_what_was_revealed_by_whom_with_what_confidence():
         assert step.processed_B.tolist() == [7]
         shown = after
     assert sum(int(s.revealed_BL.sum()) for s in traj.steps) == 6
-
-
-def test_the_record_says_what_was_remasked():
-    policy = with_remasking(
-        fixed_action(commitment="none"),
-        make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator,
-    )
-    traj = run(policy, steps=6)
-    assert any(bool(s.remasked_BL.any()) for s in traj.steps)
-    for row in range(2):
-        own = traj.row(row)
-        for before, after in zip(own.steps, own.steps[1:], strict=False):
-            reopened = before.state.revealed_BL & after.state.masked_BL
-            assert torch.equal(reopened, before.remasked_BL)
-
-
-def test_without_a_record_the_tokens_are_the_same():
-    for policy in (LLaDA(), fixed_action(score="stability"), with_remasking()):
-        full, bare = run(policy), run(policy, record=False)
-        assert torch.equal(full.state.tokens_BL, bare.state.tokens_BL)
-        assert torch.equal(full.forwards_B, bare.forwards_B)
-        assert full.steps
-        assert not bare.steps
-
-
-def test_same_seed_same_tokens_other_seed_other_tokens():
-    hot = SamplingParams(temperature=1.5)
-    prompts = [(a, b) for a in range(4) for b in range(4)]
-    first, again, other = (run(prompts=prompts, sampling=hot, seed=s, steps=6) for s in (0, 0, 1))
-    assert torch.equal(first.state.tokens_BL, again.state.tokens_BL)
-    assert not torch.equal(first.state.tokens_BL, other.state.tokens_BL)
 
 
 def test_temperature_one_and_one_token_per_step_samples_the_joint():
@@ -167,17 +121,6 @@ def test_guidance_changes_tokens_and_costs_a_second_forward(temperature):
     assert not torch.equal(plain.state.tokens_BL, guided.state.tokens_BL)
     assert torch.equal(guided.forwards_B, 2 * plain.forwards_B)
     assert torch.equal(guided.processed_B, 2 * plain.processed_B)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_eos_fill_closes_the_tail_and_saves_forwards(temperature):
-    prompts = [(a, b) for a in range(4) for b in range(4)]
-    sampling = SamplingParams(temperature=temperature)
-    plain = run(prompts=prompts, sampling=sampling, steps=6)
-    filled = run(prompts=prompts, sampling=sampling, steps=6, eos_fill=True)
-    assert int(filled.forwards_B.sum()) < int(plain.forwards_B.sum())
-    steps = [filled.row(b).steps for b in range(len(prompts))]
-    assert any(bool(s.confidence_BL.isnan().any()) for row in steps for s in row)
 
 
 @dataclass(frozen=True)
@@ -266,15 +209,6 @@ def test_a_resumed_look_ahead_reports_what_the_whole_run_does(guidance, tmp_path
             assert torch.equal(resumed.processed_B, traj.processed_B[1:])
 
 
-def test_the_start_is_never_modified():
-    state, noise = start([[0], [1]], 6, 3)
-    copies = [t.clone() for t in (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)]
-    for name in ("llada", "wino", "core", "info-gain", "revised"):
-        decode(EXACT, make_policy(name), state, noise=noise)
-    now = (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)
-    assert all(torch.equal(a, b) for a, b in zip(copies, now, strict=True))
-
-
 def test_a_resumed_run_gets_its_previous_posterior_back():
     """Stability reads the step before; a recording does not keep posteriors, so resuming runs that forward again."""
     policy = fixed_action(score="stability", cardinality="count:1")
@@ -308,17 +242,6 @@ def test_a_state_of_another_model_and_missing_noise_are_refused():
         decode(EXACT, LLaDA(), state, noise=Noise.of([0]))
     with pytest.raises(ConfigError, match="noise is None"):
         decode(EXACT, LLaDA(), start([[0]], 2, 1)[0])
-
-
-def test_other_noise_may_be_given_to_a_resumed_run():
-    policy = make_policy("llada", remasking="random")
-    traj = run(policy, prompts=((0,),), steps=6)
-    ends = {
-        tuple(int(s.revealed_BL[0].nonzero()[0]) for s in decode(EXACT, policy, traj.resume(0, 2), noise=n).steps)
-        for n in (None, *(Noise.of([k]) for k in range(6)))
-    }
-    assert len(ends) > 1
-    assert len({order[:2] for order in ends}) == 1
 
 
 @pytest.mark.parametrize(("proposal", "most"), [(SamplingParams(), 207), (SamplingParams(temperature=0.7), 275)])

@@ -132,10 +132,6 @@ class TestPlanner:
         assert [s.planner_forwards_B.tolist() for s in end.row(0).steps] == [[1]] * 4
         assert end.resume(0, 2).planner_forwards_B.tolist() == [2]
 
-    def test_has_to_be_there(self):
-        with pytest.raises(ConfigError, match=r"planner=\.\.\."):
-            decode(EXACT, Planned(), begun())
-
     def test_its_costs_survive_a_file_and_older_files_are_the_same(self, tmp_path):
         end = decode(EXACT, Planned(), begun(), planner=PLANNER)
         end.save(tmp_path / "with.npz")
@@ -177,12 +173,6 @@ class Leftmost(Search):
 
 
 class TestSearch:
-    def test_records_its_steps(self):
-        end = decode(EXACT, Leftmost(), begun())
-        assert [s.revealed_BL[0].nonzero().item() for s in end.row(0).steps] == [1, 2, 3, 4, 5]
-        assert end.forwards_B.tolist() == [5, 5]
-        assert decode(EXACT, Leftmost(), begun(), record=False).steps == ()
-
     def test_honours_end_of_text_filling(self):
         prompts = [(a, b) for a in range(4) for b in range(4)]
         plain = decode(EXACT, Leftmost(), begun(prompts, new_tokens=4))
@@ -192,10 +182,6 @@ class TestSearch:
         after = (ends.long().cumsum(-1) > 0) & filled.state.answer_BL
         assert bool((filled.state.tokens_BL[after] == 2).all())
         assert int(filled.forwards_B.sum()) < int(plain.forwards_B.sum())
-
-    def test_is_checked_before_it_starts(self):
-        with pytest.raises(ConfigError, match="5 positions at most"):
-            decode(EXACT, Leftmost(), begun(new_tokens=6, prompts=((0,),)))
 
 
 class TestClock:

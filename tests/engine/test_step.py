@@ -23,7 +23,6 @@ from unmask.core import (
     tensors,
 )
 from unmask.engine import (
-    LookCache,
     StepSettings,
     add_prediction,
     append_step,
@@ -120,15 +119,6 @@ def test_two_temperatures_in_one_forward_equal_each_alone():
         ours, theirs = shared[temperature], alone[temperature]
         assert not same(ours.state, theirs.state)
         assert torch.equal(ours.last.prediction.confidence_BN, theirs.last.prediction.confidence_BN)
-
-
-@each_case("name", ["llada", "klass", "info-gain"])
-def test_a_step_leaves_its_inputs_alone_and_repeats(name):
-    settings, policy, traj = StepSettings(EXACT, SamplingParams(temperature=0.8)), policies()[name], start()
-    before = [part.clone() for part in tensors(traj).values()]
-    ends = [take_step(settings, policy, traj, LookCache(settings) if policy.looks_ahead else None) for _ in range(2)]
-    assert all(torch.equal(a, b) for a, b in zip(before, tensors(traj).values(), strict=True))
-    assert not same(ends[0][0], ends[1][0])
 
 
 def test_costs_are_returned_and_kept_nowhere():
@@ -232,26 +222,3 @@ def test_a_method_that_draws_must_say_so(how, temperature):
         with pytest.raises(ContractError, match=r"without saying so; allowed: `random` is True"):
             decode(EXACT, sly, start(), sampling=sampling)
         assert not decode(EXACT, replace(sly, says_so=True), start(), sampling=sampling).state.masked_BL.any()
-
-
-def test_tokens_are_drawn_for_methods_that_draw_nothing():
-    """The run's own draws at a temperature: in steps, in looks ahead, on paths of a search."""
-    for name in ("llada", "info-gain", "soar"):
-        policy = make_policy(name)
-        ends = {
-            tuple(
-                decode(EXACT, policy, replace(start(), noise=Noise.of([k] * 4)), sampling=SamplingParams(1.0))
-                .state.tokens_BL.flatten()
-                .tolist()
-            )
-            for k in range(6)
-        }
-        assert len(ends) > 1
-
-
-def test_a_wrapped_policy_draws_as_the_one_inside():
-    """The trait depends on settings: the same classes draw or do not."""
-    for base, draws in ((LLaDA(), False), (LLaDA(remasking="random"), True)):
-        policy = make_policy("best-of", base=base, n=1)
-        assert policy.random is draws
-        assert not decode(EXACT, policy, start()).state.masked_BL.any()

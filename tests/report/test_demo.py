@@ -63,7 +63,7 @@ def test_page_is_self_contained_with_every_part(text, results):
     assert text.count("<main") == text.count("<h1") == 1
     contents = text[text.index("<nav") : text.index("</nav>")]
     links = re.findall(r'href="#([^"]+)"', contents)
-    assert links[:6] == ["verdicts", "runs", "states", "methods", "study", "answers"]
+    assert links[:5] == ["verdicts", "runs", "states", "methods", "study"]
     assert all(f'id="{link}"' in text for link in links)
     without = demo_page(replace(results, evidence=None))
     assert '<section id="states"' not in without

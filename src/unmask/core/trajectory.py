@@ -44,7 +44,7 @@ class Step(BatchValue):
     """Rows whose pass was already a look-ahead of the step before, which paid for it; None if none was remembered."""
 
     def drop_large_parts(self) -> "Step":
-        """The step without the parts of its prediction that are too large to keep for every step."""
+        """Return the step without the parts of its prediction that are too large to keep for every step."""
         small = self.prediction.drop_large_parts()
         return self if small is self.prediction else replace(self, prediction=small)
 
@@ -99,35 +99,32 @@ class Trajectory(BatchValue, Displayable):
     @property
     def confidence_BL(self) -> Tensor:
         """Probability of the sampled token, before temperature and filters, at each canvas position."""
-        return self._cut_to_canvas(self.current_prediction.confidence_BN)
+        return self.current_prediction.confidence_BN[:, : self.state.tokens_BL.shape[1]]
 
     @property
     def proposed_BL(self) -> Tensor:
         """Probability of the sampled token under the distribution that it was drawn from."""
-        return self._cut_to_canvas(self.current_prediction.proposed_BN)
+        return self.current_prediction.proposed_BN[:, : self.state.tokens_BL.shape[1]]
 
     @property
     def token_BL(self) -> Tensor:
         """Sampled token of each canvas position."""
-        return self._cut_to_canvas(self.current_prediction.token_BN)
+        return self.current_prediction.token_BN[:, : self.state.tokens_BL.shape[1]]
 
     @property
     def top_p_BL(self) -> Tensor:
         """Largest probability, before temperature and filters, at each canvas position."""
-        return self._cut_to_canvas(self.current_prediction.clean.p_BNK[..., 0])
+        return self.current_prediction.clean.p_BNK[:, : self.state.tokens_BL.shape[1], 0]
 
     @property
     def top_token_BL(self) -> Tensor:
         """Most probable token at each canvas position."""
-        return self._cut_to_canvas(self.current_prediction.clean.top_BNK[..., 0])
+        return self.current_prediction.clean.top_BNK[:, : self.state.tokens_BL.shape[1], 0]
 
     @property
     def entropy_BL(self) -> Tensor:
         """Entropy in nats of the model's distribution, before temperature and filters, at each canvas position."""
-        return self._cut_to_canvas(self.current_prediction.clean.entropy_BN)
-
-    def _cut_to_canvas(self, value_BN: Tensor) -> Tensor:
-        return value_BN[:, : self.state.tokens_BL.shape[1]]
+        return self.current_prediction.clean.entropy_BN[:, : self.state.tokens_BL.shape[1]]
 
     @property
     def last(self) -> Step | None:

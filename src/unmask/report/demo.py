@@ -19,7 +19,17 @@ from unmask.lab.analysis.load import MEAN
 from unmask.lab.analysis.states import StateEvidence
 from unmask.lab.demo import AT_ONCE, FAMILIES, DemoComparison, DemoRow, DemoRun
 from unmask.report import files
-from unmask.report.drawing import FAINT, GRID, INK, PAPER, CostPoint, draw_cost_panel, drawable, themed_picture
+from unmask.report.drawing import (
+    FAINT,
+    GRID,
+    INK,
+    PAPER,
+    CostPoint,
+    draw_cost_panel,
+    drawable,
+    fit_layout,
+    themed_picture,
+)
 from unmask.report.figures import FEW, draw_intervals, interval_rows
 from unmask.report.headlines import Answer
 from unmask.report.pages import states_data
@@ -287,8 +297,6 @@ def _trade_off_picture(summaries: Sequence[DemoSummary]) -> Markup:
     ]
 
     def draw(fig: Figure) -> None:
-        # Labels are placed against a layout that must not move any more.
-        fig.set_layout_engine("none")
         ax = fig.add_axes((0.1, 0.13, 0.88, 0.84))
         ax.axhline(1.0, color=FAINT, lw=0.8, ls=(0, (4, 3)))
         draw_cost_panel(
@@ -315,7 +323,9 @@ def _opportunity_picture(findings: Findings) -> Markup:
     rows = interval_rows(cells, "delta", groups, cells["unreliable"] != "", cells["axis"])
     height = max(4.1, 0.9 + 0.2 * (len(cells) + len(set(groups))))
     title = "gain in utility from the best choice at one step, 95 % interval"
-    return Markup(themed_picture(lambda fig: draw_intervals(fig.subplots(), rows, title), (6.4, height), words))
+    return Markup(
+        themed_picture(lambda fig: draw_intervals(fit_layout(fig).subplots(), rows, title), (6.4, height), words)
+    )
 
 
 def _order_picture(comparison: DemoComparison, labels: Sequence[str]) -> Markup:
@@ -329,7 +339,7 @@ def _order_picture(comparison: DemoComparison, labels: Sequence[str]) -> Markup:
     shades = matplotlib.colormaps["Blues"]
 
     def draw(fig: Figure) -> None:
-        ax = fig.subplots()
+        ax = fit_layout(fig).subplots()
         for y, reveal in enumerate(reveals):
             for x, step in enumerate(reveal.step):
                 colour = GRID if step == 0 else to_hex(shades(0.12 + 0.8 * (step - 1) / max(last - 1, 1)))

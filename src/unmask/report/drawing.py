@@ -63,14 +63,19 @@ def save_figure(draw: Draw, size: Size, image: str) -> bytes:
         # A letter that the font lacks becomes a box.
         filterwarnings("ignore", message="Glyph")
         # A `Figure` of its own, without pyplot: the backend of whoever imports this stays as it is.
-        layout = ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.04)
-        fig = Figure(size, facecolor="none" if image == "svg" else "white", layout=layout)
+        fig = Figure(size, facecolor="none" if image == "svg" else "white")
         draw(fig)
         out = io.BytesIO()
         # Without dates and versions, so that equal numbers are equal bytes.
         absent = {"pdf": ("CreationDate",), "svg": ("Date", "Creator"), "png": ("Software",)}
         fig.savefig(out, format=image, dpi=200, metadata=dict.fromkeys(absent[image]))
     return out.getvalue()
+
+
+def fit_layout(fig: Figure) -> Figure:
+    """Let matplotlib make room for labels, which draws a figure twice; figures with margins of their own do without."""
+    fig.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.04))
+    return fig
 
 
 def themed_picture(draw: Draw, size: Size, words: str) -> str:
@@ -156,8 +161,6 @@ def trade_off(
     height = 0.6 + rows * _PANEL[1] + foot
 
     def draw(fig: Figure) -> None:
-        # Labels are placed against a layout that must not move any more.
-        fig.set_layout_engine("none")
         margins = {"left": 0.65 / width, "right": 1 - 0.2 / width}
         margins |= {"bottom": (foot + 0.55) / height, "top": 1 - 0.95 / height, "wspace": 0.2, "hspace": 0.42}
         grid = fig.add_gridspec(max(rows, 1), columns, **margins)

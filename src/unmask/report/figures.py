@@ -27,6 +27,7 @@ from unmask.report.drawing import (
     PAPER,
     Draw,
     Size,
+    fit_layout,
     plain_axes,
     save_figure,
     themed_picture,
@@ -152,7 +153,9 @@ def _interval_height(rows: pd.DataFrame) -> float:
 
 def _intervals(name: str, title: str, caption: str, table: str, rows: pd.DataFrame, x: str) -> StudyFigure:
     size = (WIDTH, _interval_height(rows))
-    return StudyFigure(name, title, caption, table, size, lambda fig: draw_intervals(fig.subplots(), rows, x))
+    return StudyFigure(
+        name, title, caption, table, size, lambda fig: draw_intervals(fit_layout(fig).subplots(), rows, x)
+    )
 
 
 def axis_colour(axis: str) -> str:
@@ -268,13 +271,13 @@ def _panels(
 
     def draw_all(fig: Figure) -> None:
         # Panels are alike, so that fixed margins do: to lay them out by their texts takes as long as to draw them.
-        fig.set_layout_engine("none")
         margins = {"left": 0.6 / WIDTH, "right": 1 - 0.12 / WIDTH, "bottom": 0.48 / height, "top": 1 - 0.52 / height}
         grid = {**margins, "wspace": 0.08, "hspace": 0.3}
         axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True, gridspec_kw=grid).ravel()
         for ax, (heading, content) in zip(axes, panels, strict=False):
             draw(ax, content)
-            ax.set_title(heading, fontsize="x-small", loc="left")
+            # With a place of its own: to find one, matplotlib would measure every label twice.
+            ax.set_title(heading, fontsize="x-small", loc="left", y=1.0, pad=4)
             plain_axes(ax)
             ax.tick_params(labelsize="x-small")
         for ax in axes[len(panels) :]:

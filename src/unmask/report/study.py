@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from unmask.axes import POLICY
 from unmask.base.errors import UnknownName
@@ -487,6 +487,7 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
         opening=opening,
         in_the_paper=IN_THE_PAPER,
         glossary=GLOSSARY,
+        tasks=report.manifest["study"]["tasks"],
         pictures={figure.name: Markup(figure.to_html()) for figure in report.figures},
         config=json.dumps(report.manifest, indent=2, ensure_ascii=False),
     )
@@ -516,8 +517,14 @@ def render_template(name: str, **values: Any) -> str:
 def _templates() -> jinja2.Environment:
     loader = jinja2.PackageLoader("unmask.report")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters["slug"] = _slug
+    environment.filters |= {"slug": _slug, "wrap_interval": _wrap_interval}
     return environment
+
+
+def _wrap_interval(cell: str) -> Markup:
+    """Return a cell whose interval stands on a line of its own, so that tables stay as wide as the page."""
+    value, bracket, ends = cell.partition(" [")
+    return Markup('{}<span class="ends">[{}</span>').format(value, ends) if bracket else escape(cell)
 
 
 def _slug(title: str) -> str:

@@ -42,6 +42,7 @@ def score_programs(answers: Answers, workers: int, on_verdict: OnVerdict) -> lis
         completion = find_completion(text, head, entry)
         completions.append(completion)
         if completion.normalised:
+            # Not run yet: `check_many` runs all programs of the batch side by side.
             waiting.append(at)
             continue
         long = f"{len(completion.extracted)} characters of code; at most {CODE_LIMIT} are read"

@@ -225,6 +225,7 @@ def _to_fraction(match: "re.Match[str]") -> Fraction | None:
     elif "," in whole:
         # 3,5 is a list, and a sign in front of it belongs to its first number.
         whole, negative = whole.rpartition(",")[2], False
+    # Fractions are exact, so their digits must be bounded: arithmetic with huge ones takes minutes.
     if max(len(whole), len(point), len(below)) > MAX_DIGITS or int(below) == 0:
         return None
     value = Fraction(whole + point) * Fraction(10) ** int(match["power"] or 0) / int(below)

@@ -216,6 +216,7 @@ def open_task(given: str, *, scorer: str | None = None, max_new_tokens: int | No
             require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
         return task
     stem = Path(given).stem if given.endswith(".jsonl") else re.split(r"[.:]", given)[-1] if ":" in given else given
+    # Names of tasks become parts of file names.
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "own"
     return own_task(name, given, scorer=scorer, max_new_tokens=max_new_tokens)
 
@@ -248,6 +249,7 @@ def own_task(
     places: dict[tuple[str, str], str] = {}
     for where, record in records:
         example = _make_example(where, record, name, rule)
+        # Compared without runs of whitespace: such twins could land on both sides of a split.
         for kind, key in (("prompt", squeeze(example.prompt)), ("id", example.id)):
             first = places.setdefault((kind, key), where)
             if first != where:
@@ -357,6 +359,7 @@ def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | 
 def _split_examples(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:
     """Assign examples without a split to one, and list each split in the order of a hash of its ids."""
     open_ids = [example.id for example in examples if not example.split]
+    # Rounded up, because nothing can be evaluated before something was chosen.
     half = -(-len(open_ids) // 2)
     counts = {"development": 0, "validation": half, "evaluation": len(open_ids) - half}
     split_of = {id: split for split, ids in cut_ids(RANK_NAME, open_ids, counts).items() for id in ids}

@@ -93,6 +93,7 @@ def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[f
     count_T = np.bincount(rows.source_E, minlength=len(weights))
     for source, count in enumerate(count_T):
         require(count > 0, f"rows of source {source}", 0, "1 or more", "its examples are all too long")
+    # A row of exactly one of the lengths belongs to that length.
     bucket_E = np.searchsorted(lengths, rows.length_E)
     groups = []
     for bucket, length in enumerate(lengths):
@@ -111,6 +112,7 @@ def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[f
                 tuple(np.flatnonzero(source_E == source) for source in present),
                 part_T[present] / part_T.sum(),
                 float(part_T.sum()),
+                # At least one row, or this length would have no part in a step.
                 max(1, round(batch * part_T.sum())),
             )
         )

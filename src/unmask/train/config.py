@@ -187,5 +187,6 @@ def describe_differences(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> 
 
 def hash_json(value: Any) -> str:
     """Return the SHA-256 of a JSON value in a canonical form."""
+    # NaN equals nothing, not even itself, and would make every run another one.
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

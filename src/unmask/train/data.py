@@ -103,6 +103,7 @@ def load_data(config: TrainConfig, folders: Folders, cache: Path, log: Log, work
         )
     key = data_key(config, folders)
     path = cache / f"rows-{key[:16]}.safetensors"
+    # The key is part of the name: changed settings make a new file beside the old one.
     if path.exists():
         log(f"rows from {path}")
         return read_cache(path, key, config)
@@ -116,6 +117,7 @@ def build_data(config: TrainConfig, folders: Folders, key: str, log: Log, worker
     chat, names = CHATS[config.model.family], list(config.sources)
     counts, validation = {name: source.examples for name, source in config.sources.items()}, config.data.validation
     for name, count in counts.items():
+        # Held-out rows come from the end of a finite source, so both together must fit into it.
         available = sources.count_available(name, folders)
         if available is not None:
             most = available - validation
@@ -210,6 +212,7 @@ def read_cache(path: Path, key: str, config: TrainConfig) -> TrainingData:
     redo = "delete it, and it is made again"
     tensors = safetensors.numpy.load(read_hashed(path, redo))
     notes = json.loads(tensors["notes"].tobytes())
+    # The name holds only a part of the key.
     if notes["key"] != key:
         raise SchemaError(f"{path} belongs to other data; allowed: rows with the key {key}; {redo}")
     training, held_out = (

@@ -54,6 +54,7 @@ def export_model(
         "precision": f"amp_{config.run.dtype}",
         "export_dtype": str(DTYPES[config.run.export]).removeprefix("torch."),
     }
+    # Whole values only, so that a brace inside a text stays as it is.
     filled = {f"{{{name}}}": value for name, value in values.items()}
     with atomic_folder(folder) as partial:
         for name, template in json.loads(TEMPLATES.read_text(encoding="utf-8"))[family].items():

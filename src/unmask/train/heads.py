@@ -346,6 +346,7 @@ def _mask_answers(
     tokens, masks = [], []
     for canvas in part:
         positions = np.arange(canvas.start, len(canvas.tokens))
+        # At least two masks: a single one has no other to depend on.
         masked = np.sort(rng.permutation(positions)[: rng.integers(2, len(positions) + 1)])
         row = np.array(canvas.tokens)
         row[masked] = mask_id
@@ -377,6 +378,7 @@ def _read_noise_rows(model: LoadedModel, part: Sequence[Canvas], rng: np.random.
         masked = in_answer & (rng.random(len(row)) < rng.random()) & (rng.random() < 0.5)
         row[masked] = vocabulary.mask_id
         tokens.append(row)
+        # A masked position holds no token that could be judged.
         labels.append(noisy[in_answer & ~masked])
     output = _forward_texts(model, _make_state(model, part, tokens), revealed=True)
     no_probe = torch.zeros(0, dtype=torch.long)

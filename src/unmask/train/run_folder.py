@@ -104,6 +104,7 @@ def check_same_run(folder: Path, stored: Mapping[str, Any] | None, config: Train
 def save_checkpoint(folder: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint, complete or not at all, and delete all but the last two."""
     home, stored = folder / CHECKPOINTS, io.BytesIO()
+    # Into memory first, because the hash is over the finished bytes.
     torch.save(dict(state), stored)
     write_hashed(home / f"step-{state['step']:08d}.pt", stored.getbuffer())
     # With what a process that was killed in here left behind. The folder is locked: nobody else is writing.

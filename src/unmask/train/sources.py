@@ -91,6 +91,7 @@ def generate_texts(source: str, seed: int, held_out: bool, start: int, count: in
             made.append(Text(prompt, answer, draw.choice(rooms)))
         return made
     task = {**TASKS, **CONTROLS}[source]
+    # Checked again although the stream leaves them out: a leak would make every score worthless.
     forbidden = split_prompts(task.name)
     for example in islice(task.training(first), count):
         if example.split != TRAINING or squeeze(example.prompt) in forbidden:

@@ -409,6 +409,7 @@ def train(
         if checkpoint is not None:
             trainer.load_state_dict(checkpoint)
             state = RunState(**{part.name: checkpoint[part.name] for part in fields(RunState)})
+            # Checkpoints hold plain values: `weights_only` reads no classes.
             state.curve = [CurvePoint(**point) for point in checkpoint["curve"]]
             log(f"going on from step {state.step}")
         shapes = " + ".join(f"{rows.group.rows} x {rows.group.length}" for rows in trainer.rows)

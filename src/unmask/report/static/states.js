@@ -182,5 +182,7 @@ export function drawStates(element, evidence, { onBranch } = {}) {
     });
   // Not on the document: elsewhere arrow keys move in the grid of a run, or scroll.
   element.onkeydown = (event) => onKey(page, event);
-  show(page, 0);
+  // A row of a report leads to `#MODEL/TASK`.
+  const wanted = decodeURIComponent(location.hash.slice(1));
+  show(page, Math.max(0, evidence.states.findIndex((state) => wanted && state.key.startsWith(`${wanted}/`))));
 }
