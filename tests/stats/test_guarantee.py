@@ -1,4 +1,4 @@
-"""Gates that cannot hurt: bounds by bets, the sequence of tests, and how often it fails on tasks that are made up."""
+"""Gates whose loss is bounded: bounds by bets, the sequence of tests, and how often it fails on made-up tasks."""
 
 import math
 
@@ -11,7 +11,7 @@ from unmask.stats.guarantee import (
     BETS,
     MARGIN,
     SequentialTest,
-    capital,
+    betting_capital,
     fitted_half,
     lower_bound,
     order_tests,
@@ -219,7 +219,7 @@ def by_definition(x, null):
 def test_capital_is_what_the_bets_give(kind):
     x = DISTRIBUTIONS[kind](np.random.default_rng(1), 25)
     for null in (0.05, 0.4, 0.95, 1.0):
-        assert capital(x, null) == pytest.approx(by_definition(x, null), rel=1e-9, abs=1e-300)
+        assert betting_capital(x, null) == pytest.approx(by_definition(x, null), rel=1e-9, abs=1e-300)
         assert p_value(x, null) == pytest.approx(min(1, 1 / max(by_definition(x, null))))
 
 
@@ -243,7 +243,7 @@ def test_coverage(kind):
 def test_monotone():
     rng = np.random.default_rng(5)
     x = rng.random(30)
-    assert (np.diff([capital(x, m).max() for m in np.linspace(0.01, 1, 60)]) <= 0).all()
+    assert (np.diff([betting_capital(x, m).max() for m in np.linspace(0.01, 1, 60)]) <= 0).all()
     assert lower_bound(x, 0.01) < lower_bound(x, 0.05) < lower_bound(x, 0.5)
     assert lower_bound(x, 0.05) < lower_bound(np.minimum(x + 0.1, 1), 0.05)
     assert lower_bound(x, 0.05) < x.mean()
@@ -262,13 +262,13 @@ def test_the_smallest_margin_of_a_gate_that_changes_nothing():
 @pytest.mark.parametrize("x", [[1.1], [-0.1], [math.nan], [0.5, math.inf]])
 def test_numbers_out_of_range_are_refused(x):
     with pytest.raises(ValueError, match="must be from 0 to 1"):
-        capital(x, 0.5)
+        betting_capital(x, 0.5)
 
 
 def test_settings_out_of_range_are_refused():
     with pytest.raises(NotEnough, match="there are no numbers"):
         lower_bound([], 0.05)
     with pytest.raises(ValueError, match="null is 0"):
-        capital([0.5], 0)
+        betting_capital([0.5], 0)
     with pytest.raises(ValueError, match="risk is 1"):
         lower_bound([0.5], 1)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.stats import Estimate, NotEnough, estimate_measures, estimate_ratio, mean_over_tasks
-from unmask.stats.resampling import cluster_sums, draw_counts, quantile_interval, weighted_mean
+from unmask.stats.resampling import draw_counts, quantile_interval, sum_by_cluster, weighted_mean
 
 NAN = float("nan")
 
@@ -98,7 +98,7 @@ def test_intervals_keep_their_bits():
 
 def test_cluster_sums():
     x_SM = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
-    np.testing.assert_array_equal(cluster_sums(x_SM, np.array([2, 0, 2]), 4), [[2, 20], [0, 0], [5, 50], [0, 0]])
+    np.testing.assert_array_equal(sum_by_cluster(x_SM, np.array([2, 0, 2]), 4), [[2, 20], [0, 0], [5, 50], [0, 0]])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from unmask.stats import FixedAction
 from unmask.stats.measures import opportunity_measures, opportunity_states
 from unmask.stats.protocol import choose_fixed, cross_fit
-from unmask.stats.resampling import bootstrap, cluster_sums, prompt_codes
+from unmask.stats.resampling import bootstrap, number_prompts, sum_by_cluster
 
 PROMPTS, STATES, ACTIONS, ROLLOUTS = 100, 8, 6, 4
 MARGINS = (0.1, 0.2, 0.3)
@@ -96,8 +96,11 @@ class Result:
 
 def intervals(x_SM, prompt_S, seed):
     """Means of many columns, all from the same resampled prompts."""
-    code_S, prompts = prompt_codes(prompt_S)
-    sum_PM, states_P1 = cluster_sums(x_SM, code_S, prompts), cluster_sums(np.ones((len(code_S), 1)), code_S, prompts)
+    code_S, prompts = number_prompts(prompt_S)
+    sum_PM, states_P1 = (
+        sum_by_cluster(x_SM, code_S, prompts),
+        sum_by_cluster(np.ones((len(code_S), 1)), code_S, prompts),
+    )
     found = bootstrap(
         lambda w: dict(enumerate(((w @ sum_PM) / (w @ states_P1)).T)), [prompts], [(seed,)], width=x_SM.shape[1]
     )

@@ -19,7 +19,7 @@ from unmask.base.errors import ConfigError
 from unmask.base.json_files import from_hashed_json, to_hashed_json
 from unmask.base.options import Options
 from unmask.stats.ranking import TIE, round_scores
-from unmask.stats.resampling import Array, Bools, Ints, cluster_sums, prompt_codes
+from unmask.stats.resampling import Array, Bools, Ints, number_prompts, sum_by_cluster
 
 FORMAT = "unmask-detector-1"
 STAGES = 4
@@ -136,7 +136,7 @@ def fit_detector(signal_S: Array, g_S: Array, bins: int) -> Detector:
     start_E = quantile_starts(signal_S, bins)
     bin_S = np.searchsorted(start_E, signal_S[seen_S], side="right")
     columns = np.stack([np.ones(len(bin_S)), g_S[seen_S] > 0, g_S[seen_S]], 1)
-    states_B, positive_B, total_B = cluster_sums(columns, bin_S, len(start_E) + 1).T
+    states_B, positive_B, total_B = sum_by_cluster(columns, bin_S, len(start_E) + 1).T
     mean_B = np.divide(total_B, states_B, out=np.full(len(states_B), np.nan), where=states_B > 0)
     return Detector(start_E, mean_B, states_B.astype(np.int64), positive_B.astype(np.int64), int((~seen_S).sum()))
 
@@ -282,7 +282,7 @@ def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[fl
     gain_SH = states.gain_S[used_S, None] * (score_S[used_S, None] >= np.array(levels))
     gain_SH = np.pad(gain_SH, ((0, 0), (1, 0)))
     fold_S = states.fold_S[used_S]
-    sum_FH = cluster_sums(gain_SH, fold_S, int(fold_S.max()) + 1)
+    sum_FH = sum_by_cluster(gain_SH, fold_S, int(fold_S.max()) + 1)
     # Each fold is graded with the threshold that has the largest gain on all other folds.
     pick_F = _first_largest(sum_FH.sum(0) - sum_FH)
     return gain_SH, gain_SH[np.arange(len(gain_SH)), pick_F[fold_S]]
@@ -305,8 +305,8 @@ def _first_largest(sum_FH: Array) -> Ints:
 
 def _cluster_error(x_S: Array, prompt_S: Ints) -> float:
     """Standard error of the mean over states, with all states of a prompt as one cluster."""
-    code_S, prompts = prompt_codes(prompt_S)
-    sum_P = cluster_sums((x_S - x_S.mean())[:, None], code_S, prompts)[:, 0]
+    code_S, prompts = number_prompts(prompt_S)
+    sum_P = sum_by_cluster((x_S - x_S.mean())[:, None], code_S, prompts)[:, 0]
     return float(np.sqrt(prompts / max(prompts - 1, 1) * (sum_P**2).sum()) / len(x_S))
 
 
@@ -380,13 +380,13 @@ class Calibration:
 
     def to_json(self) -> str:
         """Return the file's text; the same calibration gives the same bytes."""
-        return to_hashed_json(FORMAT, _to_body(self))
+        return to_hashed_json(FORMAT, _to_plain(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
         """Build a calibration from a file's text; `HashMismatch` if it is not exactly what `to_json` wrote."""
         return from_hashed_json(
-            FORMAT, text, _from_body, kind="detector", to_body=_to_body, refusals=(ConfigError, TypeError)
+            FORMAT, text, _calibration_from_body, kind="detector", to_body=_to_plain, refusals=(ConfigError, TypeError)
         )
 
     @classmethod
@@ -396,7 +396,7 @@ class Calibration:
 
     def agrees(self, other: "Calibration") -> bool:
         """Return whether two calibrations are equal up to rounding, which may differ between machines."""
-        return _is_close(_to_body(self), _to_body(other))
+        return _is_close(_to_plain(self), _to_plain(other))
 
     def inspect(self) -> str:
         """Describe the choices in plain text."""
@@ -431,22 +431,22 @@ def _describe_threshold(threshold: Threshold, what: str) -> str:
     return f"where {what} is {threshold.value:.4g} or more ({gain})"
 
 
-def _to_body(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Convert to lists, numbers and texts, in the order of the file's fields."""
     if isinstance(value, CalibrationSettings):
         return value.to_body()
     if is_dataclass(value):
         stored = {"without_signal": "silent"}  # stored name
-        return {stored.get(f.name, f.name): _to_body(getattr(value, f.name)) for f in fields(value)}
+        return {stored.get(f.name, f.name): _to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, np.ndarray | tuple):
-        return [_to_body(x) for x in (value.tolist() if isinstance(value, np.ndarray) else value)]
+        return [_to_plain(x) for x in (value.tolist() if isinstance(value, np.ndarray) else value)]
     if isinstance(value, float) and not math.isfinite(value):
         # JSON has no infinities and no NaN.
         return None if math.isnan(value) else str(value)
     return value
 
 
-def _from_body(body: dict[str, Any]) -> Calibration:
+def _calibration_from_body(body: dict[str, Any]) -> Calibration:
     fixed, detector, schedule = body["fixed"], body["detector"], body["schedule"]
     actions = len(body["candidates"])
     start_E, g_B = _to_array(detector["start_E"]), _to_array(detector["g_B"])

@@ -106,7 +106,7 @@ def smallest_margin(n: int, risk: float) -> float:
     return math.inf if n < 1 else 1 - 2 * lower_bound(np.full(n, 0.5), risk)
 
 
-def capital(x_P: ArrayLike, null: float) -> Array:
+def betting_capital(x_P: ArrayLike, null: float) -> Array:
     """Return a bettor's capital after each number, who starts with 1 and bets against "the mean is at most `null`".
 
     With a share c of the capital at stake it is multiplied by 1 - c + c x / null, which has a mean of at most 1 if the
@@ -129,7 +129,7 @@ def capital(x_P: ArrayLike, null: float) -> Array:
 
 def p_value(x_P: ArrayLike, null: float) -> float:
     """Compute the p-value of "the mean is at most `null`": 1 over the largest capital that the bettors reach."""
-    return float(min(1.0, 1 / capital(x_P, null).max()))
+    return float(min(1.0, 1 / betting_capital(x_P, null).max()))
 
 
 def lower_bound(x_P: ArrayLike, risk: float) -> float:

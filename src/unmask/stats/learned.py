@@ -27,7 +27,7 @@ from unmask.stats.fitting import (
 )
 from unmask.stats.protocol import ValidationSet, gains_out_of_fold
 from unmask.stats.ranking import TIE
-from unmask.stats.resampling import FEWEST, Array, Bools, Ints, NotEnough, prompt_codes
+from unmask.stats.resampling import FEWEST, Array, Bools, Ints, NotEnough, number_prompts
 
 try:
     from sklearn import config_context
@@ -112,7 +112,7 @@ def _fit_ridge(
 ) -> LearnedDetector:
     """Fit the ridge regression to some states, with the penalty that does best out of fold among them."""
     x_SN, g_S = inputs_SN[these_S], gains.g_S[these_S]
-    prompt_S, prompts = prompt_codes(gains.prompt_S[these_S])
+    prompt_S, prompts = number_prompts(gains.prompt_S[these_S])
     bins = fit_detector(x_SN[:, 0], g_S, settings.bins)
     left_S = g_S - bins.predict(x_SN[:, 0])
     # Ranks among these states alone: held-out states must not change the scale that weights were fitted on.

@@ -30,16 +30,15 @@ from unmask.stats.resampling import (
     MAX_ENTRIES,
     RESAMPLES,
     Array,
-    Bools,
     Estimate,
     Ints,
     bootstrap,
-    cluster_sums,
+    divide_or_nan,
     estimate_measures,
     mean_of_task_means,
-    prompt_codes,
+    number_prompts,
     quantile_interval,
-    ratio,
+    sum_by_cluster,
     task_seeds,
     weighted_mean,
 )
@@ -190,7 +189,7 @@ def opportunity_measures(
     strata: list[int] = []
     names = sorted(tasks)
     for states in (tasks[name] for name in names):
-        code_S, prompts = prompt_codes(states.prompt_S)
+        code_S, prompts = number_prompts(states.prompt_S)
         row_S = np.arange(len(code_S)) if stage is None else np.flatnonzero(states.stage_S == stage)
         # Weights sum to 1 over the usable states of a task, and stay so when only one stage is summed.
         weight_S = np.full(len(row_S), 1 / max(1, int(states.fit.used_S.sum())))
@@ -202,7 +201,7 @@ def opportunity_measures(
         strata.append(prompts)
     joined = [np.concatenate(x) for x in zip(*parts, strict=True)]
     column_SM, prompt_S, weight_S, used_S, g_S, *halves, same_S, noisy_S = joined
-    sum_PM = cluster_sums(column_SM * weight_S[:, None], prompt_S, sum(strata))
+    sum_PM = sum_by_cluster(column_SM * weight_S[:, None], prompt_S, sum(strata))
     # One fold ranks and the other grades, both ways: ranked and graded on one fold, noise would look concentrated.
     cells = [_rank_cells(halves[2 + f][used_S], halves[f][used_S], prompt_S[used_S], weight_S[used_S]) for f in (0, 1)]
     mass_U = _pair_masses(sum_PM.sum(0, keepdims=True))[0][0]
@@ -219,7 +218,7 @@ def opportunity_measures(
         ranked = [(score, value, count_DP[:, prompt] * mass) for score, value, prompt, mass in cells]
         share_DC = captured_shares(ranked, COVERAGES)
         named: dict[Key, Array] = {
-            (name, ""): ratio(sum_DM[:, top], sum_DM[:, bottom]) for name, (top, bottom) in RATIOS.items()
+            (name, ""): divide_or_nan(sum_DM[:, top], sum_DM[:, bottom]) for name, (top, bottom) in RATIOS.items()
         }
         named["bidirectional", ""] = np.where(sum_DM[:, _MASS] > 0, mass_D, np.nan)
         named |= {("concentration", c): share_DC[:, k] for k, c in enumerate(COVERAGES)}
@@ -245,8 +244,8 @@ def _rank_cells(score_S: Array, g_S: Array, prompt_S: Ints, weight_S: Array) -> 
     to sort where opportunity is rare.
     """
     cells, cell_S = np.unique(np.stack([round_scores(score_S), prompt_S], 1), axis=0, return_inverse=True)
-    mass, total = cluster_sums(np.stack([weight_S, weight_S * g_S], 1), cell_S.ravel(), len(cells)).T
-    return cells[:, 0], ratio(total, mass), cells[:, 1].astype(np.int64), mass
+    mass, total = sum_by_cluster(np.stack([weight_S, weight_S * g_S], 1), cell_S.ravel(), len(cells)).T
+    return cells[:, 0], divide_or_nan(total, mass), cells[:, 1].astype(np.int64), mass
 
 
 def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
@@ -261,23 +260,18 @@ def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
     won_SAA = np.where(both_SAA, ((d0 > 0) * d1 + (d1 > 0) * d0) / 2, 0.0)
     a, b = np.triu_indices(won_SAA.shape[1], 1)
     up_SU, down_SU = won_SAA[:, a, b], won_SAA[:, b, a]
-    return np.concatenate([up_SU, down_SU, np.where(_is_better(mean_A)[a, b], down_SU, up_SU), both_SAA[:, a, b]], 1)
-
-
-def _is_better(mean_A: Array) -> Bools:
-    """Compare actions by mean: entry [a, b] for a above b. Ties go to the first; an unknown mean is smallest."""
+    # An unknown mean is the smallest, and of equal means the first action counts as the better one.
     mean = np.where(np.isfinite(mean_A), mean_A, -np.inf)
     with np.errstate(invalid="ignore"):
-        lead_AA = np.nan_to_num(zero_rounding(mean[:, None] - mean[None, :]))
-    earlier_AA = np.arange(len(mean))[:, None] < np.arange(len(mean))[None, :]
-    return (lead_AA > 0) | ((lead_AA == 0) & earlier_AA)
+        lead_U = np.nan_to_num(zero_rounding(mean[a] - mean[b]))
+    return np.concatenate([up_SU, down_SU, np.where(lead_U >= 0, down_SU, up_SU), both_SAA[:, a, b]], 1)
 
 
 def _pair_masses(sum_DM: Array) -> tuple[Array, Array]:
     """Compute the bidirectional mass of each pair (-inf where no state has both actions) and its pairwise value."""
     up_DU, down_DU, reversal_DU, both_DU = np.split(sum_DM[:, len(RATIOS) :], 4, axis=1)
-    mass_DU = np.minimum(ratio(up_DU, both_DU), ratio(down_DU, both_DU))
-    return np.where(np.isnan(mass_DU), -np.inf, mass_DU), ratio(reversal_DU, both_DU)
+    mass_DU = np.minimum(divide_or_nan(up_DU, both_DU), divide_or_nan(down_DU, both_DU))
+    return np.where(np.isnan(mass_DU), -np.inf, mass_DU), divide_or_nan(reversal_DU, both_DU)
 
 
 def _first_largest(x_U: Array) -> int | None:
@@ -305,7 +299,8 @@ def measure_detection(
     nowhere = Estimate(float("nan"), float("nan"), float("nan"), resamples)
     estimates |= {("auroc_among", ""): nowhere, ("auroc_within", ""): nowhere}
     if len(seen):
-        score_S, positive_S, place_S = _floats(seen, "predicted"), _floats(seen, "oracle") > 0, seen["place"].to_numpy()
+        score_S, positive_S = _column(seen, "predicted"), _column(seen, "oracle") > 0
+        place_S = seen["place"].to_numpy()
         estimates |= estimate_measures(
             lambda weight_DS: {
                 ("auroc_among", ""): auroc(score_S, positive_S, weight_DS),
@@ -315,7 +310,7 @@ def measure_detection(
             seed=seed,
             resamples=resamples,
         )
-    positive, prompts = count_prompts(frame["prompt"], _floats(frame, "oracle"))
+    positive, prompts = count_prompts(frame["prompt"], _column(frame, "oracle"))
     return Measures(estimates, len(frame), excluded, prompts, positive)
 
 
@@ -327,31 +322,31 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
     states takes the proposal (`ranked_lift`), of them those that reach theta (`theta_lift`), or those that are best by
     opportunity itself (`oracle_lift`); `captured` is C_det of `eq:captured_opportunity`, `concentration` C*.
     """
-    mean = {name: weighted_mean(weight_DS, _floats(frame, name)) for name in ("fixed", *ARMS[1:], "proposes", "acts")}
+    mean = {name: weighted_mean(weight_DS, _column(frame, name)) for name in ("fixed", *ARMS[1:], "proposes", "acts")}
     named: dict[Key, Array] = {("utility", "fixed"): mean["fixed"]}
     for arm in ARMS[1:]:
         named |= {("utility", arm): mean["fixed"] + mean[arm], ("lift", arm): mean[arm]}
     # Agreement is a share of the proposals, not of all states.
-    abstained_D = weighted_mean(weight_DS, 1 - _floats(frame, "proposes"))
+    abstained_D = weighted_mean(weight_DS, 1 - _column(frame, "proposes"))
     whole = {
-        "coverage": weighted_mean(weight_DS, _floats(frame, "opens")),
+        "coverage": weighted_mean(weight_DS, _column(frame, "opens")),
         "acted": mean["acts"],
         "abstained": abstained_D,
         "regret": mean["oracle"] - mean["diagnostic"],
         "stage_regret": mean["oracle"] - mean["stage"],
         "less_regret": mean["diagnostic"] - mean["stage"],
-        "recovered": ratio(mean["diagnostic"], mean["oracle"]),
-        "stage_recovered": ratio(mean["stage"], mean["oracle"]),
+        "recovered": divide_or_nan(mean["diagnostic"], mean["oracle"]),
+        "stage_recovered": divide_or_nan(mean["stage"], mean["oracle"]),
     }
     for name in ("fixed", "oracle", "any"):
-        share_D = weighted_mean(weight_DS, _floats(frame, f"same_{name}"))
-        whole[f"agrees_{name}"] = ratio(share_D, 1 - abstained_D)
-    score_S, g_S = _floats(frame, "predicted"), _floats(frame, "oracle")
+        share_D = weighted_mean(weight_DS, _column(frame, f"same_{name}"))
+        whole[f"agrees_{name}"] = divide_or_nan(share_D, 1 - abstained_D)
+    score_S, g_S = _column(frame, "predicted"), _column(frame, "oracle")
     positive_S, mass_D1 = (g_S > 0).astype(np.float64), weight_DS.sum(1, keepdims=True)
     whole["auroc"] = auroc(score_S, positive_S, weight_DS)
     whole["spearman"] = spearman(score_S, g_S, weight_DS)
     whole["positive_rate"] = weighted_mean(weight_DS, positive_S)
-    g_FS, seen_FS, gain_FS = ([_floats(frame, f"{name}_{f}") for f in (0, 1)] for name in ("oracle", "seen", "always"))
+    g_FS, seen_FS, gain_FS = ([_column(frame, f"{name}_{f}") for f in (0, 1)] for name in ("oracle", "seen", "always"))
     # Not the column `always`, from which differences that are only rounding were taken: stored lifts have them.
     gain_S = np.stack(gain_FS).mean(0)
     found_DC = top_sums(score_S, positive_S, coverages, weight_DS)
@@ -362,10 +357,10 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
     acting_S = np.where(frame["acts"].to_numpy(), gain_S, 0.0)
     by_coverage = {
         "precision": found_DC / (mass_D1 * np.array(coverages)),
-        "recall": ratio(found_DC, np.broadcast_to(weight_DS @ positive_S[:, None], found_DC.shape)),
+        "recall": divide_or_nan(found_DC, np.broadcast_to(weight_DS @ positive_S[:, None], found_DC.shape)),
         "captured": captured_DC,
         "concentration": best_DC,
-        "efficiency": ratio(captured_DC, best_DC),
+        "efficiency": divide_or_nan(captured_DC, best_DC),
         "ranked_lift": top_sums(score_S, gain_S, coverages, weight_DS) / mass_D1,
         "theta_lift": top_sums(score_S, acting_S, coverages, weight_DS) / mass_D1,
         "oracle_lift": oracle_DC / mass_D1,
@@ -381,9 +376,9 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
     """
     sums_T = []
     for frame in frames.values():
-        code_S, prompts = prompt_codes(frame["prompt"])
-        columns = [np.ones(len(frame)), *(_floats(frame, name) for name in (*ARMS, "opens"))]
-        sums_T.append(cluster_sums(np.stack(columns, 1), code_S, prompts))
+        code_S, prompts = number_prompts(frame["prompt"])
+        columns = [np.ones(len(frame)), *(_column(frame, name) for name in (*ARMS, "opens"))]
+        sums_T.append(sum_by_cluster(np.stack(columns, 1), code_S, prompts))
 
     def name_means(mean_DM: Array) -> dict[Key, Array]:
         lift = {arm: mean_DM[:, 2 + at] for at, arm in enumerate(ARMS[1:])}
@@ -391,7 +386,7 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
         numbers |= {("utility", arm): mean_DM[:, 1] + x_D for arm, x_D in lift.items()}
         numbers |= {("lift", arm): x_D for arm, x_D in lift.items()}
         numbers["coverage", ""] = mean_DM[:, -1]
-        numbers["recovered", ""] = ratio(lift["diagnostic"], lift["oracle"])
+        numbers["recovered", ""] = divide_or_nan(lift["diagnostic"], lift["oracle"])
         numbers["less_regret", ""] = lift["diagnostic"] - lift["stage"]
         return numbers
 
@@ -405,7 +400,7 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
 
 def why_missing(frame: pd.DataFrame) -> str:
     """Give the reason why AUROC, Spearman or capture do not exist; empty where they do."""
-    score_S, g_S = _floats(frame, "predicted"), _floats(frame, "oracle")
+    score_S, g_S = _column(frame, "predicted"), _column(frame, "oracle")
     positive, count = int((g_S > 0).sum()), len(g_S)
     reasons = []
     if positive in (0, count):
@@ -423,7 +418,10 @@ def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Es
 
     As in `top_sums`, c times the number of states is not rounded. One random order serves all coverages.
     """
-    g_S, gain_S = _floats(frame, "oracle"), np.stack([_floats(frame, f"always_{f}") for f in (0, 1)]).mean(0)
+    g_S, gain_S = (
+        _column(frame, "oracle"),
+        np.stack([_column(frame, f"always_{f}") for f in (0, 1)]).mean(0),
+    )
     states, total = len(g_S), float(g_S.sum())
     # Without opportunity there is none to share.
     value_MS = [g_S / (total if total > TIE * states else float("nan")), gain_S / states]
@@ -464,8 +462,8 @@ def compare_detectors(frame: pd.DataFrame, weight_DS: Array) -> dict[tuple[str, 
     `difference`, name and coverage.
     """
     by_detector = {
-        "bins": _detector_measures(frame, _floats(frame, "predicted"), _floats(frame, "opens"), weight_DS),
-        "learned": _detector_measures(frame, _floats(frame, "learned"), _floats(frame, "learned_opens"), weight_DS),
+        "bins": _detector_measures(frame, _column(frame, "predicted"), _column(frame, "opens"), weight_DS),
+        "learned": _detector_measures(frame, _column(frame, "learned"), _column(frame, "learned_opens"), weight_DS),
     }
     named = {(which, *key): x_D for which, measures in by_detector.items() for key, x_D in measures.items()}
     bins, learned = by_detector["bins"], by_detector["learned"]
@@ -474,7 +472,7 @@ def compare_detectors(frame: pd.DataFrame, weight_DS: Array) -> dict[tuple[str, 
 
 
 def _detector_measures(frame: pd.DataFrame, score_S: Array, opens_S: Array, weight_DS: Array) -> dict[Key, Array]:
-    g_S, gain_S, seen_S = _floats(frame, "oracle"), _floats(frame, "always"), frame["bin"].to_numpy() >= 0
+    g_S, gain_S, seen_S = _column(frame, "oracle"), _column(frame, "always"), frame["bin"].to_numpy() >= 0
     positive_S, nowhere_D = (g_S > 0).astype(np.float64), np.full(len(weight_DS), np.nan)
     with_signal = (score_S[seen_S], positive_S[seen_S], weight_DS[:, seen_S])
     place_S = frame["place"].to_numpy()[seen_S]
@@ -513,9 +511,14 @@ def mean_comparison(
         tables = [compare_detectors(one, count_DP[:, prompt_S]) for _, one, prompt_S in cells]
         return {key: np.stack([table[key] for table in tables]) for key in tables[0]}
 
+    # Tasks that have a number weigh the same in its mean, and the settings of a task share its weight.
     task_N = np.array([task for task, _, _ in cells])
-    points = numbers(np.ones((1, edges[-1])))
-    share = {key: _setting_shares(task_N, values[:, 0]) for key, values in points.items()}
+    share = {}
+    for key, values in numbers(np.ones((1, edges[-1]))).items():
+        there_N = np.isfinite(values[:, 0])
+        size_N = np.array([(task_N[there_N] == task).sum() for task in task_N])
+        tasks = len(np.unique(task_N[there_N]))
+        share[key] = np.where(there_N, 1 / np.maximum(tasks * size_N, 1), 0.0)
 
     def means(count_DP: Array) -> dict[tuple[str, str, Any], Array]:
         found = {}
@@ -533,15 +536,6 @@ def mean_comparison(
     )
 
 
-def _setting_shares(task_N: Ints, point_N: Array) -> Array:
-    """Compute the weight of each setting in a mean: tasks weigh the same, and settings share the weight of theirs."""
-    there_N = np.isfinite(point_N)
-    tasks, settings = np.unique(task_N[there_N], return_counts=True)
-    size = dict(zip(tasks.tolist(), settings.tolist(), strict=True))
-    shares = [1 / (len(size) * size[one]) if known else 0.0 for one, known in zip(task_N, there_N, strict=True)]
-    return np.array(shares)
-
-
-def _floats(frame: pd.DataFrame, name: str) -> Array:
+def _column(frame: pd.DataFrame, name: str) -> Array:
     """Return a column as contiguous floats, because a strided one may be summed in another order."""
     return np.ascontiguousarray(frame[name].to_numpy(), dtype=np.float64)

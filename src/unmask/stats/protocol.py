@@ -29,7 +29,7 @@ from unmask.stats.fitting import (
     prompt_folds,
 )
 from unmask.stats.ranking import TIE, zero_rounding
-from unmask.stats.resampling import Array, Bools, Estimate, Ints, NotEnough, estimate_ratio, prompt_codes
+from unmask.stats.resampling import Array, Bools, Estimate, Ints, NotEnough, estimate_ratio, number_prompts
 
 try:
     import pandas as pd
@@ -362,7 +362,7 @@ def gains_out_of_fold(
     where the settings say so.
     """
     require_kind(states, ValidationSet)
-    prompt_S, prompts = prompt_codes(states.prompt_S)
+    prompt_S, prompts = number_prompts(states.prompt_S)
     fold_S = prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
     fixed_S = np.full(len(fold_S), fixed)
     for fold in range(int(fold_S.max()) + 1) if settings.fixed_out_of_fold else ():

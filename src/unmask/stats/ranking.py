@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unmask.stats.resampling import LEVEL, Array, Bools, Estimate, Ints, NotEnough, ratio
+from unmask.stats.resampling import LEVEL, Array, Bools, Estimate, Ints, NotEnough, divide_or_nan
 
 TIE = 1e-9
 """Largest difference of utilities that counts as none: two means of the same thirds can differ in their last bit."""
@@ -46,7 +46,7 @@ def auroc(
         up_DG, down_DG = _sums_by_place(up_DS, place_S, places), _sums_by_place(down_DS, place_S, places)
         wins_D += (up_DG * (down_DG.cumsum(1) - down_DG / 2)).sum(1)
         pairs_D += up_DS.sum(1) * down_DS.sum(1)
-    return ratio(wins_D, pairs_D)
+    return divide_or_nan(wins_D, pairs_D)
 
 
 def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None = None) -> Array:

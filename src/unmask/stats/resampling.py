@@ -128,7 +128,7 @@ def estimate_measures(
 
     The states of a prompt weigh as much as the prompt was drawn.
     """
-    code_S, prompts = prompt_codes(prompt_S)
+    code_S, prompts = number_prompts(prompt_S)
     # (seed, 0) here and (seed,) in `estimate_ratio`: stored intervals were drawn with these seeds.
     draws = {"strata": [prompts], "seeds": [(seed, 0)], "resamples": resamples, "width": len(code_S)}
     return bootstrap(lambda count_DP: measures(count_DP[:, code_S]), **draws)  # type: ignore[arg-type]
@@ -138,13 +138,13 @@ def estimate_ratio(
     top_S: ArrayLike, bottom_S: ArrayLike, prompt_S: ArrayLike, *, seed: int, resamples: int = RESAMPLES
 ) -> Estimate:
     """Estimate the sum of `top` over the sum of `bottom`; with ones as `bottom` the mean over states."""
-    code_S, prompts = prompt_codes(prompt_S)
+    code_S, prompts = number_prompts(prompt_S)
     columns_S = [np.asarray(x_S, dtype=np.float64)[:, None] for x_S in (top_S, bottom_S)]
-    top_P1, bottom_P1 = (cluster_sums(column_S, code_S, prompts) for column_S in columns_S)
+    top_P1, bottom_P1 = (sum_by_cluster(column_S, code_S, prompts) for column_S in columns_S)
     if not np.isfinite(top_P1 + bottom_P1).all():
         raise ValueError("top_S or bottom_S has values that are not finite; leave missing ones out")
     return bootstrap(
-        lambda count_DP: {"": ratio(count_DP @ top_P1, count_DP @ bottom_P1)[:, 0]},
+        lambda count_DP: {"": divide_or_nan(count_DP @ top_P1, count_DP @ bottom_P1)[:, 0]},
         [prompts],
         [(seed,)],
         resamples=resamples,
@@ -179,13 +179,13 @@ def mean_over_tasks(
             # Missing values are 0 in both sums, so that a matrix product serves every resample at once. `known` is not
             # cut to the columns: the one that is divided by is summed anew over the rows that each other one has.
             sums = (count @ np.where(known, x[:, columns], 0.0) for x in (top, bottom))
-            parts.append(ratio(*sums))
+            parts.append(divide_or_nan(*sums))
         return np.asarray(np.mean(parts, 0))
 
     def named_means(count_DP: Array) -> dict[int, Array]:
         mean_DA = means(count_DP)
         if relative_to is not None:
-            mean_DA = ratio(mean_DA, means(count_DP, slice(relative_to, relative_to + 1)))
+            mean_DA = divide_or_nan(mean_DA, means(count_DP, slice(relative_to, relative_to + 1)))
         return dict(enumerate(mean_DA.T))
 
     estimates = bootstrap(
@@ -215,7 +215,7 @@ def mean_of_task_means(sums_T: Sequence[Array], count_DP: Array) -> Array:
     return mean_DM
 
 
-def cluster_sums(x_SM: Array, code_S: Ints, clusters: int) -> Array:
+def sum_by_cluster(x_SM: Array, code_S: Ints, clusters: int) -> Array:
     """Sum each column over the states of each cluster, (clusters, M).
 
     `reduceat` on sorted rows fixes the order of the additions. `bincount` and `np.add.at` give other last bits, and
@@ -229,7 +229,7 @@ def cluster_sums(x_SM: Array, code_S: Ints, clusters: int) -> Array:
     return sums_PM
 
 
-def prompt_codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
+def number_prompts(prompt_S: ArrayLike) -> tuple[Ints, int]:
     """Number prompts 0..P-1 in the order of their names; return the number of each state, and P."""
     names = np.asarray(prompt_S)
     if len(names) == 0:
@@ -238,11 +238,11 @@ def prompt_codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
     return code_S.astype(np.int64), len(distinct)
 
 
-def ratio(top: Array, bottom: Array) -> Array:
+def divide_or_nan(top: Array, bottom: Array) -> Array:
     """Divide `top` by `bottom`; NaN where there is nothing to divide by."""
     return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
 
 
 def weighted_mean(weight_DS: Array, value_S: Array) -> Array:
     """Compute the weighted mean for each resample; NaN without weight."""
-    return ratio(weight_DS @ value_S, weight_DS.sum(1))
+    return divide_or_nan(weight_DS @ value_S, weight_DS.sum(1))

@@ -240,7 +240,7 @@ class Reads(TorchDispatchMode):
 def test_a_step_after_a_branch_is_read_once(monkeypatch):
     """What is done, faulty, settled and equal comes to the host in one tensor, not number by number."""
     waits = []
-    launch, land, forward = BucketBranches.launch, BucketBranches.land, FixedShapeDenoiser.__call__
+    launch, land, forward = BucketBranches.launch_step, BucketBranches.finish_step, FixedShapeDenoiser.__call__
 
     def counting(call):
         def counted(*given):
@@ -255,8 +255,8 @@ def test_a_step_after_a_branch_is_read_once(monkeypatch):
         with torch.utils._python_dispatch._disable_current_modes():
             return forward(*given)
 
-    monkeypatch.setattr(BucketBranches, "launch", counting(launch))
-    monkeypatch.setattr(BucketBranches, "land", counting(land))
+    monkeypatch.setattr(BucketBranches, "launch_step", counting(launch))
+    monkeypatch.setattr(BucketBranches, "finish_step", counting(land))
     monkeypatch.setattr(FixedShapeDenoiser, "__call__", apart)
     branch(MODEL, REGIMES["much revision"], STARTS, BatchSettings(rows=16))
     assert len(waits) > 10
@@ -268,7 +268,7 @@ def test_the_next_step_is_launched_before_the_flags_of_the_last_are_read(monkeyp
     """A device that counts: while the host sorts the rows of one batch, the device has the next one to do."""
     launched = read = 0
     waiting: list[int] = []
-    launch, land = BucketBranches.launch, BucketBranches.land
+    launch, land = BucketBranches.launch_step, BucketBranches.finish_step
 
     def count_launch(self, pool, most):
         nonlocal launched
@@ -281,8 +281,8 @@ def test_the_next_step_is_launched_before_the_flags_of_the_last_are_read(monkeyp
         read += 1
         return land(self, step)
 
-    monkeypatch.setattr(BucketBranches, "launch", count_launch)
-    monkeypatch.setattr(BucketBranches, "land", count_land)
+    monkeypatch.setattr(BucketBranches, "launch_step", count_launch)
+    monkeypatch.setattr(BucketBranches, "finish_step", count_land)
     branch(MODEL, REGIMES["drawn tokens"], STARTS, BatchSettings(rows=8, live=64))
     # Two are under way whenever rows are enough for two forwards; never more, or flags would come late.
     assert set(waiting) <= {1, 2}
@@ -475,6 +475,7 @@ class TestUtilities:
                 choose, left = surest, left - 1
             assert utility(b.answer) == utility(canvas[1:])
 
+    @pytest.mark.slow
     def test_drawn_q_converges_to_the_expectation(self):
         rollouts = 1000
         chosen = plan(sets=self.SETS, rollouts=rollouts, states=1, temperature=1.0)
@@ -536,7 +537,7 @@ class TestMemory:
 
     def held(self, prompts: int, waiting: int, monkeypatch) -> int:
         most = 0
-        launch = BucketBranches.launch
+        launch = BucketBranches.launch_step
 
         def counted(self, pool, size):
             nonlocal most
@@ -545,17 +546,19 @@ class TestMemory:
 
         starts = [replace(STARTS[0], id=str(at)) for at in range(prompts)]
         with monkeypatch.context() as patch:
-            patch.setattr(BucketBranches, "launch", counted)
+            patch.setattr(BucketBranches, "launch_step", counted)
             # Tokens are drawn, so that nothing merges; every prompt has random numbers of its own.
             settings = BatchSettings(rows=4, live=4, waiting=waiting)
             branch(MODEL, plan(temperature=0.7, rollouts=2, states=2), starts, settings)
         return most
 
+    @pytest.mark.slow
     def test_more_prompts_hold_no_more(self, monkeypatch):
         few, many = (self.held(prompts, 104, monkeypatch) for prompts in (4, 16))
         assert many <= few + 4
         assert many <= 2 * 104
 
+    @pytest.mark.slow
     def test_the_setting_is_what_bounds_it(self, monkeypatch):
         assert self.held(8, 1, monkeypatch) < self.held(8, 10_000, monkeypatch)
 

@@ -206,6 +206,7 @@ class TestMergingChangesNothing:
         axes = [*sets, POLICY]
         assert work_by_axis(merged).loc[axes, "naive"].equals(work_by_axis(naive).loc[axes, "done"].rename("naive"))
 
+    @pytest.mark.slow
     def test_on_a_network(self, scaled, tmp_path):
         """Merged or not, alone or in company: the same bytes, looks ahead and shadow slots included."""
         model = load(str(scaled.llada(tmp_path / "llada", layers=1)), dtype="fp32", device="cpu")

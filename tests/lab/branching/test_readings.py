@@ -73,6 +73,7 @@ class TestProposals:
         assert readings_of(merged) == readings_of(naive)
         assert merged.costs["done"].sum() < naive.costs["done"].sum()
 
+    @pytest.mark.slow
     def test_on_a_network(self, scaled, tmp_path):
         model = load(str(scaled.dream(tmp_path / "dream", layers=2)), dtype="fp32", device="cpu")
         mask = model.denoiser.vocabulary.mask_id

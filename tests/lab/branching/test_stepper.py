@@ -192,6 +192,7 @@ class TestMergingChangesNothing:
         ],
         ids=lambda policy: policy.name,
     )
+    @pytest.mark.slow
     def test_on_a_network(self, reference, scaled, tmp_path):
         """Merged or not, alone or in company: the same bytes, looks ahead and shadow slots included."""
         model = load(str(scaled.llada(tmp_path / "llada", layers=1)), dtype="fp32", device="cpu")

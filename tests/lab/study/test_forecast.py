@@ -51,6 +51,7 @@ class TestWholeRuns:
         assert 0 < done <= row["forwards"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["llada", "dream"])
 def test_branches_that_share_nothing_stay_within_the_bound(reference, tiny_folder, tiny_model):
     study = StudyConfig.parse(table(models__0__model=str(tiny_folder), models__0__reference=reference, candidates=...))

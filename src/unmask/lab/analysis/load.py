@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from unmask.axes import POLICY, STUDY_AXES
 from unmask.base.display import Displayable, import_drawing
 from unmask.base.errors import SchemaError
-from unmask.lab.store import Failure, Store, Utilities, parts, utilities_of
+from unmask.lab.store import Failure, Store, Utilities, split_table, utilities_of
 from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP
 from unmask.lab.study import ROLES
 from unmask.lab.study.validation import (
@@ -240,13 +240,13 @@ def read_study(store: Store) -> StudyFrames:
     units = _read_units(store)
     return StudyFrames(
         manifest=manifest,
-        utilities={key: utilities_of(part) for key, part in parts(branches, keys)},
+        utilities={key: utilities_of(part) for key, part in split_table(branches, keys)},
         readings={
             key: {
                 name: {(row["prompt"], row["state"]): row for row in leaf.to_pylist()}
-                for (name,), leaf in parts(part, ("diagnostic",))
+                for (name,), leaf in split_table(part, ("diagnostic",))
             }
-            for key, part in parts(readings.drop_columns(["reason", "answer", *FIRST_STEP]), keys)
+            for key, part in split_table(readings.drop_columns(["reason", "answer", *FIRST_STEP]), keys)
         },
         decodes=_read_runs(store) if units else pd.DataFrame(),
         units=units,

@@ -13,8 +13,9 @@ of a prompt share nodes, and so does the reference's own run.
 
     sample_states        the reference decodes every prompt, and spaced states of its runs are kept
     expand               diagnostics are read at states, and every alternative takes its step there
-    enter                each row that comes out finds its node, or is a new one that waits for its step
-    launch, land         rows of one continuation take a step together until no row waits
+    find_nodes           each row that comes out finds its node, or is a new one that waits for its step
+    launch_step          rows of one continuation take a step together, until no row waits;
+    finish_step          the host reads the outcome while the next step runs
     branches, costs      every walk's answer, and who paid for which forward
 
 The result does not depend on batches or on the order of work. `merge=False` runs every branch by itself.
@@ -70,7 +71,7 @@ branches that do the same there; walks that met a known state."""
 
 
 class BranchProgress(NamedTuple):
-    """How far a call of `branch` is."""
+    """Progress of a call of `branch`."""
 
     states: int
     """Expanded so far."""
@@ -81,7 +82,7 @@ class BranchProgress(NamedTuple):
 
 
 class BranchFrames(NamedTuple):
-    """The results of `branch`. Every frame has a column `request`, the index of the prompt's request."""
+    """Results of `branch`. Every frame has a column `request`, the index of the prompt's request."""
 
     branches: pd.DataFrame
     """A row for each branch: prompt, state, step, masked, axis, candidate, diagnostic, rollout, the tokens of its
@@ -98,7 +99,7 @@ class BranchFrames(NamedTuple):
     """Forward passes, dummy rows included."""
 
     def split(self, sizes: Sequence[int]) -> "list[BranchFrames]":
-        """The frames of consecutive groups of so many requests. Passes are shared out by row-forwards."""
+        """Split the frames into consecutive groups of requests. Passes are divided in proportion to row-forwards."""
         ends = np.cumsum(sizes)
         groups = []
         for first, last in zip(ends - sizes, ends, strict=True):
@@ -156,7 +157,7 @@ class BranchGraph:
         return len(self.next) - 1
 
     def totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For every node: its end, the row-forwards up to there, and those of them that its own payer had run."""
+        """Return for every node its end, the row-forwards on the way, and how many of them its own payer had run."""
         next_N, passes_N, payer_N = (np.array(column) for column in (self.next, self.passes, self.payer))
         last_N = next_N < 0
         if set(np.flatnonzero(last_N).tolist()) != set(self.ends):
@@ -171,7 +172,7 @@ class BranchGraph:
 
 
 def _follow(next_N: np.ndarray, cost_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The last node of every walk, which is its own successor and costs nothing, and the sum of costs up to there.
+    """Return the last node of every walk, and the sum of costs on the way there. A last node is its own successor.
 
     Every round doubles the stretch that is known, so there are as many as the longest walk has binary digits.
     """
@@ -183,7 +184,7 @@ def _follow(next_N: np.ndarray, cost_N: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 class Rows(NamedTuple):
-    """Rows of one structure that wait for a step."""
+    """A batch of rows that wait for a step; their pasts have the same structure."""
 
     traj: Trajectory
     node_U: np.ndarray
@@ -197,14 +198,14 @@ class Rows(NamedTuple):
 
 
 def select_rows(traj: Trajectory, rows_U: np.ndarray) -> Trajectory:
-    """Some rows of a trajectory; the trajectory itself where these are all, for a copy takes as long as a step."""
+    """Select rows of a trajectory. All rows are returned without a copy, which would take as long as a step."""
     if len(rows_U) == len(traj.rows_B):
         return traj
     return traj.select(torch.from_numpy(rows_U).to(traj.rows_B.device))
 
 
 class RowPool:
-    """Rows that wait for a step of one continuation, all of one structure, so that they can share a batch."""
+    """Queue of rows that wait for a step of the same continuation, and can share a batch."""
 
     def __init__(self, after: Continuation):
         self.after = after
@@ -216,7 +217,7 @@ class RowPool:
         self.size += len(rows.node_U)
 
     def take(self, most: int, full: int) -> Rows:
-        """The next batch, at most so many rows; a multiple of `full` where there are enough."""
+        """Take the next batch of at most `most` rows; a multiple of `full` where there are enough."""
         most = min(most, self.size)
         most -= most % full if most >= full else 0
         self.size -= most
@@ -235,7 +236,7 @@ class RowPool:
 
 
 class Outcome(NamedTuple):
-    """What the host knows of the rows of a batch."""
+    """Flags, canvases and keys of a batch's rows, on the host."""
 
     flags: dict[str, np.ndarray]
     canvas_BL: np.ndarray
@@ -244,14 +245,14 @@ class Outcome(NamedTuple):
 
 
 class HostRows:
-    """What the host has to know of the rows of a batch, on its way there in one copy.
+    """One copy from device to host of everything that the host needs about a batch's rows.
 
     The copy does not wait: the host launches other work before it calls `read`. Reading flags one by one would make it
     wait for the device as many times.
     """
 
     def __init__(self, flags: Mapping[str, Tensor], tokens_BL: Tensor, more: Sequence[Tensor] | None, kind: bytes):
-        """`more` is what the future depends on beside the canvas; None where rows are not compared."""
+        """Start the copy. `more`: what the future depends on besides the canvas; None where rows are not compared."""
         self.names, self.kind, self.keyed = list(flags), kind, more is not None
         self.length = tokens_BL.shape[1]
         # 32 bits hold any token, and the canvas is most of what travels.
@@ -268,7 +269,7 @@ class HostRows:
         self.event.record(torch.cuda.current_stream(bytes_BN.device))
 
     def read(self) -> Outcome:
-        """Wait for the copy, and take it apart."""
+        """Wait for the copy to arrive, and unpack it."""
         if self.event is not None:
             self.event.synchronize()
         bytes_BN = self.host.numpy()
@@ -281,7 +282,7 @@ class HostRows:
 
 
 class LaunchedStep(NamedTuple):
-    """A step that the device computes; the host does not know its outcome yet."""
+    """A step that the device is computing, whose outcome the host has not read."""
 
     pool: RowPool
     rows: Rows
@@ -293,7 +294,7 @@ class LaunchedStep(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """What an action did at some states, in the columns of `TRANSITION`, row by row."""
+    """Changes that an action made at some states: the columns of `TRANSITION`, row by row."""
 
     revealed: list[tuple[int, ...]]
     tokens: list[tuple[int, ...]]
@@ -302,7 +303,7 @@ class Transitions(NamedTuple):
 
 
 class BranchGroup(NamedTuple):
-    """Branches of one alternative and rollout, one from each of some states."""
+    """Branches of one alternative and rollout, one for each of several states."""
 
     point_U: np.ndarray
     alternative: int
@@ -338,7 +339,7 @@ class BucketBranches:
 
         self.tried: list[tuple[Policy, bool]] = []
         """Each policy that acts once, and whether it is a whole method: the reference is a candidate of every axis."""
-        self.tried_by = [place_of((one.policy, one.one_step), self.tried) for one in plan.alternatives]
+        self.tried_by = [index_of((one.policy, one.one_step), self.tried) for one in plan.alternatives]
         """Index into `tried` of every alternative."""
         policies = [policy for policy, _ in self.tried]
         needs = needs_of([policy for policy, one_step in self.tried if not (one_step and has_own_input(policy))])
@@ -362,10 +363,10 @@ class BucketBranches:
         self.recomputed_R = np.zeros(len(requests), int)
         self.begun_states = self.begun_branches = self.forwards = 0
         if settings.merge and plan.reference.past_steps == 0 and not plan.draws(plan.reference):
-            self._enter_reference_runs()
+            self._add_reference_runs()
 
     def run(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        """Frames of branches, readings, states and costs, with the index of the prompt in the bucket as `run`."""
+        """Run all branches; return frames of branches, readings, states and costs with the prompt's index as `run`."""
         rows = self.settings.rows
         per_state = len(self.plan.alternatives) * self.plan.rollouts
         # As many states at once as the limit on waiting branches allows, in full forwards.
@@ -380,13 +381,13 @@ class BucketBranches:
                 # The next step is launched before the host reads the flags of the last one, so that the device is busy
                 # while the host sorts rows. Of many rows half are taken, so that the other half can go next.
                 half = pool.size // 2 if launched is None and pool.size >= 2 * rows else pool.size
-                following = self.launch(pool, min(half, self.stepper.live))
+                following = self.launch_step(pool, min(half, self.stepper.live))
                 if launched:
-                    self.land(launched)
+                    self.finish_step(launched)
                 launched = following
             elif launched:
                 # Rows that come back may fill a forward.
-                self.land(launched)
+                self.finish_step(launched)
                 launched = None
             else:
                 break
@@ -403,7 +404,7 @@ class BucketBranches:
     # The alternatives' own steps
 
     def expand(self, batch: SampledStates, rows_U: np.ndarray, point_U: np.ndarray) -> None:
-        """Read the diagnostics at some states, and leave each by every alternative and rollout."""
+        """Read the diagnostics at some states, and take the step of every alternative and rollout there."""
         self.begun_states += len(point_U)
         device = self.stepper.device
         start = to_device(select_rows(batch.traj, rows_U), device)
@@ -423,7 +424,7 @@ class BucketBranches:
             self._expand_one_by_one(point_U, start)
 
     def _expand_merged(self, point_U: np.ndarray, start: Trajectory) -> None:
-        """One forward serves all branches of a state; where nothing is drawn, one rollout stands for all."""
+        """Expand states with one forward for all their branches; if nothing is drawn, one rollout stands for all."""
         plan = self.plan
         inputs = ModelInput.of(start.state, self.needs)
         output = self.stepper.forward(inputs, self.needs)
@@ -455,14 +456,14 @@ class BucketBranches:
                     self.begun_branches += len(point_U)
                     continue
                 before = len(self.groups)
-                self.leave(point_U, number, rollout, seen, steps[at], transitions[at], at in fresh)
+                self.start_branches(point_U, number, rollout, seen, steps[at], transitions[at], at in fresh)
                 fresh.discard(at)
                 after = self.continuations[plan.alternatives[number].axis].policy
                 if not (plan.draws(self.tried[at][0]) or plan.draws(after)):
                     drawless[number] = self.groups[before:]
 
     def _expand_one_by_one(self, point_U: np.ndarray, start: Trajectory) -> None:
-        """Every branch takes its own forward."""
+        """Expand states with a forward for every branch."""
         alternatives = self.plan.alternatives
         if self.plan.diagnostics:
             seen = self._predict(start, point_U, 0)
@@ -472,16 +473,16 @@ class BucketBranches:
             seen, one = self._predict(start, point_U, rollout), alternatives[number]
             step = self.stepper.try_policy(one.policy, seen, one_step=one.one_step)
             self.forwards += len(point_U)
-            self.leave(point_U, number, rollout, seen, step, transitions_of(seen.state, step.change), True)
+            self.start_branches(point_U, number, rollout, seen, step, transitions_of(seen.state, step.change), True)
 
     def _predict(self, start: Trajectory, point_U: np.ndarray, rollout: int) -> Trajectory:
-        """Rows with a forward of their own, under the random numbers of a rollout."""
+        """Run a forward for some states, with the random numbers of a rollout."""
         traj = replace(start, noise=self._noise(point_U, rollout))
         inputs = ModelInput.of(traj.state, self.needs)
         return self.stepper.add_prediction(traj, self.stepper.forward(inputs, self.needs), inputs, self.needs)
 
     def _noise(self, point_U: np.ndarray, rollout: int) -> Noise:
-        """The random numbers of a rollout: those of prompt, step and rollout, the same for every candidate."""
+        """Return a rollout's random numbers: a function of prompt, step and rollout, the same for every candidate."""
         steps, prompts = self.step_P[point_U].tolist(), [self.requests[run] for run in self.run_P[point_U]]
         pairs = zip(prompts, steps, strict=True)
         keys = [row_key(self.plan.seed, prompt.key, stream(step, rollout)) for prompt, step in pairs]
@@ -493,7 +494,7 @@ class BucketBranches:
         frame = read_diagnostics(self.plan, seen, steps)
         self.readings.append(frame.assign(point=point_U[frame.pop("row").to_numpy(int)]))
 
-    def leave(
+    def start_branches(
         self,
         point_U: np.ndarray,
         number: int,
@@ -503,7 +504,7 @@ class BucketBranches:
         transitions: Transitions,
         ran: bool,
     ) -> None:
-        """Rows after an alternative's action go on under the continuation of its axis."""
+        """Start branches: rows after an alternative's action, which continue under the policy of its axis."""
         alternative = self.plan.alternatives[number]
         if ran:
             self.forwards += sum(step.passes)
@@ -527,7 +528,7 @@ class BucketBranches:
             traj = select_rows(after_step(seen, name, past, policy.past_steps), rows_U)
             own_U = point_U[rows_U]
             payer_U = np.arange(self.begun_branches, self.begun_branches + len(rows_U))
-            node_U = self.enter(continuation, traj, self.run_P[own_U], payer_U, own_U)
+            node_U = self.find_nodes(continuation, traj, self.run_P[own_U], payer_U, own_U)
             did = Transitions(*([column[row] for row in rows_U] for column in transitions))
             costs = [step.costs[row] for row in rows_U]
             self.groups.append(BranchGroup(own_U, number, rollout, node_U, did, costs, ran))
@@ -535,7 +536,7 @@ class BucketBranches:
 
     # Walks
 
-    def enter(
+    def find_nodes(
         self,
         after: Continuation,
         traj: Trajectory,
@@ -543,7 +544,7 @@ class BucketBranches:
         payer_U: np.ndarray,
         point_U: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The node of each row; new ones that are not final wait for their step.
+        """Return the node of each row, and queue the rows whose node is new and not final.
 
         `point_U` are the sampled states that the rows have just left; None for rows that are further on.
         """
@@ -557,7 +558,7 @@ class BucketBranches:
     def _nodes_of(
         self, rows_U: np.ndarray, run_B: np.ndarray, payer_B: np.ndarray, outcome: Outcome
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The node of each of these rows, and which rows (of these) have a new one that is not final."""
+        """Return the node of each of these rows, and the indices of those whose node is new and not final."""
         graph, nodes, new = self.graph, [], []
         for at, row in enumerate(rows_U.tolist()):
             # Prompts have no states in common: the same canvas is that of another prompt there.
@@ -574,8 +575,8 @@ class BucketBranches:
             nodes.append(node)
         return np.array(nodes, int), np.array(new, int)
 
-    def launch(self, pool: RowPool, most: int) -> LaunchedStep:
-        """Start one step of a batch of one pool, and the copy of its outcome to the host."""
+    def launch_step(self, pool: RowPool, most: int) -> LaunchedStep:
+        """Start one step of a batch on the device, and the copy of its outcome to the host."""
         rows = pool.take(most, self.settings.rows)
         after = pool.after
         step = self.stepper.step(rows.traj, after.policy)
@@ -588,8 +589,8 @@ class BucketBranches:
             flags["settled"] = ~traj.state.revisable_BL.any(-1)
         return LaunchedStep(pool, rows, step, traj, self._to_host(after, traj, None, flags))
 
-    def land(self, launched: LaunchedStep) -> None:
-        """Read the outcome of a step: each row has ended, or settled, or met a known state, or goes on."""
+    def finish_step(self, launched: LaunchedStep) -> None:
+        """Read the outcome of a step, and sort its rows: ended, settled, arrived at a known state, or waiting again."""
         pool, rows, step, traj, host = launched
         graph, after, outcome = self.graph, pool.after, host.read()
         flags = outcome.flags
@@ -607,7 +608,7 @@ class BucketBranches:
         if len(settled_U := np.flatnonzero(settled_B)):
             assert after.settled is not None
             left = replace(select_rows(traj, settled_U), steps=())
-            later_B[settled_U] = self.enter(
+            later_B[settled_U] = self.find_nodes(
                 Continuation(after.settled), left, rows.run_U[settled_U], payer_B[settled_U]
             )
         other_U = np.flatnonzero(~settled_B)
@@ -627,7 +628,7 @@ class BucketBranches:
         point_U: np.ndarray | None,
         flags: Mapping[str, Tensor] | None = None,
     ) -> HostRows:
-        """Flags, canvases and keys of rows. Under a policy with memory only rows that just left a state have keys."""
+        """Start copying flags, canvases and keys of rows. With a memory, only rows that just left a state have keys."""
         policy, state = after.policy, traj.state
         flags = {"done": policy.done(traj), **(flags or {})}
         if not self.settings.merge or (policy.past_steps and point_U is None):
@@ -646,7 +647,7 @@ class BucketBranches:
         return HostRows(flags, state.tokens_BL, more, repr(kind).encode())
 
     def _pool(self, after: Continuation, traj: Trajectory) -> RowPool:
-        """The pool of rows with this continuation whose pasts have the same structure."""
+        """Return the queue of rows with this continuation and this structure of the past."""
         notes = tuple((name, tuple(x.shape[1:]), x.dtype) for name, x in sorted(traj.notes.items()))
         # A method's first step may lack parts that the reference's own have, and may have read other slots.
         past = tuple(
@@ -662,14 +663,14 @@ class BucketBranches:
         return self.pools.setdefault(key, RowPool(after))
 
     def _number(self, policy: Policy) -> int:
-        return place_of(policy, self.policies)
+        return index_of(policy, self.policies)
 
     def _axes_settled_under(self, policy: Policy) -> list[str]:
-        """Axes whose rows settle under a policy, which must not make anything revisable again."""
+        """List the axes whose rows settle under a policy, which must not make anything revisable again."""
         return [axis for axis, after in self.continuations.items() if policy == after.settled]
 
-    def _enter_reference_runs(self) -> None:
-        """Make the reference's own runs known, so that branches that come back to them end as they did."""
+    def _add_reference_runs(self) -> None:
+        """Add the reference's own runs to the graph, so that branches that meet them end as they did."""
         graph, after = self.graph, Continuation(self.plan.reference)
         for number, run in enumerate(self.runs):
             traj = Trajectory.start(run.states, Noise(torch.zeros(run.steps, dtype=torch.long)))
@@ -684,7 +685,7 @@ class BucketBranches:
     # Frames
 
     def branch_frame(self) -> pd.DataFrame:
-        """Every branch with its answer and what its walk took, in the order of states, alternatives and rollouts."""
+        """Make a frame of all branches with answers and costs, ordered by state, alternative and rollout."""
         groups, alternatives = self.groups, self.plan.alternatives
         size = [len(group.point_U) for group in groups]
         frame = pd.DataFrame(
@@ -725,7 +726,7 @@ class BucketBranches:
         return branches.drop(columns=own)
 
     def reading_frame(self) -> pd.DataFrame:
-        """All readings, state by state and axis by axis, in the order of the plan's diagnostics."""
+        """Make a frame of all readings, ordered by state, axis and diagnostic."""
         if not self.readings:
             return pd.DataFrame(columns=["run", "prompt", "state", *COLUMNS[1:]])
         frame = pd.concat(self.readings, ignore_index=True)
@@ -735,7 +736,7 @@ class BucketBranches:
         return about.join(frame.drop(columns=["point", "order"]))
 
     def cost_frame(self, branches: pd.DataFrame) -> pd.DataFrame:
-        """Row-forwards by prompt and axis: those that the branches paid, and those that they saved, by reason."""
+        """Make a frame of row-forwards by prompt and axis: those that were run, and those saved, by reason."""
         b = branches
         state_forward = ~b.duplicated("point") if self.settings.merge else 1
         done = b["paid"] + b["own_passes"].where(b["ran"], 0) + state_forward
@@ -761,15 +762,15 @@ class BucketBranches:
         return pd.concat([costs, *beside], ignore_index=True)
 
 
-def place_of(one: T, known: list[T]) -> int:
-    """Index of a value in a list, to whose end it goes if it is new. By equality: policies may not be hashable."""
+def index_of(one: T, known: list[T]) -> int:
+    """Return the index of a value in a list; a new one is appended. Policies may not be hashable: a dict would fail."""
     if one not in known:
         known.append(one)
     return known.index(one)
 
 
 def transitions_of(before: State, change: Transition) -> Transitions:
-    """The changes that a transition made, row by row; read from the device in one go."""
+    """Read the changes of a transition from the device, in one copy for all rows."""
     final_BL = change.state.committed_BL & ~before.committed_BL
     parts = (change.revealed_BL, change.remasked_BL, final_BL, change.state.tokens_BL)
     *flags, tokens_BL = torch.stack([part.to(torch.int32) for part in parts]).cpu().numpy()
@@ -784,7 +785,7 @@ def transitions_of(before: State, change: Transition) -> Transitions:
 
 
 def plain_action(action: Action, change: Transition) -> Action:
-    """An action as what it did, so that two ways to the same transition leave the same past."""
+    """Replace an action by its effect, so that two actions with the same effect leave the same past."""
     return Action(
         action.alpha_BJ.new_zeros(action.alpha_BJ.shape),
         change.revealed_BL,

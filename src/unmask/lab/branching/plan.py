@@ -18,7 +18,7 @@ PROPOSAL = "proposal"
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How much is computed at once. Tables depend on `rows` and `bucket` alone, and only as rounding does."""
+    """Sizes of what is computed at once. Tables depend on `rows` and `bucket` alone, and only through rounding."""
 
     rows: int
     """Canvases of one forward."""
@@ -104,23 +104,23 @@ class BranchPlan:
 
     @property
     def whole_methods(self) -> bool:
-        """Whether only whole methods are tried, so that no rule of an axis is put into the reference's action."""
+        """True if only whole methods are tried, so that no rule of an axis is put into the reference's action."""
         return set(self.candidates) == {POLICY}
 
     def continuation(self, axis: str) -> Continuation:
-        """The reference; on a revising axis with the operator, or revisable positions would mean nothing."""
+        """Return the policy that continues branches of an axis: the reference, with the operator on a revising axis."""
         if not revises(axis):
             return Continuation(self.reference)
         settled = self.reference if self.reference.past_steps == 0 else None
         return Continuation(with_remasking(self.reference, self.operator), settled)
 
     def draws(self, policy: Policy) -> bool:
-        """Whether random numbers decide what happens under a policy: its own, or those that sample tokens."""
+        """Tell whether steps of a policy depend on random numbers: its own, or those that sample tokens."""
         return policy.random or self.temperature > 0
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
-        """Axis by axis: its candidates, then the proposals of its diagnostics."""
+        """All alternatives, axis by axis: candidates, then proposals of diagnostics."""
         alternatives = []
         for axis, named in self.candidates.items():
             for name, policy in named.items():
@@ -132,7 +132,7 @@ class BranchPlan:
 
     @cached_property
     def proposals(self) -> Mapping[str, Adaptive]:
-        """By the diagnostic's name, axis by axis: its action, and the reference's where it has none."""
+        """Policies that take a diagnostic's proposal, and the reference's action where it abstains, by diagnostic."""
         return {
             name: Adaptive(self.reference, [(diagnostic, AlwaysRule())])
             for axis in self.candidates
@@ -142,7 +142,7 @@ class BranchPlan:
 
 
 def stream(step: int, rollout: int) -> int:
-    """Number of the random stream of a rollout from the state at a step, the same for every candidate there.
+    """Return the number of a rollout's random stream at a step, the same for every candidate there.
 
     Always odd, so it is never 0, the stream of the reference's own run.
     """

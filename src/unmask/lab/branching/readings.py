@@ -1,4 +1,4 @@
-"""What every diagnostic says at the states that are branched, and which candidates its proposal comes close to."""
+"""Readings of all diagnostics at the states that are branched, and the candidates nearest to their proposals."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ COLUMNS = ("row", "axis", "diagnostic", "signal", "abstained", "snapped", "same"
 
 
 def read_diagnostics(plan: BranchPlan, seen: Trajectory, steps: Sequence[CandidateStep]) -> pd.DataFrame:
-    """One row for each diagnostic and each row of `seen`: signal, abstention, and how the proposal compares.
+    """Read all diagnostics: a frame row for each diagnostic and row of `seen`, with signal and nearest candidate.
 
     `steps` are those of the plan's alternatives, in their order. `snapped` is the candidate nearest to the proposal,
     `same` are all that lead to the same next state, `ingredients` the signal's parts as JSON.
@@ -54,7 +54,7 @@ def read_diagnostics(plan: BranchPlan, seen: Trajectory, steps: Sequence[Candida
 
 
 def _same_next_state(one: State, other: State) -> torch.Tensor:
-    """Rows whose next states are equal."""
+    """Return a mask of the rows whose next states are equal."""
     canvas_B = (one.tokens_BL == other.tokens_BL).all(-1)
     return canvas_B & (one.committed_BL == other.committed_BL).all(-1)
 
@@ -65,7 +65,7 @@ def _ingredients_json(ingredients: Mapping[str, torch.Tensor], rows: int) -> lis
 
 
 def state_summaries(traj: Trajectory) -> np.ndarray:
-    """How sure the prediction is of each state, in the columns of `SUMMARY`.
+    """Summarise how sure the prediction is at each state, in the columns of `SUMMARY`.
 
     Only masked positions are summed, and on the host, so that neither padding nor company can change a bit.
     """

@@ -43,7 +43,7 @@ class ReferenceRun:
 
     @property
     def steps(self) -> int:
-        """How many steps the reference took."""
+        """Number of steps that the reference took."""
         return self.states.batch
 
 
@@ -58,7 +58,7 @@ class SampledStates(NamedTuple):
     """Number of the state along its run: 0, 1, ..."""
 
     def join(self, others: "Sequence[SampledStates]") -> "SampledStates":
-        """All of these states, run by run and in the order of their steps."""
+        """Join groups of states, ordered by run and step."""
         traj, run_S, index_S = (
             concat([self.traj, *(other.traj for other in others)]),
             *(np.concatenate([getattr(one, name) for one in (self, *others)]) for name in ("run_S", "index_S")),
@@ -68,7 +68,7 @@ class SampledStates(NamedTuple):
 
 
 def spaced_steps(steps: int, n: int) -> list[int]:
-    """Indices floor(i T / n) of the steps whose states are sampled, without duplicates."""
+    """Return the steps floor(i T / n) whose states are sampled, without duplicates."""
     require(steps >= 1, "steps", steps, "1 or more", "decode at least one step")
     require(n >= 1, "states per prompt", n, "1 or more", "sample at least one state")
     return sorted({i * steps // n for i in range(n)})
@@ -104,7 +104,7 @@ def sample_states(
 
 
 class Before(NamedTuple):
-    """Rows before a step of the reference, and the passes that the step took for each."""
+    """Rows before a step of the reference, and the passes that the step took for each row."""
 
     traj: Trajectory
     passes: tuple[int, ...]
@@ -113,7 +113,7 @@ class Before(NamedTuple):
 def _decode_with_history(
     stepper: Stepper, plan: BranchPlan, traj: Trajectory, needs: Needs, keep: int
 ) -> tuple[list[Before], dict[int, np.ndarray]]:
-    """The rows before every step, and the final canvas of each."""
+    """Decode with the reference; return the rows before every step, and the final canvas of each row."""
     reference = plan.reference
     history: list[Before] = []
     ends: dict[int, np.ndarray] = {}
@@ -139,7 +139,7 @@ def _decode_with_history(
 def _runs_and_states(
     requests: Sequence[Request], history: Sequence[Before], ends: Mapping[int, np.ndarray], states: int
 ) -> tuple[list[ReferenceRun], list[SampledStates]]:
-    """Each prompt's run, and the states sampled from all runs, one group for each step that they were met at."""
+    """Cut the history into runs; return them and the sampled states, grouped by step."""
     # Where each run is in the history: (step, row of the batch before it). Rows leave the batch as they finish.
     places: list[list[tuple[int, int]]] = [[] for _ in requests]
     for at, (traj, _) in enumerate(history):
@@ -169,7 +169,7 @@ def _runs_and_states(
 
 
 def states_frame(runs: Sequence[ReferenceRun], batches: Sequence[SampledStates]) -> pd.DataFrame:
-    """The sampled states as rows: index of the run, number, canvas without padding, and the packed trajectory."""
+    """Make a frame of the sampled states: run, number, canvas without padding, and packed trajectory."""
     frames = []
     for traj, run_S, index_S in batches:
         state, own = traj.state, [runs[run] for run in run_S]
@@ -192,7 +192,7 @@ def states_frame(runs: Sequence[ReferenceRun], batches: Sequence[SampledStates])
 
 
 def _pack(traj: Trajectory) -> list[bytes]:
-    """The bytes of each state with its past, made by several threads: compressors let other threads run."""
+    """Pack each state with its past, in several threads: compressors release Python's lock."""
     rows = range(traj.state.batch)
     size = max(16, -(-len(rows) // PACKERS))
     parts = [rows[first : first + size] for first in range(0, len(rows), size)]
@@ -203,5 +203,5 @@ def _pack(traj: Trajectory) -> list[bytes]:
 
 
 def to_device(value: T, device: torch.device) -> T:
-    """The value with every tensor on the device."""
+    """Move every tensor of a value to a device."""
     return map_tensors(value, lambda tensor: tensor.to(device))

@@ -45,7 +45,7 @@ SLOTS = 32
 
 
 class OwnCost(NamedTuple):
-    """What a step takes beside the forward that all branches of its state share."""
+    """Cost of a step besides the forward that all branches of its state share."""
 
     forwards: int = 0
     """Look-aheads, as `decode` counts them: passes beyond the step's own."""
@@ -56,7 +56,7 @@ class OwnCost(NamedTuple):
 
 
 class CandidateStep(NamedTuple):
-    """An action at some states, what it changed, and what that took for each row."""
+    """An action at some states, its transition, and its cost for each row."""
 
     prediction: Prediction
     """What the step is recorded to have seen."""
@@ -70,7 +70,7 @@ class CandidateStep(NamedTuple):
 
 
 def needs_own_forward(policy: Policy) -> bool:
-    """Whether a step of the policy takes more than one forward of the plain canvas."""
+    """Tell whether a step of the policy takes more than one forward of the plain canvas."""
     return policy.looks_ahead or has_own_input(policy)
 
 
@@ -85,7 +85,7 @@ def check_plain_step(policy: Policy, traj: Trajectory) -> None:
 
 
 class FixedShapeDenoiser(DenoiserWrapper):
-    """A denoiser at one shape: `rows` canvases a forward, the last ones filled up with dummies.
+    """A denoiser whose forwards have one shape: `rows` canvases, filled up with dummies.
 
     A batch of any size takes as many forwards as it needs. Inputs with slots of their own have one shape more.
     """
@@ -126,7 +126,7 @@ class FixedShapeDenoiser(DenoiserWrapper):
 
 
 class Stepper:
-    """The decoder's own step at one shape of forward, for batches of any size."""
+    """Takes the decoder's steps at one shape of forward, for batches of any size."""
 
     def __init__(self, denoiser: Denoiser, sampling: SamplingParams, rows: int, live: int = 1):
         self.forward = FixedShapeDenoiser(denoiser, rows)
@@ -139,7 +139,7 @@ class Stepper:
         return self.forward.device
 
     def step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> CandidateStep:
-        """One step of the policy that continues a run, all its passes counted.
+        """Take one step of the policy that continues a run, and count its passes.
 
         `needs` are those of everybody who reads the prediction. Faults are left to the caller, who reads them with
         other flags of the step: every read waits for the device.
@@ -151,7 +151,7 @@ class Stepper:
         return CandidateStep(seen.current_prediction, action, change, (OwnCost(passes=1),) * traj.state.batch)
 
     def own_step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> CandidateStep:
-        """One step with look-aheads and an input of its own; a prediction that the rows have already serves it."""
+        """Take one step of a policy that may look ahead or have its own input; a prediction that is there is used."""
         if not policy.looks_ahead:
             return self._own_step(traj, policy, needs)
         # Look-aheads multiply the rows, and their logits with them: so many at a time bounds memory.
@@ -178,9 +178,9 @@ class Stepper:
         return CandidateStep(traj.current_prediction, action, change, costs)
 
     def try_policy(self, policy: Policy, seen: Trajectory, *, one_step: bool = False) -> CandidateStep:
-        """The step of a candidate, or of a whole method that acts this `one_step`; `seen` has its prediction."""
+        """Take the step of a candidate, or of a whole method if `one_step`, at rows with a prediction."""
         if one_step:
-            step = self.own_step(as_newcomer(seen, policy), policy)
+            step = self.own_step(cut_past(seen, policy), policy)
             # Notes of the same name mean other things to other methods: the reference gets its own back.
             action = replace(step.action, notes=dict(seen.notes))
             return step._replace(prediction=seen.current_prediction, action=action)
@@ -196,7 +196,7 @@ class Stepper:
         return add_prediction(self.settings, traj, inputs, output, needs)
 
     def recompute_last_step(self, traj: Trajectory, needs: Needs) -> Trajectory:
-        """Give the last step its posterior and attention back, which are not stored, where somebody reads them.
+        """Recompute posterior and attention of the last step, which are not stored, if some policy reads them.
 
         Costs each row a forward that was already paid for once.
         """
@@ -206,22 +206,22 @@ class Stepper:
         return recompute_last_step(self.settings, traj, lambda before: ModelInput.of(before.state, needs), needs)
 
 
-def as_newcomer(traj: Trajectory, policy: Policy) -> Trajectory:
-    """The trajectory as a method that was not there before sees it: the steps that it reads, and no notes."""
+def cut_past(traj: Trajectory, policy: Policy) -> Trajectory:
+    """Cut a trajectory to the steps that a method reads, without the notes of other methods."""
     most = len(traj.steps) if policy.past_steps == ALL else max(policy.past_steps, 1)
     past = traj.steps[len(traj.steps) - min(most, len(traj.steps)) :]
     return replace(traj, steps=tuple(replace(step, action=replace(step.action, notes={})) for step in past))
 
 
 def after_step(traj: Trajectory, name: str, step: CandidateStep, keep: int) -> Trajectory:
-    """The trajectory after a step, with `keep` steps of its past (`ALL` for every one) and no costs."""
+    """Return the trajectory after a step, with `keep` steps of its past (`ALL` for every one) and no costs."""
     if keep == 0:
         return replace(traj, state=step.change.state, prediction=None, steps=())
     return append_step(replace(traj, prediction=step.prediction), name, step.action, step.change, keep=keep)
 
 
 def most_past_steps(policies: Sequence[Policy], least: int) -> int:
-    """How many steps of the past to keep, so that each of these policies has what it reads."""
+    """Return how many past steps to keep, so that each of these policies has what it reads."""
     if any(policy.past_steps == ALL for policy in policies):
         return ALL
     return max([least, *(policy.past_steps for policy in policies)])

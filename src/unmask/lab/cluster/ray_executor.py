@@ -114,10 +114,10 @@ class RayExecutor:
         """Cancel what is under way; whoever waits for it gets an error. A cluster that was started here is stopped."""
         self._closed = True
         for outcome, reference in list(self._running.items()):
+            _settle(outcome, error=WorkerDied("the work was stopped before this call was done"))
             # A task that cannot be cancelled any more has ended, or ends with the connection.
             with suppress(Exception):
                 ray_module().cancel(reference, force=True)
-            _settle(outcome, error=WorkerDied("the work was stopped before this call was done"))
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._stack.close()
 

@@ -7,7 +7,7 @@ from unmask.lab.store.remote import scheme_of
 from unmask.lab.store.schemas import FORMAT, SCHEMAS, fingerprint, plain_schema, table_hash
 from unmask.lab.store.shard import DamagedShard, Info, OtherFormat, Shard
 from unmask.lab.store.store import Damage, Store
-from unmask.lab.store.utilities import Utilities, parts, utilities_of
+from unmask.lab.store.utilities import Utilities, split_table, utilities_of
 
 __all__ = [
     "ATTEMPTS",
@@ -24,9 +24,9 @@ __all__ = [
     "Store",
     "Utilities",
     "fingerprint",
-    "parts",
     "plain_schema",
     "scheme_of",
+    "split_table",
     "storage_error",
     "table_hash",
     "utilities_of",

@@ -86,7 +86,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Let another driver in; twice does nothing, nor does it in a forked process."""
+        """Give the lease up. A second call does nothing, nor does one in a forked process."""
         atexit.unregister(self.release)
         if self._stop.is_set() or os.getpid() != self._pid:
             return
@@ -101,7 +101,7 @@ class Lease:
             self.objects.upload(self.name, self._content(released=True))
 
     def check(self) -> None:
-        """Raise unless the lease is ours now. Asks nobody: a driver that was silent for too long knows it by itself."""
+        """Raise unless this driver holds the lease now. Sends no request: its own clock says whether it was silent."""
         if not self.lost_reason and self._is_silent():
             self.lost_reason = f"no heartbeat came through for {self.lasts:g} s"
         if self.lost_reason:
@@ -187,7 +187,7 @@ def _describe(lease: dict[str, Any], silent: float) -> str:
 
 
 def _read_lease(objects: Objects, name: str) -> dict[str, Any]:
-    """Return what a lease holds; one that cannot be read lasts as long as ours."""
+    """Read the content of a lease; one that cannot be read lasts as long as ours."""
     try:
         lease = json.loads(objects.get(name))
         who, since, lasts = str(lease["who"]), str(lease["since"]), float(lease["lasts"])
@@ -215,5 +215,5 @@ def _utc_now() -> str:
 
 
 def _clock() -> float:
-    """Seconds that pass while a machine sleeps, too, where it can tell."""
+    """Return seconds of a clock that goes on while the machine sleeps, where there is one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

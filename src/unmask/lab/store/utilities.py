@@ -46,11 +46,11 @@ def utilities_of(table: pa.Table) -> Utilities:
     )
 
 
-def parts(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
-    """The table cut by the values of some columns."""
+def split_table(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
+    """Split a table by the values of some columns; yields the values and the part."""
     if not columns:
         yield (), table
         return
     for value in pc.unique(table[columns[0]]).to_pylist():
         part = table.filter(pc.equal(table[columns[0]], value))
-        yield from (((value, *rest), leaf) for rest, leaf in parts(part, columns[1:]))
+        yield from (((value, *rest), leaf) for rest, leaf in split_table(part, columns[1:]))

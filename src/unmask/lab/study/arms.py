@@ -83,7 +83,7 @@ class PromptDecoder:
         ahead: bool = False,
         on_batch: Callable[[], None] = lambda: None,
     ):
-        """`submit` decodes a group of prompts; with `ahead` it has workers to begin before a result is asked for."""
+        """Prepare to decode. `submit` starts a group of prompts; with `ahead` groups start before they are needed."""
         self.requests, self.settings, self.submit = requests, settings, submit
         self.ahead, self.on_batch = ahead, on_batch
         self.policies = 0
@@ -95,12 +95,12 @@ class PromptDecoder:
         self._decoded: list[tuple[Policy | Search, str, int, pd.DataFrame]] = []
 
     def prepare(self, policies: Iterable[Policy | Search], role: str) -> None:
-        """Begin with policies that will be asked for, where there are workers for them."""
+        """Start decoding with policies that will be needed, if there are workers for them."""
         for policy in policies if self.ahead else ():
             self._futures(policy, role, 1)
 
     def decode(self, policy: Policy | Search, role: str, draws: int = 1) -> pd.DataFrame:
-        """Every prompt of the role `draws` times; the first draw has the random numbers of all arms."""
+        """Decode every prompt of a role `draws` times; the first draw has the random numbers of all arms."""
         for known, where, times, frame in self._decoded:
             if (where, times) == (role, draws) and known == policy:
                 return frame
@@ -126,7 +126,7 @@ class PromptDecoder:
         return futures
 
     def _groups(self, role: str, draws: int) -> list[PromptGroup]:
-        """The prompts of a role, as they are decoded together: of one width, so many at a time.
+        """Group the prompts of a role into batches of one canvas width.
 
         The width is once, twice, four times the bucket and follows from the prompt alone: few widths, because a decode
         takes as long with ten rows as with a hundred, and none that depends on a prompt's company.
@@ -146,7 +146,7 @@ class PromptDecoder:
 
 
 class DecodedArms(NamedTuple):
-    """What became of one model and task."""
+    """The decoded arms of one model and task, and how they were chosen."""
 
     frame: pd.DataFrame
     """A row for each arm, prompt and draw: axis, arm, split, diagnostic, evaluated, deviated, utility and the rest."""
@@ -222,7 +222,7 @@ def decode_arms(
 def label(
     frame: pd.DataFrame, axis: str, arm: str, split: str, diagnostic: str = "", gate: str | None = None
 ) -> pd.DataFrame:
-    """The rows of an arm. `gate` is the diagnostic whose signals and deviations are counted; None for a plain arm."""
+    """Label decoded rows with their arm. `gate` is the diagnostic whose coverage is counted; None for a plain arm."""
     counts = [row.get(gate, (None, None)) if gate else (None, None) for row in frame["coverage"]]
     evaluated, deviated = zip(*counts, strict=True)
     counted = {"evaluated": pd.array(evaluated, "Int64"), "deviated": pd.array(deviated, "Int64")}
@@ -235,7 +235,7 @@ def _known_policies(
     searches: Mapping[str, Policy | Search],
     candidates: Mapping[str, Mapping[str, Policy]],
 ) -> Iterable[Policy | Search]:
-    """Every policy of evaluation prompts that waits for nothing that is decoded."""
+    """Yield the policies for evaluation prompts that are known before anything is decoded."""
     for name, one in arms.items():
         yield from (one.reference, one.fixed, *([one.stage] if is_staged(one.calibration) else []), one.always)
         gates = [one.with_calibration(gate, list(candidates[one.axis])) for gate in chosen[name].gates.values()]
@@ -244,12 +244,12 @@ def _known_policies(
 
 
 def is_staged(calibration: Calibration) -> bool:
-    """Whether the schedule has more than one action; else the stage arm is the fixed one."""
+    """Tell whether the stage schedule has other actions than the fixed one."""
     return any(action != calibration.fixed.action for action in calibration.schedule.action_K)
 
 
 def _best_end_to_end(tried: pd.DataFrame, axis: str, calibration: Calibration) -> str:
-    """The candidate that is best on validation prompts: of equal ones the fixed action, then the reference."""
+    """Return the candidate that is best end to end on validation prompts; the fixed action wins ties."""
     own = tried[tried["axis"] == axis]
     utility_PA = np.array([own.loc[own["arm"] == name, "utility"] for name in calibration.candidates]).T
     # The reference is the first candidate, to which ties without the fixed action go.
@@ -264,7 +264,7 @@ def _evaluated_arms(
     choice: AxisCalibration,
     decoder: PromptDecoder,
 ) -> list[pd.DataFrame]:
-    """The arms of one diagnostic on evaluation prompts, and those of its further gates."""
+    """Decode the arms of one diagnostic on evaluation prompts, and those of its further gates."""
     plain = {
         "reference": arms.reference,
         "fixed": arms.fixed,
@@ -289,7 +289,7 @@ def _evaluated_arms(
 
 
 def _gate_and_control(name: str, arms: Arms, draws: int, decoder: PromptDecoder) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The selective arm, and a random gate that deviates at as large a share of the steps with a signal.
+    """Decode the selective arm, and a random gate that deviates at the same share of steps with a signal.
 
     A gate that never opens is the fixed arm: it is not decoded again to count signals that nobody acts on, and its
     control is the same run.
@@ -309,7 +309,7 @@ def _gate_and_control(name: str, arms: Arms, draws: int, decoder: PromptDecoder)
 
 
 def _joined_axes(reference: str, arms: Mapping[str, Arms], chosen: Mapping[str, AxisCalibration]) -> list[Arms]:
-    """One diagnostic of each axis that the reference's decoder has: the one that validation would choose."""
+    """Choose one diagnostic of each axis for the joint arm, as validation prompts would; extensions are left out."""
     of_axis: dict[str, dict[str, tuple[float, float]]] = {}
     for name, one in arms.items():
         if not is_extension(reference, one.axis):
@@ -324,7 +324,7 @@ def _never_opens(arms: Sequence[Arms]) -> bool:
 
 
 def _joint_policies(joined: Sequence[Arms]) -> list[Policy]:
-    """The joint arm with all gates shut, and with those that open; none where fewer than two axes are joined."""
+    """Return the joint arm with all gates shut, and with gates; nothing for fewer than two axes."""
     if not joined:
         return []
     policy = joint_arm(joined)
@@ -340,7 +340,7 @@ def _joint_policies(joined: Sequence[Arms]) -> list[Policy]:
 
 
 def _decode_joint(joined: Sequence[Arms], decoder: PromptDecoder) -> tuple[list[pd.DataFrame], dict[str, Any] | None]:
-    """All axes together, where there are two or more that the reference's decoder has."""
+    """Decode all axes together, if there are two or more."""
     if not joined:
         return [], None
     fixed, policy = _joint_policies(joined)
@@ -369,7 +369,7 @@ def _decode_joint(joined: Sequence[Arms], decoder: PromptDecoder) -> tuple[list[
 def _decode_searches(
     searches: Mapping[str, Policy | Search], decoder: PromptDecoder
 ) -> tuple[list[pd.DataFrame], dict[str, dict[str, Any]]]:
-    """The study's searches, the methods they build on, and best of n of those with as many forwards."""
+    """Decode the searches, the methods they build on, and best of n of those with as many forwards."""
     arms, controls = with_controls(searches)
     frames, spent, about = [], {}, {}
     for arm, policy in arms.items():
@@ -387,7 +387,7 @@ def _decode_searches(
 
 
 def _choice_json(name: str, choice: AxisCalibration, best: str) -> dict[str, Any]:
-    """A choice as it is stored; with its axis where the diagnostic has another name."""
+    """Return a choice as `unit.json` stores it; with its axis if the diagnostic has another name."""
     opportunity = choice.opportunity if math.isfinite(choice.opportunity) else None
     about: dict[str, Any] = {
         "calibration": choice.calibration.to_json(),

@@ -26,18 +26,18 @@ ARMS_OF_A_DIAGNOSTIC = 5 + DRAWS
 
 
 class Decodes(NamedTuple):
-    """How often each prompt of a role is decoded from beginning to end, at most."""
+    """Upper bounds of how often each prompt of a role is decoded from beginning to end."""
 
     validation: int
     evaluation: int
 
     def forwards(self, prompts: Mapping[str, int], steps: int) -> int:
-        """Row-forwards of so many prompts by role, if every run takes all its steps."""
+        """Return row-forwards for so many prompts by role, if every run takes all its steps."""
         return steps * sum(each * prompts.get(role, 0) for role, each in self._asdict().items())
 
 
 def decodes_at_most(study: StudyConfig, reference: str) -> Decodes:
-    """Candidates on validation prompts and arms on evaluation prompts, if no two arms are the same."""
+    """Count decodes of candidates and arms, as if no two arms were the same."""
     if not study.end_to_end:
         return Decodes(0, 0)
     sets = study.sets(reference)
@@ -50,7 +50,7 @@ def decodes_at_most(study: StudyConfig, reference: str) -> Decodes:
 
 
 def prompts_by_role(study: StudyConfig, task: str, tasks: Examples | None = None) -> dict[str, int]:
-    """Number of prompts by role; without the task's data as many as the file asks for and the task has."""
+    """Count prompts by role; without the task's data, as many as the file asks for and the task has."""
     if tasks is not None and task in tasks:
         return {role: len(members) for role, members in tasks[task].items()}
     there, prompts = study.task(task).counts, {}
@@ -68,7 +68,7 @@ def forecast(
     texts: Mapping[str, TextSide | None] | None = None,
     rates: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """One row for each model and task. `texts` (tokenizers) and `rates` (row-forwards a second) are by model.
+    """Forecast a study: a row for each model and task. `texts` (tokenizers) and `rates` (row-forwards/s) are by model.
 
     Columns: model, task, prompts, states, branches (of candidates), proposals (branches of diagnostics), forwards (of
     the reference's runs and all branches, at most), whole_runs (forwards of the arms, at most), width (of the widest
@@ -113,7 +113,7 @@ def forecast(
 
 
 def uncounted_methods(study: StudyConfig) -> list[str]:
-    """Methods whose further forwards come on top of the bound: they look ahead as often as they see fit."""
+    """List the methods that look ahead, whose further forwards come on top of the bound."""
     names: dict[str, None] = {}
     for spec in study.models:
         sets = study.sets(spec.reference)
@@ -127,7 +127,7 @@ def uncounted_methods(study: StudyConfig) -> list[str]:
 def _widths(
     study: StudyConfig, task: str, tasks: Examples | None, text: TextSide | None
 ) -> dict[str, list[int]] | None:
-    """Widths of the canvases of the prompts that fit into the model, by role; None without tokenizer or data."""
+    """Return canvas widths of the prompts that fit into the model, by role; None without tokenizer or data."""
     if tasks is None or text is None or task not in tasks:
         return None
     bucket, most = study.engine.bucket, study.task(task).max_new_tokens
@@ -140,7 +140,7 @@ def _widths(
 
 
 def measured_rate(model: LoadedModel, study: StudyConfig, width: int) -> float:
-    """Row-forwards a second of full forwards on canvases of `width`, here and now."""
+    """Measure row-forwards per second of full forwards on canvases of `width`."""
     closing = len(model.codec.closing)
     blanks = min(max(study.task(task).max_new_tokens for task in study.tasks), width - closing)
     request = token_request(model, [0] * (width - blanks - closing), blanks, 1)

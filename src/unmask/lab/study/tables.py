@@ -12,7 +12,7 @@ from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, OWN_COST, SUMMARY
 
 
 def shard_tables(shard: Shard, frames: BranchFrames, references: Mapping[str, str]) -> dict[str, pa.Table]:
-    """The tables of a shard, from frames whose branches have `text`, `utility` and `reason`.
+    """Make the tables of a shard from frames whose branches have `text`, `utility` and `reason`.
 
     `references` are the reference's candidates by axis. Candidates' branches and proposals go into tables of their own.
     """
@@ -33,7 +33,7 @@ def shard_tables(shard: Shard, frames: BranchFrames, references: Mapping[str, st
 
 
 def _with_proposals(readings: pd.DataFrame, proposals: pd.DataFrame) -> pd.DataFrame:
-    """Readings beside their proposals' rollouts, column by column as lists; nothing where a diagnostic abstained."""
+    """Join readings with the rollouts of their proposals, as lists; empty where a diagnostic abstained."""
     keys, lists = ["prompt", "state", "diagnostic"], ["utility", "reason", "answer", *FIRST_STEP]
     proposals = proposals.sort_values("rollout", kind="stable")
     # As objects: among numbers pandas would turn None into NaN, and a list in a table keeps what it holds.
@@ -51,7 +51,7 @@ def _with_proposals(readings: pd.DataFrame, proposals: pd.DataFrame) -> pd.DataF
 
 
 def _to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """Column by column. NaN stands for a missing value, as pandas has it, but in summaries of a prediction."""
+    """Convert a frame to Arrow. NaN becomes a missing value, except in summaries of a prediction."""
     numbers = {name for name, _ in SUMMARY}
     columns = (
         pa.array(frame[name].tolist(), schema.field(name).type, from_pandas=name not in numbers)
@@ -61,6 +61,6 @@ def _to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def decodes_table(unit: Shard, frame: pd.DataFrame, *, named: bool = False) -> pa.Table:
-    """Every answer of every arm; `named` with the diagnostics, where some is not called as its axis."""
+    """Make the table of all answers of all arms; `named` adds the column of diagnostics."""
     schema = plain_schema("decodes", [DIAGNOSTIC[0]] if named else [])
     return _to_arrow(frame.assign(model=unit.model, task=unit.task, answer=frame["text"]), schema)

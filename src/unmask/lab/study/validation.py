@@ -22,7 +22,7 @@ from unmask.adapt import DIAGNOSTICS
 from unmask.adapt.diagnostics import score
 from unmask.axes import AXES, POLICY, SCORE, revises, weights
 from unmask.base.errors import SchemaError, UnknownName
-from unmask.lab.store import Store, Utilities, parts, utilities_of
+from unmask.lab.store import Store, Utilities, split_table, utilities_of
 from unmask.methods import ORDER, OWN, Composed, candidate, with_explicit_order
 from unmask.stats import TIE, Array, Calibration, CalibrationSettings, NotEnough
 from unmask.stats.protocol import (
@@ -166,11 +166,11 @@ def fit_calibrations(
     study, keys = store.manifest["study"], ("model", "task", "axis")
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
     of_cell: dict[tuple[str, ...], dict[str, dict[StateKey, Row]]] = {}
-    for (*cell, name), part in parts(_validation(store.read_arrow("readings")), (*keys, "diagnostic")):
+    for (*cell, name), part in split_table(_validation(store.read_arrow("readings")), (*keys, "diagnostic")):
         of_cell.setdefault(tuple(cell), {})[name] = rows_by_state(cell[2], part)
     branches = _validation(store.read_arrow("branches", ("step", "masked", "is_reference", "utility")))
     chosen: dict[tuple[str, str, str], AxisCalibration | MissingResult] = {}
-    for (model, task, axis), part in parts(branches, keys):
+    for (model, task, axis), part in split_table(branches, keys):
         for name, rows in of_cell.get((model, task, axis), {}).items():
             chosen[model, task, name] = _fit_calibration(
                 (model, task, axis), name, part, rows, references[model], study, gates
