@@ -17,7 +17,7 @@ MINUTES ?= 60
 SEED ?=
 GOAL ?=
 
-# `make golden-against REV=0.7.0 SECTIONS="decode_mini gates"`; without SECTIONS all of tests/golden.py.
+# `make golden-against REV=main SECTIONS="decode_mini gates"`; without SECTIONS all of tests/golden.py.
 REV ?=
 SECTIONS ?=
 

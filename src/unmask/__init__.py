@@ -12,7 +12,7 @@ change nothing. Variables such as OMP_NUM_THREADS that you set yourself are not 
 nothing is.
 """
 
-__version__ = "0.7.0"  # Before the imports, because `unmask.base.environment` reads it.
+__version__ = "0.8.0"  # Before the imports, because `unmask.base.environment` reads it.
 
 from difflib import get_close_matches
 from importlib import import_module

@@ -1,7 +1,6 @@
 """The program: its help, what it refuses, and how it ends."""
 
 import io
-import json
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ import typer
 import unmask.api.load
 from tests.helpers import made_studies, tiny_demo
 from tests.helpers.cases import each_case
-from tests.helpers.fresh_python import environment, fresh_python
+from tests.helpers.fresh_python import fresh_python
 from unmask.cli.app import COMMANDS, app, main
 
 
@@ -103,12 +102,6 @@ class TestEnds:
         assert ended.code == 2
         assert ended.err == "error: No space left on device; make room, and run the same command\n"
 
-    def test_debug_shows_where_a_refusal_comes_from(self, command):
-        shown = command("--debug", "generate", "-m", "exact", "--steps", "99")
-        assert shown.code == 2
-        assert "Traceback" in shown.err
-        assert shown.err.splitlines()[-1].startswith("error: ")
-
     def test_interrupted(self, process):
         # More than a pipe holds: once it is written, the program is reading, inside a command.
         started = process("generate", "-m", "exact", "--prompt-file", "-", stdin=subprocess.PIPE)
@@ -183,37 +176,6 @@ class TestOddTerminals:
         code, out = shown(*arguments)
         assert code == 0
         assert out
-
-    def test_a_text_of_the_user_comes_back_in_another_spelling(self, shown, scaled, tmp_path):
-        model = scaled.llada(tmp_path / "llada")
-        given = ("generate", "-m", model, "--device", "cpu", "--max-new-tokens", "4", "Größe 😀")
-        code, out = shown(*given)
-        assert code == 0
-        assert "\\xf6" in out
-        code, out = shown(*given, "--json")
-        assert code == 0
-        assert json.loads(out)["config"]["rows"][0]["prompt"] == "Größe 😀"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
-    def test_the_program(self, process, tmp_path, variables):
-        made_studies.store(tmp_path / "study", made_studies.known())
-        started = process("study", "report", str(tmp_path / "study"), env=environment(**variables))
-        out, err = started.communicate()
-        assert (started.returncode, err) == (0, "")
-        assert "How much" in out
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("closed", [1, 2])
-    def test_a_closed_stream(self, process, closed):
-        code = (
-            f"import os, sys; os.close({closed}); sys.{'stdout' if closed == 1 else 'stderr'} = None; "
-            "from unmask.cli import main; sys.exit(main(['generate', '-m', 'exact', 'a', '--quiet']))"
-        )
-        started = process(code=code)
-        out, err = started.communicate()
-        assert (started.returncode, err) == (0, "")
-        assert bool(out) is (closed == 2)
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["methods", "show", "nonsense"], 2)])

@@ -95,22 +95,6 @@ def test_a_guarantee_is_shown_by_generate(run, tiny, mine, tmp_path):
     assert "add --guarantee 0.05, or drop it" in err
 
 
-def test_again_it_goes_on_from_what_is_there(run, tiny, mine, tmp_path):
-    run(*quick(tiny, mine, "-q"))
-    first = (tmp_path / "gate.json").read_bytes()
-    (tmp_path / "gate.json").unlink()
-    code, out, err = run(*quick(tiny, mine, "-q"))
-    assert (code, out, err) == (0, "gate.json\n", "")
-    assert (tmp_path / "gate.json").read_bytes() == first
-    code, _, err = run(*quick(tiny, mine, "--seed", 3))
-    assert code == 2
-    assert "seed differ" in err
-    assert "remove that one" in err
-    code, _, _ = run(*quick(tiny, mine, "--seed", 3, "--work-dir", "elsewhere"))
-    assert code == 0
-    assert (tmp_path / "elsewhere" / "manifest.json").exists()
-
-
 def test_json_is_all_of_stdout(run, tiny, mine):
     code, out, _ = run(*quick(tiny, mine, "--json"))
     document = json.loads(out)
@@ -123,18 +107,6 @@ def test_json_is_all_of_stdout(run, tiny, mine):
         "prompts": 3,
         "differ": 0,
     }
-
-
-def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
-    name = f"made_{tmp_path.name.replace('-', '_')}"
-    code = (
-        "def rows():\n    return [{'prompt': f'Say {n}.', 'target': str(n)} for n in range(5)]\n"
-        "def score(text, example):\n    return len(text) % 5 / 5\n"
-    )
-    (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
-    code, _, err = run(*quick(tiny, f"{name}:rows", "-q", "--scorer", f"{name}.py:score", "--max-new-tokens", 6))
-    assert (code, err) == (0, "")
-    assert Gate.load("gate.json").task == "rows"
 
 
 @pytest.mark.parametrize(
@@ -160,3 +132,19 @@ def test_a_scoring_function_is_tried_before_anything_is_decoded(run, mine, tmp_p
     given = ("compare", "--model", "mini", "--task", mine, "--scorer", "scores.py:score", "--max-new-tokens", 6)
     assert message in run(*given)[2]
     assert not list(tmp_path.glob("gate*"))
+
+
+def test_again_it_goes_on_from_what_is_there(run, tiny, mine, tmp_path):
+    run(*quick(tiny, mine, "-q"))
+    first = (tmp_path / "gate.json").read_bytes()
+    (tmp_path / "gate.json").unlink()
+    code, out, err = run(*quick(tiny, mine, "-q"))
+    assert (code, out, err) == (0, "gate.json\n", "")
+    assert (tmp_path / "gate.json").read_bytes() == first
+    code, _, err = run(*quick(tiny, mine, "--seed", 3))
+    assert code == 2
+    assert "seed differ" in err
+    assert "remove that one" in err
+    code, _, _ = run(*quick(tiny, mine, "--seed", 3, "--work-dir", "elsewhere"))
+    assert code == 0
+    assert (tmp_path / "elsewhere" / "manifest.json").exists()

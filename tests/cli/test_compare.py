@@ -9,7 +9,6 @@ import time
 import pytest
 
 from tests.helpers.own_policies import GOOD
-from unmask.base.errors import ConfigError
 from unmask.cli.app import main
 from unmask.lab.compare.plan import FEW_PROMPTS
 
@@ -111,23 +110,6 @@ def mine(tmp_path, monkeypatch):
     return tmp_path / "mine.py"
 
 
-def test_a_policy_of_ones_own_is_always_shown(run, tiny, mine):
-    """Beside the reference alone, beside the candidates of an axis, and beside those that were picked."""
-    (mine.parent / "picks.json").write_text(json.dumps({"picks": {CSV: "region=block:8", "macro": OWN}}))
-    for more in ([], ["--axis", "commitment"], ["--policies-from", "picks.json"]):
-        code, out, err = run(*quick(tiny, "--policy", OWN, *more))
-        assert code == 0, err
-        assert any(line.startswith(OWN) for line in out.splitlines())
-    code, _, err = run(*quick(tiny, "--policies-from", "picks.json"))
-    assert code == 2
-    assert f"--policies-from names '{OWN}', no candidate of an axis; allowed: with --policy" in err
-    code, out, _ = run(*quick(tiny, "--policy", OWN, "--json", "--quiet"))
-    assert code == 0
-    recorded = json.loads(out)["config"]["policies"][OWN]
-    assert (recorded["name"], recorded["count"]) == ("counted", 3)
-    assert recorded["class"].startswith("Counted, code ")
-
-
 def test_a_policy_of_ones_own_that_raises_costs_nothing_but_itself(run, tiny, mine):
     code, out, _ = run(*quick(tiny, "--policy", "mine.py:Raises", "--policy", OWN, "--out", "out"))
     assert code == 0
@@ -135,19 +117,6 @@ def test_a_policy_of_ones_own_that_raises_costs_nothing_but_itself(run, tiny, mi
     document = json.loads((mine.parent / "out" / "summary.json").read_text(encoding="utf-8"))
     assert 'KeyError("half a character' in document["left_out"][0]["traceback"]
     assert [line["policy"] for line in document["lines"]] == ["reference", OWN]
-
-
-def test_what_was_damaged_is_said(run, tiny, tmp_path):
-    arguments = quick(tiny, *ALONE, "--out", tmp_path)
-    assert run(*arguments)[0] == 0
-    before = (tmp_path / "compare.csv").read_bytes()
-    (piece,) = (tmp_path / "pieces").iterdir()
-    piece.write_bytes(piece.read_bytes().replace(b"utility", b"utilitz"))
-    code, _, err = run(*arguments)
-    assert code == 0
-    assert f"1 damaged file of {tmp_path}: decoded again" in err
-    assert (tmp_path / "compare.csv").read_bytes() == before
-    assert "2/2 answers (2 from before)" in run(*arguments)[2]
 
 
 @pytest.mark.parametrize(
@@ -199,19 +168,6 @@ def test_evaluation_prompts_come_with_a_word(run, tiny, tmp_path):
     assert "other prompts" in (tmp_path / "b" / "summary.md").read_text(encoding="utf-8")
 
 
-def test_picks_alone_are_what_is_decoded(run, tiny, tmp_path):
-    picks = tmp_path / "summary.json"
-    named = {CSV: "region=block:8", "carry-rtl": "reference", "macro": "cardinality=count:2"}
-    picks.write_text(json.dumps({"picks": named}), encoding="utf-8")
-    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--policies-from", picks))
-    assert code == 0
-    assert list(json.loads(out)["config"]["policies"]) == ["reference", "region=block:8", "cardinality=count:2"]
-    picks.write_text(json.dumps({"picks": {CSV: "region=blok:8"}}), encoding="utf-8")
-    code, _, err = run(*quick(tiny, "--json", "--quiet", "--policies-from", picks))
-    assert code == 2
-    assert "unknown candidate of --policies-from 'region=blok:8'; did you mean region=block:8," in err
-
-
 def test_without_an_axis_or_a_policy(run, tiny, tmp_path, monkeypatch):
     """It says what there is, compares what may save forwards with the reference, draws it and writes a page."""
     monkeypatch.chdir(tmp_path)
@@ -240,26 +196,6 @@ def test_without_an_axis_or_a_policy(run, tiny, tmp_path, monkeypatch):
     assert list((tmp_path / "out").iterdir()) == [folder]
 
 
-def test_policy_all_says_what_it_leaves_out(run, tiny_dream, monkeypatch):
-    def stop(*arguments, **options):
-        raise ConfigError("enough")
-
-    monkeypatch.setattr("unmask.cli.compare.run_comparison", stop)
-    code, _, err = run(*quick(tiny_dream, "--policy", "all"))
-    assert (code, "enough" in err) == (2, True)
-    assert "llada, fast-dllm, remdm-llada (its authors' loop for models like llada)" in err
-    assert "dream (it is the reference)" in err
-
-
-def test_searches_with_their_controls(run, tiny, tmp_path):
-    code, _, _ = run(*quick(tiny, "--policy", "lookum", "--compute-matched", "--out", tmp_path, "--quiet"))
-    assert code == 0
-    document = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
-    arms = ["reference", "lookum", "base of lookum", "best of n like lookum"]
-    assert [line["policy"] for line in document["macro"] or document["lines"]] == arms
-    assert document["config"]["matched_n"]["best of n like lookum"][CSV] >= 1
-
-
 def test_a_task_of_ones_own_needs_no_split(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = [json.dumps({"prompt": letter, "target": letter}) for letter in "abcd"]
@@ -268,14 +204,6 @@ def test_a_task_of_ones_own_needs_no_split(run, tmp_path, monkeypatch):
     code, out, err = run(*own, *ALONE, "--json", "--quiet")
     assert code == 0, err
     assert json.loads(out)["split"] == "validation"
-
-
-@pytest.mark.parametrize("more", [[], ["--scorer", "exact"], ["--scorer", "exact", "--max-new-tokens", "4"]])
-def test_a_file_that_is_not_there_is_named_first(run, tmp_path, monkeypatch, more):
-    monkeypatch.chdir(tmp_path)
-    code, _, err = run("--model", "exact", "--task", "nosuch.jsonl", *more)
-    assert code == 2
-    assert "'nosuch.jsonl' cannot be read" in err
 
 
 def test_the_table_for_a_paper_has_ones_own_method_in_bold(run, tiny, mine, tmp_path):

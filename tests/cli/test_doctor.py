@@ -46,14 +46,6 @@ def test_a_part_that_is_missing_is_named_with_what_it_is_for(command, monkeypatc
     assert "pip install 'unmask[ray]'" in by_name(ended.json, "next")
 
 
-def test_data_that_is_not_the_right_file(command, tmp_path):
-    (tmp_path / "gsm8k").mkdir()
-    (tmp_path / "gsm8k" / "test.jsonl").write_text("{}\n", encoding="utf-8")
-    data = by_name(command("doctor", "--quick", "--json", "--data-dir", str(tmp_path)).json, "data")
-    assert "has sha256" in data["gsm8k"]["what"]
-    assert "there is no" in data["humaneval"]["what"]
-
-
 def test_where_nothing_decodes_it_fails(command, monkeypatch):
     def broken(name, **options):
         raise RuntimeError("illegal instruction")

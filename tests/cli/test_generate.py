@@ -16,11 +16,6 @@ def without_config(document):
 
 
 class TestGenerate:
-    def test_prompts_are_arguments_or_options(self, command):
-        bare = command("generate", "a", "b", "-m", "exact", "--json").out
-        assert bare == command("generate", "--prompt", "a", "--prompt", "b", "-m", "exact", "--json").out
-        assert bare == command("generate", "a", "--prompt", "b", "-m", "exact", "--json").out
-
     def test_a_policy_with_its_settings(self, command):
         given = ("generate", "-m", "exact", "--json", "--policy")
         once = command(*given, "fixed:region=block:2,kappa=above:0.9").json
@@ -186,14 +181,6 @@ class TestGenerate:
 
 
 class TestWatch:
-    def test_lines_where_there_is_no_terminal(self, command):
-        shown = command("generate", "-m", "exact", "--prompt", "a", "--steps", "4", "--watch", "--quiet")
-        lines = shown.err.splitlines()
-        assert lines.pop(0) == "prompt    row  0  a"
-        assert [line.split()[1] for line in lines] == ["1", "2", "3", "4"]
-        assert [line.count("_") for line in lines] == [5, 3, 1, 0]
-        assert f"  {shown.out.strip()}  " in lines[-1]
-
     def test_the_prompt_is_what_was_typed(self, command):
         """Not what the model's chat template makes of it, nor a wall of ends of text."""
         shown = command("generate", "Add 2\n+ 2", "--max-new-tokens", "8", "--watch", "--quiet", "--samples", "2").err

@@ -23,12 +23,3 @@ def test_models_name_the_engine_in_use_and_why(command):
         assert engine["engine"] in ("fused", "graph")
     else:
         assert engine == {"engine": "eager", "why": "cpu is not a CUDA device: no graphs and no kernels there"}
-
-
-def test_models_name_the_statistics_path_and_why(command):
-    found = {model["name"]: model["statistics"] for model in command("models", "--json").json}
-    assert found["exact"] == {"path": "plain", "why": "cpu is not a CUDA device: no kernels there"}
-    if torch.cuda.is_available():
-        assert found["mini"]["path"] == "fused"
-    else:
-        assert found["mini"] == found["masked-lm"] == found["exact"]

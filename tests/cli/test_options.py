@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from unmask.api.options import DecodeOptions
 from unmask.base.errors import ConfigError
-from unmask.base.options import Options, parse_settings, split_commas
+from unmask.base.options import Options
 from unmask.cli.options import ClusterOptions, options_as_flags
 from unmask.lab.cluster import Ray
 from unmask.methods import ANY_FAMILY, KLASS, METHODS, compose, parse_policy
@@ -67,26 +67,6 @@ class TestOptionsAsFlags:
         for words in ("A command.", "No default.", "Denoising steps.", "--set"):
             assert words in shown
         assert "--on-step" not in shown
-
-
-def test_pairs_are_read_in_order():
-    assert list(parse_settings(["b=1", "a=x=y"]).items()) == [("b", 1), ("a", "x=y")]
-    with pytest.raises(ConfigError, match="KEY=VALUE"):
-        parse_settings(["=1"])
-
-
-def test_settings_of_a_policy():
-    assert split_commas("") == []
-    assert split_commas("a=1,b=[0.0, 1.0], c='x,y',d={p = 1, q = 2}") == [
-        "a=1",
-        "b=[0.0, 1.0]",
-        "c='x,y'",
-        "d={p = 1, q = 2}",
-    ]
-    found = parse_settings(split_commas("window=[0.0,1.0],region=block:8,n=4,x=none,y=true"), "--policy")
-    assert found == {"window": [0.0, 1.0], "region": "block:8", "n": 4, "x": None, "y": True}
-    with pytest.raises(ConfigError, match="twice"):
-        parse_settings(["a=1", "a=2"], "--policy")
 
 
 def test_a_composition_as_a_policy_is_typed():

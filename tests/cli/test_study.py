@@ -116,12 +116,3 @@ def until(true, running):
     while not true():
         assert running.poll() is None, running.communicate()
         time.sleep(0.05)
-
-
-def test_plan_counts_whole_runs(file, command):
-    file.write_text(file.read_text().replace("temperature = 0.0", 'temperature = 0.0\ndiagnostics = ["region"]'))
-    (without,) = command("study", "plan", str(file), "--json").json["estimates"]
-    file.write_text(file.read_text().replace("temperature = 0.0", "temperature = 0.0\nend_to_end = true"))
-    (planned,) = command("study", "plan", str(file), "--json").json["estimates"]
-    assert without["whole_runs"] == 0 < planned["whole_runs"]
-    assert f"{planned['whole_runs']:,}" in command("study", "plan", str(file)).out

@@ -19,7 +19,7 @@ def bare(monkeypatch, tmp_path):
     monkeypatch.setattr("unmask.models.checkpoints.load.load_weights", load)
 
 
-@pytest.mark.parametrize("name", ["paper", "llada-8b", "llada-1.5", "dream"])
+@pytest.mark.parametrize("name", ["paper", "llada-8b", "dream"])
 def test_without_a_device_weights_or_a_tokenizer(name, bare, command):
     told = command("study", "plan", str(STUDIES / f"{name}.toml"), "--json").json
     rows = told["estimates"]

@@ -62,15 +62,6 @@ def test_lines_follow_the_run(model):
             assert new == seen.revealed_BL[row].nonzero().flatten().tolist()
 
 
-def test_remasked_positions_are_marked(model):
-    _, frames, out = watched(model, True, prompt="c", policy="revised", steps=7)
-    seen = [step.remasked_BL[0] & ~step.revealed_BL[0] for step in out.trajectory.steps]
-    assert any(bool(marks.any()) for marks in seen)
-    for frame, marks in zip(frames, seen, strict=True):
-        marked = [at for at, style in enumerate(styles(frame[0])) if style == REMASKED_STYLE]
-        assert marked == marks.nonzero().flatten().tolist()
-
-
 def test_a_search_shows_its_best_path_and_the_size_of_its_tree(model):
     told, frames, out = watched(model, False, prompt=["a", "dc"], max_new_tokens=4, policy="soar", threshold=1.0)
     ends = {row: model.codec.decode(out.trajectory.state.tokens_BL[row].tolist()) for row in range(2)}
@@ -82,15 +73,6 @@ def test_a_search_shows_its_best_path_and_the_size_of_its_tree(model):
         assert frames[-1][row].plain in ends[row]
     assert "tree" not in watched(model, False, prompt="a", policy="llada", steps=3)[0]
     assert "tree" in watched(model, True, prompt="a", policy="medal", steps=3)[0]
-
-
-def test_plain_lines_elsewhere(model):
-    text, _, out = watched(model, False, prompt="a", steps=2)
-    lines = text.splitlines()
-    assert "\x1b" not in text
-    assert len(lines) == 2
-    assert out.canvases[0] in lines[-1]
-    assert "+3" in lines[-1]
 
 
 class Chatty:
@@ -159,13 +141,6 @@ def test_a_prompt_is_shown_as_it_was_typed():
     assert rest[0].startswith("     ░      ░      ░      ░      ↵      [/b]")
 
 
-def test_lines_are_cut_between_cells():
-    watch, _ = after_a_step(prompt=0, blanks=40, last=(6, 3))
-    lines = [line.plain for line in watch._numbered_rows(20)]
-    assert [cell_len(line) for line in lines] == [5 + 10 * CELL_WIDTH] * 4
-    assert lines[-1].endswith("漢字…   oppo… ")
-
-
 def test_a_pipe_has_the_prompt_once(model):
     console = rich.console.Console(file=io.StringIO(), width=100)
     with DecodeScreen(model.codec, console, prompts=["a", "bc"]) as watch:
@@ -182,16 +157,6 @@ def test_parts_of_a_text_are_those_that_were_filled_in(model):
     assert "".join(text for text, _ in parts) == out.text
     assert [new for _, new in parts] == [False, True, False, True]
     assert [len(text) for text, _ in parts] == [1, 2, 1, 1]
-
-
-def test_a_letter_of_two_tokens_belongs_to_the_part_that_ends_it():
-    class Bytes:
-        def text(self, tokens):
-            return bytes(tokens).decode(errors="replace")
-
-    tokens = list("aéb".encode())
-    parts = split_filled_text(Bytes(), tokens, [False, False, True, False])
-    assert parts == [("a", False), ("é", True), ("b", False)]
 
 
 @pytest.mark.parametrize(("blanks", "rows"), [(32, 1), (5000, 1), (2000, 3)])
@@ -241,13 +206,6 @@ def test_json_stays_json(monkeypatch, encoding):
     value = {"é模": '😀 ↑ " \\ \n', "half": "\ud800"}
     print_json(json.dumps(value, ensure_ascii=False))
     assert json.loads(written()) == value
-
-
-def test_half_a_character_does_not_stop_utf8(monkeypatch):
-    written = stdout(monkeypatch, "utf-8", "surrogateescape")
-    prepare_streams()
-    print_text("\ud800 é")
-    assert written() == "\\ud800 é\n"
 
 
 def test_streams_that_are_closed_are_nowhere(monkeypatch):

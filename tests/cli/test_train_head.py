@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from tests.helpers.fresh_python import environment
-from unmask.methods import heads
 from unmask.train.run_folder import LOCK
 
 FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch-size", "2", "--size", "4", "--device", "cpu")
@@ -39,13 +38,6 @@ def test_a_finished_folder_of_other_settings_or_texts_is_refused(command, tmp_pa
     assert "(seed 0 there, 3 asked for); allowed: the same command; use another --out" in other.err
     assert "{" not in other.err
     assert (tmp_path / "made" / "head" / "head.json").read_bytes() == before
-
-
-def test_without_a_head_the_command_is_told(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(heads, "SHIPPED", tmp_path)
-    ended = command("generate", "a", "-m", "mini-dream", "--policy", "demask")
-    assert ended.code == 2
-    assert "unmask train head --kind demask --model mini-dream --out FOLDER" in ended.err
 
 
 @pytest.mark.slow

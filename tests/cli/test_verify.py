@@ -82,10 +82,3 @@ def test_ctrl_c_says_what_is_kept(run, tiny, short, tmp_path, monkeypatch):
     assert not (tmp_path / "verify.json").exists()
     code, _, err = run(*arguments, "--out", tmp_path)
     assert (code, "2/2 answers (1 from before)" in err) == (0, True)
-
-
-def test_missing_data_is_said_before_the_model_is_read(run, tmp_path):
-    code, out, err = run("verify", "--model", "no/such", "--data-dir", tmp_path)
-    assert (code, out) == (2, "")
-    assert f"there is no '{tmp_path / 'gsm8k' / 'train.jsonl'}'" in err
-    assert "put grade_school_math/data/train.jsonl" in err

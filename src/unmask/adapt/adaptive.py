@@ -146,11 +146,13 @@ class Adaptive(CombinedPolicy):
         for diagnostic, rule in self.axes:
             # Signal d_j(z) and proposal D_j(z). Without history, as at the first step, a diagnostic abstains.
             (reading,) = read_all([diagnostic], traj, action)
+            # A proposal may be any action; snapped, it is one that validation has measured.
             proposed = self._snap(traj, reading.action) if self.snap_to else reading.action
             open_B = rule.opens(reading.signal_B, traj) & ~reading.abstains_B
             action = combine_actions(open_B, proposed, action)
             deviates_B = deviates_B | open_B
             notes |= deviation_notes(diagnostic.name, reading, open_B)
+        # A row that deviates on no axis takes the fixed action, not the reference's that was read.
         action = combine_actions(deviates_B, action, self.fixed.act(traj, look_ahead))
         return replace(action, notes={**action.notes, **notes})
 

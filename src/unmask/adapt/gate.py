@@ -256,7 +256,7 @@ def _to_body(gate: Gate) -> dict[str, Any]:
         "axis": arms.axis,
         **({} if name == arms.axis else {"diagnostic_name": name}),
         "reference": arms.reference_kind,
-        # Candidates and fixed action follow from the calibration; they are here for people.
+        # Candidates and fixed action follow from the calibration. They are written for readers of the file only.
         "candidates": list(calibration.candidates),
         "fixed": calibration.candidates[calibration.fixed.action],
         **({} if fixed_by == "one-step" else {"fixed_by": fixed_by}),
@@ -271,6 +271,7 @@ def _to_body(gate: Gate) -> dict[str, Any]:
 
 
 def _from_body(body: Mapping[str, Any]) -> Gate:
+    # A diagnostic with the name of its axis is not named in the file.
     name, runs = body.get("diagnostic_name", body["axis"]), body["end_to_end"]
     if name not in DIAGNOSTICS:
         raise UnknownName("diagnostic", name, DIAGNOSTICS)

@@ -8,17 +8,16 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from inspect import signature
 from math import ceil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from unmask.adapt import PAPER_DIAGNOSTICS, Adaptive, DetectorRule
@@ -48,7 +47,7 @@ from unmask.methods import FastDLLM, LLaDA, candidates, fixed_action, reference_
 from unmask.models import BlockCache, Network, Transformer, TransformerSpec, default_layers
 from unmask.models.execution import ENGINES, choose_execution, dtype_name, free_memory, use_engine
 
-FORMAT = "unmask-bench/1"
+FORMAT = "unmask-bench/2"
 PARTS = ("forward", "step", "decode", "caches", "study")
 ALL_PARTS = "all"
 
@@ -330,17 +329,6 @@ class Ratio:
     name: str
     batch: int
     value: float
-    target: float | None = None
-    """What is aimed at on the machine and shape of the targets; None elsewhere."""
-    at_most: bool = True
-    """Whether the target is a limit from above."""
-
-    @property
-    def is_met(self) -> bool | None:
-        """Whether the target is reached; None without one."""
-        if self.target is None:
-            return None
-        return self.value <= self.target if self.at_most else self.value >= self.target
 
 
 @dataclass(frozen=True)
@@ -381,29 +369,13 @@ class BenchPlan:
         return Effort(4, 3) if self.quick else Effort(4, 5)
 
 
-LARGEST = (64, 512)
-"""Rows and slots whose memory is looked at on a GPU."""
 PRODUCTS, PRODUCTS_SHARE = "large products", "share of the large products' rate"
 INVARIANT = "invariant"
-MEMORY = "GB in all, with the weights"
 FORWARDS, FIXED, FOUR = "forwards of llada", "fixed", "selective, four diagnostics"
 UNCACHED, PREFIX, DUAL = "uncached", "prefix", "dual"
 SURE, SURE_DUAL = "uncached, threshold", "dual, threshold"
 NETWORK_ALONE, BRANCH_ENGINE = "network alone", "branch engine"
 BRANCH_SHARE = "branch engine's share of the network's rate"
-TARGETS: Mapping[tuple[str, int], tuple[float, bool]] = {
-    **{(PRODUCTS_SHARE, batch): (0.85, False) for batch in (8, 32)},
-    (MEMORY, 64): (60.0, True),
-    (f"{FOUR} over fixed", 1): (1.15, True),
-    (f"{FOUR} over fixed", 32): (1.03, True),
-    ("authors' loop on their modelling over ours", 1): (3.3, False),
-    ("authors' loop on their modelling over ours", 8): (1.45, False),
-    ("authors' loop on their modelling over ours", 32): (1.4, False),
-    ("Fast-dLLM on their modelling, dual, threshold over ours", 1): (4.0, False),
-    (BRANCH_SHARE, 32): (0.85, False),
-}
-"""LLaDA-8B's shape on one H200: by a ratio's name and batch the number aimed at, and whether it is an upper limit."""
-
 OutsideLoops = Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]]
 """Loops of others' code by label: canvases from prompts and a number of steps."""
 
@@ -442,8 +414,7 @@ class Bench:
             return use_engine(replace(subject.network, model=share_weights(subject.network.model)), engine, **options)
 
         networks = {name: network(name) for name in names}
-        if INVARIANT in signature(use_engine).parameters:
-            networks[INVARIANT] = network(default, **{INVARIANT: True})
+        networks[INVARIANT] = network(default, invariant=True)
         works: dict[str, Work] = {name: partial(one, inputs, Needs()) for name, one in networks.items()}
         peaks = {name: _peak_beyond_held(work, subject.device) for name, work in works.items()}
         # So many products of one large matrix that both run equally long.
@@ -462,24 +433,8 @@ class Bench:
         for name, line in lines.items():
             if name not in ("eager", INVARIANT):
                 self.add_ratio(f"eager over {name}", lines["eager"], line)
-        if INVARIANT in lines:
-            self.add_ratio(f"{INVARIANT} over {default}", lines[INVARIANT], lines[default])
+        self.add_ratio(f"{INVARIANT} over {default}", lines[INVARIANT], lines[default])
         self.ratios.append(Ratio("forward", PRODUCTS_SHARE, batch, reached / rate))
-
-    def measure_memory(self, rows: int, slots: int) -> None:
-        """Time passes over many long rows, and on a GPU look at what they take together with the weights."""
-        subject = self.subject
-        long = replace(subject, canvas=replace(subject.canvas, prompt=slots - subject.canvas.answer))
-        inputs = ModelInput.of(long.state(rows, wanted=subject.canvas.block), Needs())
-        name = f"{rows} rows of {slots} slots"
-        on_gpu = subject.device.type == "cuda"
-        if on_gpu:
-            torch.cuda.synchronize(subject.device)
-            torch.cuda.reset_peak_memory_stats(subject.device)
-        times = time_in_turns({name: partial(subject.network, inputs, Needs())}, self.clock, Effort(3, 3))[name]
-        more = {"peak GB": torch.cuda.max_memory_allocated(subject.device) / 1e9} if on_gpu else {}
-        self.lines.append(Line("forward", name, rows, "forward", times, more))
-        self.ratios += [Ratio("forward", MEMORY, rows, used) for used in more.values()]
 
     # A step of the decode loop beside its own forwards, and what the diagnostics add to it
 
@@ -602,7 +557,7 @@ class Bench:
             "model": self.subject.describe(),
             "settings": {"batches": list(plan.batches), "parts": list(plan.parts), "quick": plan.quick},
             "lines": [asdict(line) for line in self.lines],
-            "ratios": [asdict(ratio) | {"met": ratio.is_met} for ratio in self.ratios],
+            "ratios": [asdict(ratio) for ratio in self.ratios],
             "remarks": list(dict.fromkeys(self.remarks)),
             "failures": [asdict(failure) for failure in self.failures],
             "seconds": self.seconds,
@@ -631,8 +586,6 @@ def run_bench(
     tasks: list[tuple[str, int, Work]] = [
         (part, batch, partial(by_part[part], batch)) for part in plan.parts for batch in sizes[part]
     ]
-    if "forward" in plan.parts and subject.device.type == "cuda" and subject.canvas.slots == LONG.slots:
-        tasks.append(("forward", LARGEST[0], partial(bench.measure_memory, *LARGEST)))
     with torch.inference_mode():
         sizes_of_answer = {"answer": subject.canvas.answer, "block": subject.canvas.block}
         if AUTHORS in plan.against:
@@ -646,10 +599,6 @@ def run_bench(
             except Exception as error:  # out of memory at one size says nothing about the others
                 first = next(iter(str(error).splitlines()), "")
                 bench.failures.append(BenchFailure(part, batch, f"{type(error).__name__}: {first}"))
-    if subject.name == "llada-8b" and subject.device.type == "cuda":
-        for at, ratio in enumerate(bench.ratios):
-            target, at_most = TARGETS.get((ratio.name, ratio.batch), (None, True))
-            bench.ratios[at] = replace(ratio, target=target, at_most=at_most)
     bench.seconds = bench.clock.now() - began
     return bench
 
@@ -756,26 +705,8 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         **versions(),
         "triton": triton,
         "cuda": torch.version.cuda,
-        "commit": source_commit(Path(__file__)),
         "code": code_fingerprint(),
     }
-
-
-def source_commit(file: Path) -> str | None:
-    """Return the commit that a source file stands at, with a plus where others differ; None outside a checkout."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(file.parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-
-    try:
-        # An installed package may lie inside somebody else's repository.
-        if not git("ls-files", "--", file.name):
-            return None
-        changed = git("status", "--porcelain", "--", str(file.parents[2]))
-        return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 # As text
@@ -788,48 +719,26 @@ def bench_text(bench: Bench) -> str:
         f"{model['name']}: {model['weights']} weights, {model['parameters'] / 1e6:,.1f} M parameters, {model['dtype']}",
         f"prompt {model['prompt']}, answer {model['answer']} in {model['steps']} steps, blocks of {model['block']}",
         f"{machine['device']}; engine {machine['engine']}; {bench.seconds:.0f} s in all",
-        f"unmask {machine['unmask']} at {machine['commit'] or 'no known commit'}, torch {machine['torch']}, "
-        f"triton {machine['triton'] or 'none'}",
+        f"unmask {machine['unmask']}, torch {machine['torch']}, triton {machine['triton'] or 'none'}",
     ]
-    ratios = [(one.part, str(one.batch), one.name, f"{one.value:.2f}", _target_text(one)) for one in bench.ratios]
+    ratios = [
+        {"part": one.part, "B": one.batch, "ratio of this run": one.name, "value": f"{one.value:.2f}"}
+        for one in bench.ratios
+    ]
     times = [
-        (
-            line.part,
-            str(line.batch),
-            line.name,
-            f"{1e3 * line.times.median:.3f}",
-            f"{1e3 * line.times.low:.3f} to {1e3 * line.times.high:.3f}",
-            line.per,
-            ", ".join(f"{name} {f'{x:,.0f}' if x >= 100 else f'{x:.3g}'}" for name, x in line.more.items()),
-        )
+        {
+            "part": line.part,
+            "B": line.batch,
+            "what": line.name,
+            "median ms": f"{1e3 * line.times.median:.3f}",
+            "spread": f"{1e3 * line.times.low:.3f} to {1e3 * line.times.high:.3f}",
+            "of one": line.per,
+            "beside it": ", ".join(f"{n} {f'{x:,.0f}' if x >= 100 else f'{x:.3g}'}" for n, x in line.more.items()),
+        }
         for line in bench.lines
     ]
-    parts = [
-        "\n".join(head),
-        _aligned_table(("part", "B", "ratio of this run", "value", "aim"), ratios),
-        _aligned_table(("part", "B", "what", "median ms", "spread", "of one", "beside it"), times),
-        "\n".join(dict.fromkeys(bench.remarks)),
-        "\n".join(f"failed: {one.part} at B {one.batch}: {one.why}" for one in bench.failures),
-    ]
+    parts = ["\n".join(head)]
+    parts += [pd.DataFrame(rows).to_string(index=False) for rows in (ratios, times) if rows]
+    parts += ["\n".join(dict.fromkeys(bench.remarks))]
+    parts += ["\n".join(f"failed: {one.part} at B {one.batch}: {one.why}" for one in bench.failures)]
     return "\n\n".join(part for part in parts if part)
-
-
-def _target_text(ratio: Ratio) -> str:
-    if ratio.target is None:
-        return ""
-    return f"{'at most' if ratio.at_most else 'at least'} {ratio.target:g}{'' if ratio.is_met else ': missed'}"
-
-
-def _aligned_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they must be, numbers to the right; nothing without rows."""
-    if not rows:
-        return ""
-    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
-    right = ("B", "value", "median ms")
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if head in right else cell.ljust(width)
-            for head, cell, width in zip(heads, row, widths, strict=True)
-        ).rstrip()
-        for row in (heads, *rows)
-    )

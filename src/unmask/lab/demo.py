@@ -6,8 +6,7 @@ for a policy that draws no random numbers the expectation is exact; for the othe
 standard error of that mean.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import product
@@ -209,26 +208,26 @@ def run_demo(
         require(len(set(names)) == len(names), f"names of {kind}", names, "no name twice", "rows go by these names")
     require(seeds >= 2, "seeds", seeds, "2 or more", "a standard error needs at least two runs")
     rows: list[DemoRow] = []
-    with _one_thread():
+    threads = torch.get_num_threads()
+    # Sharing tensors of a few hundred numbers among threads takes longer than the work.
+    torch.set_num_threads(1)
+    try:
         for problem in problems:
             trial = _ProblemTrial.of(problem)
             rows += trial.baselines()
             for contender in contenders:
                 rows.append(trial.run(contender, seeds))
                 on_done(problem, contender.label)
-        example = _ProblemTrial.of(_widest_spread(problems, rows))
+        spread: dict[str, float] = {}
+        for problem in problems:
+            utilities = [row.utility for row in rows if row.problem == problem.name and row.method]
+            spread[problem.name] = float(np.std(utilities))
+        example = _ProblemTrial.of(max(problems, key=lambda problem: spread[problem.name]))
         reveals = tuple(example.reveal(contender) for contender in contenders)
+    finally:
+        torch.set_num_threads(threads)
     title = f"{example.problem.name}, prompt {example.spell(example.likeliest)!r}"
     return DemoComparison(tuple(rows), title, reveals, demo_config(problems, contenders, seeds))
-
-
-def _widest_spread(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> DemoProblem:
-    """Return the problem on which the policies differ most."""
-
-    def spread(problem: DemoProblem) -> float:
-        return float(np.std([row.utility for row in rows if row.problem == problem.name and row.method]))
-
-    return max(problems, key=spread)
 
 
 @dataclass(frozen=True)
@@ -269,20 +268,15 @@ class _ProblemTrial:
         return [self._row(MODE, "", 1.0, None), self._row(AT_ONCE, "", guessed, 1.0)]
 
     def run(self, contender: Contender, seeds: int) -> DemoRow:
-        """Run a contender with one seed, and with the others only if it drew numbers: else they would repeat it."""
-        policy, noise = contender.policy(), _RecordingNoise(self._keys(self.problem.prompts, range(1)))
-        runs = [self._decode(policy, contender.steps, self.problem.prompts, noise)]
-        deterministic = not noise.drawn
-        if not deterministic:
-            prompts = self.problem.prompts * (seeds - 1)
-            noise = _RecordingNoise(self._keys(self.problem.prompts, range(1, seeds)))
-            runs.append(self._decode(policy, contender.steps, prompts, noise))
-        utilities = np.concatenate([self.utility(run.state.tokens_BL.tolist()) for run in runs])
-        by_seed = utilities.reshape(-1, len(self.weight_P)) @ self.weight_P
-        spent = np.concatenate([run.forwards_B.numpy() for run in runs])
-        forwards = float(spent.reshape(-1, len(self.weight_P)).mean(0) @ self.weight_P)
+        """Run a contender on all prompts, with each seed; once if it draws no random numbers."""
+        policy = contender.policy()
+        seeds = seeds if policy.random else 1
+        noise = Noise(self._keys(self.problem.prompts, range(seeds)))
+        end = self._decode(policy, contender.steps, self.problem.prompts * seeds, noise)
+        by_seed = self.utility(end.state.tokens_BL.tolist()).reshape(seeds, -1) @ self.weight_P
+        forwards = float(end.forwards_B.numpy().reshape(seeds, -1).mean(0) @ self.weight_P)
         row = self._row(contender.label, contender.method, float(by_seed.mean()), forwards)
-        if deterministic:
+        if not policy.random:
             return row
         stderr = float(by_seed.std(ddof=1) / np.sqrt(seeds))
         return replace(row, stderr=stderr, seeds=seeds, deterministic=False)
@@ -337,39 +331,6 @@ class _ProblemTrial:
             forwards=forwards,
             new_tokens=self.problem.new_tokens,
         )
-
-
-@dataclass(frozen=True)
-class _RecordingNoise(Noise):
-    """Noise that notes the purposes it is drawn for: a run without any cannot depend on the seed."""
-
-    drawn: set[str] = field(default_factory=set)
-
-    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
-        self.drawn.add(purpose)
-        return super().uniform(step_B, position_BN, purpose)
-
-    def uniform_packed(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
-        self.drawn.add(purpose)
-        return super().uniform_packed(step_R, position_R, row_R, purpose)
-
-    def uniform_vocab(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int, purpose: str) -> Tensor:
-        self.drawn.add(purpose)
-        return super().uniform_vocab(step_R, position_R, row_R, vocab, purpose)
-
-    def select(self, rows_U: Tensor) -> "_RecordingNoise":
-        return _RecordingNoise(self.key_B[rows_U], self.drawn)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread: for tensors of a few hundred numbers, sharing them out takes longer than the work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def demo_config(problems: Sequence[DemoProblem], contenders: Sequence[Contender], seeds: int) -> dict[str, Any]:

@@ -285,7 +285,8 @@ class Composed(CombinedPolicy):
             clock = block_clock(state, self.block_length)
             region_BL, kappa_B = clock.open_BL, cardinality.fraction(clock.quota_B, clock.open_BL.sum(-1))
         else:
-            # A base such as Dream, whose region is the very set that it reveals, gets the full answer.
+            # The region of a base such as Dream is the set that it reveals, so without a region of its own a changed
+            # score or count works on the whole answer.
             region = rules.region or Region.parse("full")
             region_BL = region(state, cardinality.k_min(state) if rules.within_steps else 1)
             if rules.cardinality is not None:
@@ -297,7 +298,7 @@ class Composed(CombinedPolicy):
                 held_BL = region_BL if self.holds == "count" else state.masked_BL
                 kappa_B = cardinality.fraction(k_B, held_BL.sum(-1))
         if self.name == "composed" and self.score in ORDERS:
-            # The order is no mixture that `apply` knows, so the very set is named.
+            # These orders are no mixture of scoring rules, so the action names its set of positions.
             k_B = cardinality.reveal_count(kappa_B, region_BL.sum(-1))
             region_BL, kappa_B = cardinality.reveal_set(score.best(order(), region_BL, k_B), region_BL)
         if base is None:

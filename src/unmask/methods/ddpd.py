@@ -63,6 +63,7 @@ class DDPD(LearnedPolicy):
         g_BL = self._planner_logits(traj)
         write_BL, hidden_BL = self.plan(g_BL, able_BL, traj.uniform)
         last_B = state.step_B + 1 >= self._count_steps(state)
+        # After the last step nothing can be corrected any more, so doubtful tokens become the most probable ones.
         fill_BL = able_BL & (g_BL.sigmoid() > self.fill) & last_B[:, None]
         begin_B = (state.step_B == 0) & (self.start == "uniform")
         tokens_BL = torch.full_like(state.tokens_BL, -1)

@@ -95,6 +95,7 @@ def measure_dependence(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Te
     if len(row_U) == 0:
         return depends_BLL
     tokens_UK = seen.clean.top_BNK[row_U, at_U, :outcomes]
+    # One pass per rank over all candidates of all rows, weighted by the probability of the candidate's token.
     for rank in range(p_UK.shape[1]):
         after = _with_token(state.select(row_U), at_U, tokens_UK[:, rank])
         then = look_ahead.predict(after, row_U, Needs(posterior=True))

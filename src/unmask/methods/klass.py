@@ -69,6 +69,7 @@ class KLASS(Policy):
         if drift_BN is not None:
             newest_BL = drift_BN[:, :length].double().nan_to_num(float("inf"))
             kl_BLW = torch.cat((traj.notes.get("kl_BLW", kl_BLW)[..., 1:], newest_BL[..., None]), -1)
+        # An infinite entry keeps a position waiting until a whole window of steps has been seen.
         ready_BL = open_BL & (kl_BLW < self.epsilon).all(-1)
 
         one_B = torch.ones_like(inner_B)

@@ -115,6 +115,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         size = math.ceil(min(self.pool * k, clock.open_BL.shape[1]))
         # Sets are drawn from the surest positions alone, `pool` times as many as a set has.
         pool_BL = score.best(confidence_BL, clock.open_BL, torch.full_like(k_B, size))
+        # A pool as small as a set has only one set.
         if int(pool_BL.sum()) <= k:
             yield pool_BL
             return

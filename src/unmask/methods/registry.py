@@ -217,6 +217,7 @@ def parse_policy(
     Files of own classes are looked for in `folder`.
     """
     name, settings = split_policy(text, more, also, option=option)
+    # A registered name comes first, so that no file can pass for a method of the package.
     if name not in METHODS:
         return make_own_policy(name, settings, folder)
     preset = settings.pop("preset", None)

@@ -43,6 +43,7 @@ class ReMDMSampler(Policy):
         over_B = state.step_B >= state.horizon_B
         reveal_B = torch.where(over_B, 1.0, reveal_B)
         chosen_BL = state.masked_BL & (traj.uniform("order") < reveal_B[:, None])
+        # Revealing and remasking draw under different purposes: one number for both would tie them together.
         remask_BL = state.revisable_BL & (traj.uniform("remask") < sigma_BL) & ~over_B[:, None]
         return Action.reveal(
             chosen_BL,

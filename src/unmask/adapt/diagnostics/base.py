@@ -112,6 +112,7 @@ def predicted_positions(traj: Trajectory) -> Tensor:
 def open_positions(state: State, action: Action) -> Tensor:
     """Mask of the positions that an action may reveal: masked ones of its region, those that it remasks included."""
     masked_BL = state.masked_BL
+    # A transition masks again before it reveals, so these positions are open too.
     if action.remask_BL is not None:
         masked_BL = masked_BL | (action.remask_BL & state.revisable_BL)
     return action.region_BL & masked_BL

@@ -68,6 +68,7 @@ class CardinalityDiagnostic(Diagnostic):
         region_BL = open_positions(state, action)
         support_BL, has_support_B = self._find_support(traj, last, ordering, region_BL)
         order_BL = reveal_order(priority(traj.current_prediction, ordering), support_BL)
+        # Positions outside the support neither give nor receive context here.
         gamma_BL = context_balance(
             attention(traj.current_prediction, L),
             torch.where(support_BL, reliability(traj.current_prediction, L), 0.0),
@@ -76,6 +77,7 @@ class CardinalityDiagnostic(Diagnostic):
         )
         n_B = support_BL.sum(-1)
         least_B = torch.minimum(k_min(state), n_B)
+        # Balances in the order of revealing, so that a running sum of them is the value of each count.
         value_BK = count_values(gamma_BL.gather(1, order_BL), least_B, n_B)
         best = value_BK.max(-1)
         abstains_B = ~((reaction.known_BL & support_BL).any(-1) & has_support_B)
@@ -118,6 +120,7 @@ def context_balance(phi_BLL: Tensor, source_BL: Tensor, tau_BL: Tensor, order_BL
     """
     rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
     place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
+    # Attention of later queries to earlier keys: context flows from a revealed position to those after it.
     later_BLL = phi_BLL * (place_BL[:, :, None] > place_BL[:, None, :])
     return source_BL * context_supplied(later_BLL, tau_BL) - tau_BL * context_received(later_BLL, source_BL)
 
@@ -128,6 +131,7 @@ def count_values(gamma_BL: Tensor, least_B: Tensor, most_B: Tensor) -> Tensor:
     `eq:app_card_value`
     """
     count_K = torch.arange(gamma_BL.shape[1] + 1, device=gamma_BL.device)
+    # The first k_min positions are revealed in any case, so their balances decide nothing.
     beyond_BL = count_K[1:] > least_B[:, None]
     sum_BL = torch.where(beyond_BL, gamma_BL, 0.0).cumsum(-1)
     value_BK = torch.cat((torch.zeros_like(sum_BL[:, :1]), sum_BL), -1)

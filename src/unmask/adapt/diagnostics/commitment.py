@@ -56,17 +56,20 @@ class CommitmentDiagnostic(Diagnostic):
             priority(traj.current_prediction, action), open_positions(state, action), planned_count(state, action)
         )
         waiting_BL = state.masked_BL & ~new_BL
+        # Only positions that stay masked after this step can still use context.
         tau_BL = torch.where(waiting_BL, reaction.tau_BL, 0.0)
         phi_BLL = attention(traj.current_prediction, L)
         beta_BL = reliability(traj.current_prediction, L) * context_supplied(phi_BLL, tau_BL)
         rho_BL = revision_radius(traj, self.window)
         p_BLK = traj.current_prediction.clean.p_BNK[:, :L]
+        # A posterior that moved by less than its flip radius cannot have lost its leading token.
         eta_BL = (rho_BL - flip_radius(p_BLK[..., 0], p_BLK[..., 1])).clamp(min=0)
 
         judged_BL = new_BL & ~rho_BL.isnan()
         # beta is 0 without other masked positions, and unknown if the sensitivity of all of them is unknown.
         valued_B = (reaction.known_BL & waiting_BL).any(-1) | ~waiting_BL.any(-1)
         abstains_B = ~(judged_BL.any(-1) & valued_B)
+        # -inf keeps positions out of the maximum that are not judged.
         excess_BL = torch.where(judged_BL, eta_BL - beta_BL, -torch.inf)
         decided_BL = judged_BL & ~abstains_B[:, None]
         nan_BL = torch.full_like(beta_BL, torch.nan)

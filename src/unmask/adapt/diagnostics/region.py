@@ -69,6 +69,7 @@ class RegionDiagnostic(Diagnostic):
         budget_B = torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
         nu_B, region_BL = best_region_under_drift(traj, last, with_mixture(self.mixture, traj, action), budget_B)
         abstains_B = nu_B.isnan()
+        # The same number of positions out of a smaller region is a larger share of it.
         kappa_B = fraction(planned_count(state, action), budget_B if self.holds == "count" else n_B)
         return Reading(
             nu_B,
@@ -96,6 +97,7 @@ def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tens
     """
     n_B1 = both_BL.sum(-1, keepdim=True)
     drift_BL = torch.where(both_BL, now_BL - before_BL, 0.0)
+    # Rows without positions divide by 0; they are NaN at the end.
     centre_B1 = ordered_sum(drift_BL)[:, None] / n_B1
     crossed_BL = torch.where(both_BL, drift_BL - centre_B1, 0.0).cumsum(-1).abs()
     # Distance from each member to the next one, which is 1 / weight; 0 off the set and at its last member.

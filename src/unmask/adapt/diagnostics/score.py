@@ -48,6 +48,7 @@ class ScoreDiagnostic(Diagnostic):
         mu_BJ, sigma_BJJ = evidence_moments(x_BPJ, usable_BP, self.ridge)
         alpha_BJ = simplex_optimum(mu_BJ, sigma_BJJ)
 
+        # NaN where no rule has positive evidence: there is no mixture to propose.
         abstains_B = alpha_BJ.isnan().any(-1)
         ingredients = {"mu_BJ": mu_BJ, "sigma_BJJ": sigma_BJJ, "alpha_BJ": alpha_BJ, "pairs_B": usable_BP.sum(-1)}
         proposed_BJ = torch.where(abstains_B[:, None], action.alpha_BJ.double(), alpha_BJ)
@@ -104,6 +105,7 @@ def draw_pairs(both_BL: Tensor, step_B: Tensor, pairs: int) -> Pairs:
     B, L = both_BL.shape
     position_BL = torch.arange(L, device=both_BL.device).expand(B, L)
     key_BL = Noise(torch.zeros_like(step_B)).uniform(step_B, position_BL, "score/pairs")
+    # 2 is above every key, so the members of the set come first.
     order_BL = torch.where(both_BL, key_BL, 2.0).argsort(-1)
     n_B1 = both_BL.sum(-1, keepdim=True)
     circle_B1 = n_B1.clamp(min=1)
@@ -157,10 +159,12 @@ def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
     J = mu_BJ.shape[-1]
     on_IJ = _rule_subsets(J, mu_BJ.dtype, mu_BJ.device)
     inside_IJJ = on_IJ[:, :, None] * on_IJ[:, None, :]
+    # Rules outside a set get a row of the identity, so that the systems of all sets have one size.
     system_BIJJ = sigma_BJJ[:, None] * inside_IJJ + torch.diag_embed(1 - on_IJ)
     x_BIJ = _solve_systems(system_BIJJ, mu_BJ[:, None] * on_IJ)
     value_BI = (x_BIJ * mu_BJ[:, None]).sum(-1)
     feasible_BI = ((x_BIJ > 0) | (on_IJ == 0)).all(-1)
+    # -inf leaves out sets with a negative weight, which are no mixtures.
     best_B1 = torch.where(feasible_BI, value_BI, -torch.inf).argmax(-1, keepdim=True)
     x_BJ = x_BIJ.gather(1, best_B1[..., None].expand(-1, -1, J))[:, 0]
     alpha_BJ = x_BJ / x_BJ.sum(-1, keepdim=True)
