@@ -45,7 +45,7 @@ def every_pair():
 def test_reveal_count_undoes_fraction_for_every_pair():
     k, n = every_pair()
     assert len(k) == 513 * 514 // 2
-    kappa = cardinality.fraction(k, n)
+    kappa = cardinality.reveal_fraction(k, n)
     assert kappa.dtype == torch.float64
     assert torch.equal(cardinality.reveal_count(kappa, n), k)
     assert torch.equal(cardinality.reveal_count(kappa.float(), n), k)
@@ -55,7 +55,7 @@ def test_reveal_count_undoes_fraction_for_every_pair():
 
 def test_reveal_count_of_the_next_float_on_either_side():
     k, n = every_pair()
-    kappa = cardinality.fraction(k, n)
+    kappa = cardinality.reveal_fraction(k, n)
     for toward in (0.0, 1.0):
         beside = torch.nextafter(kappa, torch.tensor(toward, dtype=torch.float64))
         assert torch.equal(cardinality.reveal_count(beside, n), k)
@@ -70,8 +70,8 @@ def test_reveal_count_rounds_up_and_stays_in_range(kappa, n):
 
 def test_fraction():
     n = torch.tensor([4, 2, 0])
-    assert cardinality.fraction(3, n).tolist() == [0.75, 1.0, 0.0]
-    assert cardinality.fraction(torch.tensor([1, 5, 1]), n).tolist() == [0.25, 1.0, 0.0]
+    assert cardinality.reveal_fraction(3, n).tolist() == [0.75, 1.0, 0.0]
+    assert cardinality.reveal_fraction(torch.tensor([1, 5, 1]), n).tolist() == [0.25, 1.0, 0.0]
 
 
 def test_reveal_set():
@@ -112,7 +112,7 @@ def test_dream_keeps_are_the_authors_to_the_bit():
     """Every step of every schedule up to 300 steps, and some longer ones."""
     for steps in [*range(1, 301), 512, 768, 1000, 1024]:
         timesteps = torch.linspace(1, EPS, steps + 1)
-        got = cardinality.dream_keep(torch.tensor(steps), torch.arange(steps))
+        got = cardinality.dream_keep_probability(torch.tensor(steps), torch.arange(steps))
         assert torch.equal(got, timesteps[1:] / timesteps[:-1]), steps
 
 
@@ -184,6 +184,6 @@ def test_steps_bound_every_rule_unless_it_says_below(text):
         return cardinality.reveal_count(kappa_B, start.masked_BL.sum(-1)).tolist()
 
     assert counts(rule) == [2, 3]
-    bare = Cardinality.parse(cardinality.without_floor(str(text)))
+    bare = Cardinality.parse(cardinality.allow_below_k_min(str(text)))
     assert bare == replace(rule, below=True)
     assert counts(bare) == [1, 3]

@@ -176,7 +176,7 @@ def test_phases_open_one_after_the_other(stride):
 
 @pytest.mark.parametrize("stride", [1, 2, 4, 8, 16, 32])
 def test_phases_of_powers_of_two_halve_the_gaps(stride):
-    order = region._spread_phases(stride)
+    order = region._order_phases(stride)
     assert sorted(order) == [*range(stride)]
     for opened in (2**i for i in range(stride.bit_length())):
         first = sorted(phase for phase in range(stride) if order[phase] < opened)

@@ -18,7 +18,7 @@ NAMES = ("remdm-cap", "remdm-rescale")
 
 
 def shared(variant, alpha_t, alpha_s, eta):
-    return ReMDM(variant, eta).shared_sigma(1 - alpha_t, alpha_t, alpha_s)
+    return ReMDM(variant, eta).sigma_per_row(1 - alpha_t, alpha_t, alpha_s)
 
 
 def number(x):
@@ -63,7 +63,7 @@ def test_conf_as_the_authors(row):
     revealed_BL = torch.tensor([[p is not None for p in psi]])
     psi_BL = torch.tensor([[float("inf") if p is None else p for p in psi]], dtype=torch.float64)
     alpha_t_B, alpha_s_B = number([1 - row["t"]]), number([1 - row["s"]])
-    sigma_BL = ReMDM("conf").rates(alpha_t_B, alpha_t_B, alpha_s_B, psi_BL, revealed_BL)
+    sigma_BL = ReMDM("conf").sigma_at(alpha_t_B, alpha_t_B, alpha_s_B, psi_BL, revealed_BL)
     assert sigma_BL[revealed_BL].tolist() == pytest.approx(row["remask_revealed"], abs=1e-11)
     assert (sigma_BL[~revealed_BL] == 0).all()
     reveal_BL = remasking.reveal_probability(alpha_t_B[:, None], alpha_s_B[:, None], sigma_BL)
@@ -81,7 +81,7 @@ def test_loop_as_the_authors(row):
         alpha_s = (1 - s) * row["a_on"] / (1 - row["t_on"])
     elif row["t"] > row["t_off"] > row["s"]:
         alpha_s = alpha_t
-    check_row(row, alpha_t, alpha_s, ReMDM("loop", row["eta"], *phases).shared_sigma(t, alpha_t, alpha_s))
+    check_row(row, alpha_t, alpha_s, ReMDM("loop", row["eta"], *phases).sigma_per_row(t, alpha_t, alpha_s))
 
 
 HALF = (number(0.5), number(0.6))
@@ -92,7 +92,7 @@ def test_loop_by_hand():
     t = number([1, 0.8, 0.6, 0.55, 0.3, 0.05, 0.025, 0])
     alpha = remasking.loop_alpha(t, *phases)
     assert alpha.tolist() == pytest.approx([0, 0.4, 0.8, 0.9, 0.9, 0.9, 0.95, 1], abs=1e-12)
-    sigma = ReMDM("loop").shared_sigma(t, alpha, alpha)
+    sigma = ReMDM("loop").sigma_per_row(t, alpha, alpha)
     assert sigma.tolist() == [0, 0, 0, 0.02, 0.02, 0, 0, 0]
     reveal = remasking.reveal_probability(number(0.9), number(0.9), number(0.02))
     assert reveal.item() == pytest.approx(0.18)
@@ -194,8 +194,8 @@ def test_conf_with_nothing_revealed_is_zero_and_not_nan():
 
 
 def test_published_settings_are_the_defaults():
-    assert [ReMDM(v).rate for v in ("cap", "rescale", "conf", "loop")] == [0.008, 0.015, 1.0, 0.02]
-    assert ReMDM("cap", eta=0.0).rate == 0
+    assert [ReMDM(v).effective_eta for v in ("cap", "rescale", "conf", "loop")] == [0.008, 0.015, 1.0, 0.02]
+    assert ReMDM("cap", eta=0.0).effective_eta == 0
     loop = ReMDM("loop")
     assert (loop.t_on, loop.t_off, loop.alpha_on) == (0.55, 0.05, 0.9)
 

@@ -57,4 +57,4 @@ def test_wrong_settings_of_remasking_are_refused(options):
 
 @pytest.mark.parametrize("text", ["schedule", "quota", "all", "count:2:below", "full"])
 def test_rules_without_a_number_have_no_form_without_floor(text):
-    assert cardinality.without_floor(text) == text
+    assert cardinality.allow_below_k_min(text) == text

@@ -23,7 +23,7 @@ from unmask.core import (
     Vocabulary,
     sample,
 )
-from unmask.core.vocab_statistics import StatsRequest, vocab_stats
+from unmask.core.vocab_statistics import StatsRequest, compute_vocab_stats_in_torch
 
 MASK = 99
 
@@ -117,7 +117,7 @@ def test_dependency():
 
 
 def test_rules_without_their_ingredient_are_nan():
-    landscape = score.landscape(by_hand(), 3)
+    landscape = score.score_all_rules(by_hand(), 3)
     assert landscape.isnan().any(1).tolist() == [[False, False, False, True, True]]
 
 
@@ -135,11 +135,11 @@ def test_every_rule_stays_in_the_unit_interval(seed, vocab, scale, offset, dtype
     z_RV = (torch.randn(6, vocab, generator=generator) * scale + offset).to(dtype)
     old_RV = torch.where(torch.rand(6, 1, generator=generator) < 0.5, z_RV, z_RV.flip(0))
     start = state()
-    made = vocab_stats(old_RV, StatsRequest())
+    made = compute_vocab_stats_in_torch(old_RV, StatsRequest())
     previous = Posterior(old_RV, made.logz_R, ModelOutput(old_RV, start.masked_BL).slot_BN)
     attention_BNN = torch.rand(2, 4, 4, generator=generator).softmax(-1)
     seen = predicted(z_RV, attention_BNN=attention_BNN, previous=previous, temperature=temperature)
-    values = score.landscape(seen, 4)[start.masked_BL]
+    values = score.score_all_rules(seen, 4)[start.masked_BL]
     assert not values.isnan().any()
     assert (values >= 0).all()
     assert (values <= 1).all()

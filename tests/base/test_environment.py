@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.fresh_python import environment, fresh_python
 from tests.helpers.paths import SRC
 from unmask.base import environment as machine
-from unmask.base.environment import DOES_NOT_COMPUTE, code_fingerprint, code_parts, hash_source, versions
+from unmask.base.environment import NOT_FINGERPRINTED, code_fingerprint, code_parts, hash_source, versions
 from unmask.base.errors import ConfigError
 
 SETTINGS = (*machine.THREAD_COUNT_VARIABLES, *machine.THREAD_WAIT_VARIABLES)
@@ -99,17 +99,17 @@ def test_a_containers_memory_is_read(files, lines, left, tmp_path):
 
 
 def test_code_that_computes_is_hashed_unless_it_is_listed():
-    assert all((SRC / "unmask" / entry).exists() for entry in DOES_NOT_COMPUTE)
+    assert all((SRC / "unmask" / entry).exists() for entry in NOT_FINGERPRINTED)
     assert {"base", "core", "engine", "models", "tasks", "lab/store"} <= set(code_parts())
-    assert {"report", "cli", "lab/bench.py", "train"} <= DOES_NOT_COMPUTE
-    assert not DOES_NOT_COMPUTE & set(code_parts())
+    assert {"report", "cli", "lab/bench.py", "train"} <= NOT_FINGERPRINTED
+    assert not NOT_FINGERPRINTED & set(code_parts())
     assert len(set(code_parts().values())) == len(code_parts())
 
 
 def test_the_fingerprint_depends_on_every_part(monkeypatch):
     before = code_fingerprint()
     parts = {**code_parts(), "axes": "other"}
-    monkeypatch.setattr(machine, "_hash_parts", lambda: tuple(parts.items()))
+    monkeypatch.setattr(machine, "_hash_code_parts", lambda: tuple(parts.items()))
     assert code_fingerprint() != before
 
 

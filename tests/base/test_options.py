@@ -13,12 +13,12 @@ from unmask.base.options import (
     Options,
     check_annotations,
     check_keys,
+    parse_dataclass,
+    parse_integer,
     parse_names,
     parse_number,
-    parse_part,
-    parse_spec,
+    parse_policy_spec,
     parse_text,
-    parse_whole,
     read_toml,
 )
 
@@ -128,16 +128,16 @@ class TestOptions:
 
 
 def test_a_spec_is_a_name_and_settings():
-    assert parse_spec("llada") == ("llada", {})
-    assert parse_spec("klass:block_length=4, n=none") == ("klass", {"block_length": 4, "n": None})
-    assert parse_spec("mine.py:Rule:window=[0.0,1.0],region=block:8") == (
+    assert parse_policy_spec("llada") == ("llada", {})
+    assert parse_policy_spec("klass:block_length=4, n=none") == ("klass", {"block_length": 4, "n": None})
+    assert parse_policy_spec("mine.py:Rule:window=[0.0,1.0],region=block:8") == (
         "mine.py:Rule",
         {"window": [0.0, 1.0], "region": "block:8"},
     )
     with pytest.raises(ConfigError, match=r"--policy ':a=1' names no policy; allowed: .*; begin with a name"):
-        parse_spec(":a=1")
+        parse_policy_spec(":a=1")
     with pytest.raises(ConfigError, match=r"--policy a is given twice"):
-        parse_spec("x:a=1,a=2")
+        parse_policy_spec("x:a=1,a=2")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ class TestStrictFiles:
     def test_content(self, tmp_path):
         (tmp_path / "a.toml").write_text("[shape]\nwidth = 3\n", encoding="utf-8")
         raw = read_toml(tmp_path / "a.toml", "shape file")
-        assert parse_part(Shape, raw["shape"], "shape", required=("width",)) == Shape(3)
+        assert parse_dataclass(Shape, raw["shape"], "shape", required=("width",)) == Shape(3)
 
     def test_a_byte_order_mark_is_dropped(self, tmp_path):
         (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfname = 'x'")
@@ -212,18 +212,18 @@ class TestStrictFiles:
 
     def test_parts(self):
         with pytest.raises(ConfigError, match="shape has no 'height'"):
-            parse_part(Shape, {"width": 1}, "shape")
+            parse_dataclass(Shape, {"width": 1}, "shape")
         with pytest.raises(ConfigError, match="width of shape is 'wide'; allowed: int"):
-            parse_part(Shape, {"width": "wide", "height": 1}, "shape")
+            parse_dataclass(Shape, {"width": "wide", "height": 1}, "shape")
         with pytest.raises(ConfigError, match=r"^\[shape\] of a.toml: width of shape is 0"):
-            parse_part(Shape, {"width": 0, "height": 1}, "[shape] of a.toml")
+            parse_dataclass(Shape, {"width": 0, "height": 1}, "[shape] of a.toml")
 
     @pytest.mark.parametrize(
         ("call", "words"),
         [
             (lambda: parse_text("name", ""), "name is ''; allowed: a text"),
-            (lambda: parse_whole("seed", True, 0), "seed is True; allowed: a whole number, 0 or more"),
-            (lambda: parse_whole("seed", 0, 1), "a whole number, 1 or more"),
+            (lambda: parse_integer("seed", True, 0), "seed is True; allowed: a whole number, 0 or more"),
+            (lambda: parse_integer("seed", 0, 1), "a whole number, 1 or more"),
             (lambda: parse_number("share", "1", 0.0), "a number, 0 or more"),
             (lambda: parse_number("share", float("inf"), 0.0), "a number, 0 or more"),
             (lambda: parse_names("axes", []), "a list of names"),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError
-from unmask.base.user_code import code_hash, describe_error, is_shipped, load_user_code, local_modules
+from unmask.base.user_code import code_hash, describe_error, is_shipped_code, load_user_code, local_modules
 
 
 @pytest.fixture(autouse=True)
@@ -139,8 +139,8 @@ def test_hashes_do_not_depend_on_the_folder_or_the_form_of_the_name(here):
 def test_code_without_a_file_has_no_hash():
     made = type("Made", (), {"__module__": "nowhere"})
     assert code_hash(made) == code_hash(len) == ""
-    assert not is_shipped(made)
-    assert is_shipped(load_user_code)
+    assert not is_shipped_code(made)
+    assert is_shipped_code(load_user_code)
     code = "from unmask.base.user_code import code_hash, error_location\nclass Mine: pass\n"
     run = fresh_python(code + "print(repr(code_hash(Mine)), error_location(ValueError(), Mine))")
     assert run.stdout.split() == ["''", "Mine"], run.stderr

@@ -20,7 +20,7 @@ def test_top_reveals_a_share_of_the_whole_region():
     assert action.alpha_BJ.equal(score.alpha_rows("confidence", state))
     assert action.rule == "confidence"
     assert action.region_BL.equal(open_BL)
-    assert action.kappa_B.equal(cardinality.fraction(torch.tensor([2, 5]), open_BL.sum(-1)))
+    assert action.kappa_B.equal(cardinality.reveal_fraction(torch.tensor([2, 5]), open_BL.sum(-1)))
     assert action.commit_BL.all()
     nothing = Action.top(state, torch.zeros_like(open_BL), torch.tensor([2, 5]), commit=False)
     assert nothing.kappa_B.tolist() == [0, 0]

@@ -78,7 +78,7 @@ def test_padding_changes_no_derived_set():
             assert torch.equal(after[:, :length], before)
             assert not after[:, length:].any()
         assert torch.equal(longer.rank_BL[:, :length], state.rank_BL)
-        assert torch.equal(longer.remaining_B, state.remaining_B)
+        assert torch.equal(longer.remaining_steps_B, state.remaining_steps_B)
         assert torch.equal(state.pad_to(length).tokens_BL, state.tokens_BL)
 
 

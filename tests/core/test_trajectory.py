@@ -14,7 +14,7 @@ from tests.helpers.cases import each_case
 from unmask.axes import Commitment, cardinality, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, SamplingParams, State, Trajectory
-from unmask.core.trajectory_file import pack, unpack
+from unmask.core.trajectory_file import pack_archive, unpack_archive
 from unmask.engine import decode
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -38,7 +38,7 @@ class Busy(Policy):
         count_B = traj.notes.get("count", torch.zeros_like(state.step_B)) + 1
         remask_BL = state.revisable_BL & ((state.step_B == 1) & (state.horizon_B > 2))[:, None]
         override_BL = torch.where(state.masked_BL & (state.rank_BL == 3), 1, -1)
-        kappa_B = cardinality.fraction(cardinality.k_min(state), state.masked_BL.sum(-1))
+        kappa_B = cardinality.reveal_fraction(cardinality.k_min(state), state.masked_BL.sum(-1))
         commit_BL = Commitment.parse("confidence:0.8")(state, traj.current_prediction)
         return Action(
             score.alpha_rows("uniform", state),
@@ -113,8 +113,8 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 def rewritten(path, change=lambda meta: meta, arrays=lambda arrays: arrays):
     """The file with its JSON part or its arrays changed, and a hash that is right: as an attacker would."""
-    meta, stored = unpack(path.read_bytes())
-    path.write_bytes(pack(change(meta), arrays(stored)))
+    meta, stored = unpack_archive(path.read_bytes())
+    path.write_bytes(pack_archive(change(meta), arrays(stored)))
     return path
 
 
@@ -251,7 +251,7 @@ def test_names_in_files_do_not_follow_names_in_code(tmp_path):
     """Hashes of stored runs, and studies that adopt them, hold on to the names that a file had from the start."""
     start = State.from_canvases([[0, MASK, MASK]], steps=2, mask_id=MASK)
     traj = replace(Trajectory.start(start, Noise.of([1])), sampling=SamplingParams(), prepaid_B=torch.tensor([True]))
-    meta, arrays = unpack(traj.to_bytes())
+    meta, arrays = unpack_archive(traj.to_bytes())
     fields_of_run = meta["tree"]["fields"]
     assert fields_of_run["proposal"]["type"] == "Proposal"
     assert not {"sampling", "prepaid_B"} & set(fields_of_run)

@@ -9,14 +9,14 @@ import pytest
 
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import SchemaError
-from unmask.core.trajectory_file import pack, unpack
+from unmask.core.trajectory_file import pack_archive, unpack_archive
 
 ARRAYS = {".a": np.arange(6).reshape(2, 3), ".b": np.array([True, False]), ".c": np.ones(3, np.float32)}
 META = {"format": "x", "list": [1, None, "é"]}
 
 
 def vouched(content):
-    """Any archive with the hash that `unpack` asks for."""
+    """Any archive with the hash that `unpack_archive` asks for."""
     return content[:-2] + (64).to_bytes(2, "little") + hashlib.sha256(content).hexdigest().encode()
 
 
@@ -42,11 +42,11 @@ def test_the_bytes_of_an_archive_never_move():
     """
     zeros = {"zeros": np.zeros(1 << 22)}
     assert (
-        hashlib.sha256(pack(META, zeros)).hexdigest()
+        hashlib.sha256(pack_archive(META, zeros)).hexdigest()
         == "8861e6d26eb07799f4ee31d7c93d3196b85b0ed2062d57fa8f611e9c1dbc9b7c"
     )
     arrays = {**ARRAYS, "none": np.zeros((0, 3)), "one": np.array(2.5), "turned": np.asfortranarray(np.eye(3))}
-    with zipfile.ZipFile(io.BytesIO(pack(META, arrays))) as file:
+    with zipfile.ZipFile(io.BytesIO(pack_archive(META, arrays))) as file:
         assert [entry.filename for entry in file.infolist()] == [*(f"{name}.npy" for name in arrays), "meta.npy"]
         for entry in file.infolist():
             assert (entry.compress_type, entry.date_time) == (zipfile.ZIP_DEFLATED, (1980, 1, 1, 0, 0, 0))
@@ -65,12 +65,12 @@ JSON = npy(np.frombuffer(b"{}", np.uint8))
 
 
 def test_every_flipped_bit_is_noticed():
-    whole = pack({"x": 1}, {".a": np.arange(2)})
+    whole = pack_archive({"x": 1}, {".a": np.arange(2)})
     for at in range(8 * len(whole)):
         broken = bytearray(whole)
         broken[at // 8] ^= 1 << at % 8
         with pytest.raises(SchemaError):
-            unpack(bytes(broken))
+            unpack_archive(bytes(broken))
 
 
 HOSTILE = {
@@ -105,7 +105,7 @@ HOSTILE = {
 def test_hostile_archives_are_refused(name):
     """Their hashes are right: whoever writes such a file can compute one."""
     with pytest.raises(SchemaError) as refused:
-        unpack(zipped(HOSTILE[name]))
+        unpack_archive(zipped(HOSTILE[name]))
     assert "unsafe" not in str(refused.value)
     assert len(str(refused.value)) < 200
 
@@ -114,7 +114,7 @@ def test_hostile_archives_are_refused(name):
 def test_other_compressions_are_no_way_around_the_limit(compression):
     bomb = npy(np.zeros(1 << 22))
     with pytest.raises(SchemaError, match="would unpack to"):
-        unpack(zipped([("meta.npy", JSON), ("a.npy", bomb)], compression))
+        unpack_archive(zipped([("meta.npy", JSON), ("a.npy", bomb)], compression))
 
 
 def test_a_bomb_is_refused_before_memory_is_taken():
@@ -122,7 +122,7 @@ def test_a_bomb_is_refused_before_memory_is_taken():
     code = """
 import io, resource, sys, zipfile
 from tests.core.test_trajectory_file import JSON, vouched
-from unmask.core.trajectory_file import unpack
+from unmask.core.trajectory_file import unpack_archive
 from unmask.base.errors import SchemaError
 whole = io.BytesIO()
 with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
@@ -133,7 +133,7 @@ with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
 content = vouched(whole.getvalue())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    unpack(content)
+    unpack_archive(content)
 except SchemaError as error:
     print(error, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 100_000)
 """

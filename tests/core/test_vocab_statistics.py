@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from unmask.core import Edit, Noise, Posterior, TokenDraw, vocab_statistics
-from unmask.core.vocab_statistics import StatsRequest, VocabStats, vocab_stats
+from unmask.core.vocab_statistics import StatsRequest, VocabStats, compute_vocab_stats_in_torch
 
 NEVER = float("-inf")
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
@@ -28,7 +28,7 @@ def uniforms(seed, *shape):
 
 def posterior(logits_RV, edit=None):
     edit = edit or Edit()
-    made = vocab_stats(logits_RV, StatsRequest(edit=edit))
+    made = compute_vocab_stats_in_torch(logits_RV, StatsRequest(edit=edit))
     return Posterior(logits_RV, made.logz_R, torch.arange(len(logits_RV))[:, None], edit)
 
 
@@ -117,7 +117,7 @@ def test_against_plain_arithmetic(seed, rows, vocab, k, dtype, scale, barred):
     request = StatsRequest(
         top_k=k, edit=edit, given_R=given_R, previous=posterior(old_RV, edit), previous_R=torch.arange(rows)
     )
-    got = vocab_stats(z_RV, request)
+    got = compute_vocab_stats_in_torch(z_RV, request)
     assert got.p_RK.dtype == torch.promote_types(dtype, torch.float32)
     for row in range(rows):
         z, old = (plain_edit(t[row].double().numpy(), edit) for t in (z_RV, old_RV))
@@ -140,7 +140,9 @@ def test_against_plain_arithmetic(seed, rows, vocab, k, dtype, scale, barred):
 def test_a_large_vocabulary(dtype):
     z_RV, old_RV = logits(0, 3, 50_000, dtype), logits(1, 3, 50_000, dtype)
     previous = posterior(old_RV)
-    got = vocab_stats(z_RV, StatsRequest(top_k=4, previous=previous, previous_R=torch.tensor([0, 1, -1])))
+    got = compute_vocab_stats_in_torch(
+        z_RV, StatsRequest(top_k=4, previous=previous, previous_R=torch.tensor([0, 1, -1]))
+    )
     log_p, log_q = z_RV.double().log_softmax(-1), old_RV.double().log_softmax(-1)
     order = z_RV.double().sort(dim=-1, descending=True, stable=True).indices[:, :4]
     assert torch.equal(got.top_RK, order)
@@ -156,14 +158,14 @@ def test_a_large_vocabulary(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_ties_go_to_the_lower_token(dtype):
     z_RV = torch.tensor([[0.0, 2, 1, 2, 2, 1], [1, 1, 1, 1, 1, 1]], dtype=dtype)
-    got = vocab_stats(z_RV, StatsRequest(top_k=5))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(top_k=5))
     assert got.top_RK.tolist() == [[1, 3, 4, 2, 5], [0, 1, 2, 3, 4]]
     assert got.token_RD.tolist() == [[1], [0]]
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0, -3000.0])
 def test_greedy_confidence_is_the_largest_probability_to_the_bit(offset):
-    got = vocab_stats(logits(2, 50, 40, torch.float32, offset=offset), StatsRequest(filtered=True))
+    got = compute_vocab_stats_in_torch(logits(2, 50, 40, torch.float32, offset=offset), StatsRequest(filtered=True))
     assert torch.equal(got.confidence_RD[:, 0], got.p_RK[:, 0])
     assert torch.equal(got.confidence_RD[:, 0], got.proposed_R)
 
@@ -176,7 +178,7 @@ def test_a_single_token_left(alone):
     """Whichever token it is: the search for a second one must not lose the first."""
     z_RV = torch.tensor([[3.0, 1.0, 2.0]])
     barred = tuple(i for i in range(3) if i != alone)
-    got = vocab_stats(z_RV, StatsRequest(edit=Edit(barred, (NEVER, NEVER))))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(edit=Edit(barred, (NEVER, NEVER))))
     assert got.p_RK.tolist() == [[1.0, 0.0]]
     assert got.entropy_R.tolist() == [0.0]
     assert got.logz_R.tolist() == [float(z_RV[0, alone])]
@@ -186,18 +188,22 @@ def test_a_single_token_left(alone):
 
 def test_untrusted_tokens_have_confidence_zero_and_leave_the_others_denominator():
     z_RV = torch.tensor([[1.0, 3.0, 0.0, 2.0], [5.0, 3.0, 0.0, 2.0]], dtype=torch.float64)
-    got = vocab_stats(z_RV, StatsRequest(untrusted=(1, 2)))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(untrusted=(1, 2)))
     assert got.token_RD.tolist() == [[1], [0]]
     near(got.confidence_RD, [[0.0], [np.exp(5) / (np.exp(5) + np.exp(2))]])
     # Nothing else moves.
-    equal(got, vocab_stats(z_RV, StatsRequest()), [name for name in VocabStats._fields if name != "confidence_RD"])
+    equal(
+        got,
+        compute_vocab_stats_in_torch(z_RV, StatsRequest()),
+        [name for name in VocabStats._fields if name != "confidence_RD"],
+    )
 
 
 @pytest.mark.parametrize("offset", [0.0, 40.0, 1000.0])
 def test_confidence_among_trusted_tokens_survives_large_logits(offset):
     """Peak first: a normaliser that holds it already would round it away (2e-6 at logits near 40)."""
     z_RV = logits(5, 400, 30, torch.float32, scale=1.0, offset=offset)
-    got = vocab_stats(z_RV, StatsRequest(untrusted=(3, 4)))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(untrusted=(3, 4)))
     exact = z_RV.double()
     exact[:, [3, 4]] = NEVER
     want_R = exact.softmax(-1).gather(1, got.token_RD).squeeze(1)
@@ -219,7 +225,7 @@ def test_confidence_among_trusted_tokens_survives_large_logits(offset):
 def test_inverse_cdf_and_filtered_statistics(seed, vocab, temperature, top_p, top_k, dtype):
     z_RV = logits(seed, 4, vocab, dtype)
     draw = TokenDraw(temperature, top_p, top_k, uniform_RD=uniforms(seed, 4, 3))
-    got = vocab_stats(z_RV, StatsRequest(top_k=3, draw=draw, filtered=True))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(top_k=3, draw=draw, filtered=True))
     slack = 1e-4 if dtype != torch.float64 else 1e-9
     for row in range(4):
         z = z_RV[row].double().numpy()
@@ -246,8 +252,8 @@ def test_inverse_cdf_and_filtered_statistics(seed, vocab, temperature, top_p, to
 @given(seed=st.integers(0, 10**6), top_p=st.sampled_from([1.0, 0.9, 0.3]), top_k=st.integers(0, 6))
 def test_filters_act_on_the_statistics_at_temperature_zero(seed, top_p, top_k):
     z_RV = logits(seed, 3, 12)
-    got = vocab_stats(z_RV, StatsRequest(draw=TokenDraw(0.0, top_p, top_k), filtered=True))
-    clean = vocab_stats(z_RV, StatsRequest())
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(draw=TokenDraw(0.0, top_p, top_k), filtered=True))
+    clean = compute_vocab_stats_in_torch(z_RV, StatsRequest())
     for row in range(3):
         kept, edge = plain_filter(z_RV[row].numpy(), top_p, top_k)
         if edge > 1e-9:
@@ -261,7 +267,7 @@ def test_filters_act_on_the_statistics_at_temperature_zero(seed, top_p, top_k):
 def test_ties_at_rank_k_stay():
     z_RV = torch.tensor([[0.2, 0.3, 0.2, 0.2, 0.1]], dtype=torch.float64).log()
     # Rank 2 is a tie of three: all stay, only 0.1 goes.
-    got = vocab_stats(z_RV, StatsRequest(top_k=5, draw=TokenDraw(top_k=2), filtered=True))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(top_k=5, draw=TokenDraw(top_k=2), filtered=True))
     near(got.filtered_p_RK, [[3 / 9, 2 / 9, 2 / 9, 2 / 9, 0]])
     assert got.filtered_top_RK[0, :4].tolist() == [1, 0, 2, 3]
 
@@ -270,7 +276,7 @@ def test_nucleus_before_top_k():
     """Dream's order; the other way round, top-k would renormalise before the nucleus is cut."""
     z_RV = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64).log()
     # Nucleus 0.5 of the whole: 0.4, 0.3 stay. Of the top two alone (4/7, 3/7), 0.4 would stay alone.
-    got = vocab_stats(z_RV, StatsRequest(draw=TokenDraw(top_p=0.5, top_k=2), filtered=True))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(draw=TokenDraw(top_p=0.5, top_k=2), filtered=True))
     near(got.filtered_p_RK, [[4 / 7, 3 / 7]])
 
 
@@ -281,7 +287,7 @@ def test_every_drawn_token_is_one_the_filtered_statistics_kept():
     for row in range(60):
         edge = float(z_RV[row].double().softmax(-1).sort(descending=True).values[:2].sum())
         draw = TokenDraw(1.0, edge, uniform_RD=u_RD)
-        assert vocab_stats(z_RV[row : row + 1], StatsRequest(draw=draw, filtered=True)).proposed_R > 0
+        assert compute_vocab_stats_in_torch(z_RV[row : row + 1], StatsRequest(draw=draw, filtered=True)).proposed_R > 0
 
 
 @pytest.mark.parametrize("sampler", ["inverse", "gumbel"])
@@ -295,7 +301,7 @@ def test_frequencies(sampler, dtype):
     else:
         table = noise.uniform_vocab(zero, position, zero, 6, "token")
         draw = TokenDraw(temperature, uniform_vocab=table_rows(table[..., None]))
-    got = vocab_stats(row.expand(draws, 6), StatsRequest(draw=draw, edit=Edit((5,), (NEVER,))))
+    got = compute_vocab_stats_in_torch(row.expand(draws, 6), StatsRequest(draw=draw, edit=Edit((5,), (NEVER,))))
     p = plain_softmax(row[:5].double().numpy() / temperature)
     counts = torch.bincount(got.token_RD[:, 0], minlength=6).numpy()
     assert counts[5] == 0
@@ -306,7 +312,7 @@ def test_frequencies(sampler, dtype):
 def test_gumbel_is_lladas_formula(seed, vocab, temperature):
     z_RV = logits(seed, 3, vocab, torch.float32)
     u_RVD = uniforms(seed, 3, vocab, 2)
-    got = vocab_stats(z_RV, StatsRequest(draw=TokenDraw(temperature, uniform_vocab=table_rows(u_RVD))))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(draw=TokenDraw(temperature, uniform_vocab=table_rows(u_RVD))))
     for d in range(2):
         value_RV = z_RV.double().exp() / (-u_RVD[..., d].log()) ** temperature
         assert torch.equal(got.token_RD[:, d], value_RV.argmax(-1))
@@ -315,7 +321,7 @@ def test_gumbel_is_lladas_formula(seed, vocab, temperature):
 def test_a_uniform_on_the_edge_takes_the_next_possible_token():
     z_RV = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, NEVER, NEVER, 0.0], [NEVER, 0.0, NEVER, NEVER]])
     u_RD = torch.tensor([[0.25, 0.5, 0.75]]).double().expand(3, 3)
-    got = vocab_stats(z_RV, StatsRequest(draw=TokenDraw(1.0, uniform_RD=u_RD)))
+    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(draw=TokenDraw(1.0, uniform_RD=u_RD)))
     assert got.token_RD.tolist() == [[1, 2, 3], [0, 3, 3], [1, 1, 1]]
 
 
@@ -329,7 +335,7 @@ def test_bad_logits_show_in_logz_and_in_no_other_row(bad, temperature):
     spoilt_RV = z_RV.clone()
     spoilt_RV[2, 4] = bad
     draw = TokenDraw(temperature, uniform_RD=uniforms(0, 4, 1) if temperature else None)
-    clean, got = (vocab_stats(t, StatsRequest(draw=draw)) for t in (z_RV, spoilt_RV))
+    clean, got = (compute_vocab_stats_in_torch(t, StatsRequest(draw=draw)) for t in (z_RV, spoilt_RV))
     assert got.logz_R.isfinite().tolist() == [True, True, False, True]
     assert torch.equal(got.p_RK[[0, 1, 3]], clean.p_RK[[0, 1, 3]])
     assert ((got.token_RD >= 0) & (got.token_RD < 9)).all()
@@ -384,20 +390,20 @@ def threads():
 def test_a_rows_bits_depend_on_nothing_else(vocab, dtype, sampler, threads, monkeypatch):
     z_RV, request = everything(0, 5, vocab, dtype, sampler)
     threads(1)
-    want = vocab_stats(z_RV, request)
+    want = compute_vocab_stats_in_torch(z_RV, request)
     groups = [torch.arange(5), torch.arange(5).flip(0), torch.tensor([4]), torch.tensor([0]), torch.tensor([2, 2, 1])]
     for count, chunk in ((1, 1 << 20), (2, 3 * vocab), (2, 1 << 20), (1, 1)):
         threads(count)
         monkeypatch.setattr(vocab_statistics, "_CHUNK", chunk)
         # Many threads on a busy machine are slow: a long vocabulary is tried whole and alone only.
         for group in groups if count == 1 or vocab < 40_000 else groups[0:3:2]:
-            equal(vocab_stats(z_RV[group], rows_of(request, group)), part(want, group))
+            equal(compute_vocab_stats_in_torch(z_RV[group], rows_of(request, group)), part(want, group))
 
 
 @pytest.mark.parametrize("vocab", [2, 5, 33, 300])
 def test_a_rows_bits_in_a_very_large_batch(vocab, threads):
     z_RV, request = everything(1, 2000, vocab, torch.float32, "inverse")
     threads(2)
-    want = vocab_stats(z_RV, request)
+    want = compute_vocab_stats_in_torch(z_RV, request)
     for group in (torch.tensor([0]), torch.tensor([1999, 17]), torch.arange(100, 131)):
-        equal(vocab_stats(z_RV[group], rows_of(request, group)), part(want, group))
+        equal(compute_vocab_stats_in_torch(z_RV[group], rows_of(request, group)), part(want, group))

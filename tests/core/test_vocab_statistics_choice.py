@@ -13,7 +13,7 @@ from tests.helpers.kernel_cases import gumbel, inverse, logits
 from unmask import core
 from unmask.base.errors import warn_once
 from unmask.core import Edit, TokenDraw, vocab_statistics, vocab_statistics_triton
-from unmask.core.vocab_statistics import VARIABLE, StatsRequest, fast_vocab_stats, vocab_stats
+from unmask.core.vocab_statistics import VARIABLE, StatsRequest, compute_vocab_stats, compute_vocab_stats_in_torch
 from unmask.core.vocab_statistics_triton import kernels_support
 
 ASKED = StatsRequest(edit=Edit((2,), (float("-inf"),)))
@@ -43,7 +43,7 @@ def test_a_cpu_runs_the_plain_path(choice, monkeypatch):
     if choice:
         monkeypatch.setenv(VARIABLE, choice)
     z_RV = logits(0, 3, 20)
-    assert same(fast_vocab_stats(z_RV, ASKED), vocab_stats(z_RV, ASKED))
+    assert same(compute_vocab_stats(z_RV, ASKED), compute_vocab_stats_in_torch(z_RV, ASKED))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def said_once(z_RV):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
-            assert same(fast_vocab_stats(z_RV, ASKED), vocab_stats(z_RV, ASKED))
+            assert same(compute_vocab_stats(z_RV, ASKED), compute_vocab_stats_in_torch(z_RV, ASKED))
     (said,) = (str(warning.message) for warning in caught)
     return said
 
@@ -82,9 +82,9 @@ def test_a_cpu_never_imports_triton():
     code = """
 import sys, torch
 from unmask.core.vocab_statistics import StatsRequest
-from unmask.core.vocab_statistics import choose_statistics, fast_vocab_stats
-fast_vocab_stats(torch.zeros(2, 5), StatsRequest())
-choose_statistics(torch.device("cpu"))
+from unmask.core.vocab_statistics import choose_statistics_path, compute_vocab_stats
+compute_vocab_stats(torch.zeros(2, 5), StatsRequest())
+choose_statistics_path(torch.device("cpu"))
 print("triton" in sys.modules)
 """
     done = fresh_python(code, env={k: v for k, v in environment().items() if k != VARIABLE})
@@ -113,7 +113,7 @@ def test_too_little_memory_is_no_reason_to_go_on(monkeypatch):
     monkeypatch.setattr(vocab_statistics_triton, "run_kernels", full)
     monkeypatch.setenv(VARIABLE, "fused")
     with pytest.raises(torch.OutOfMemoryError):
-        fast_vocab_stats(logits(0, 3, 20), ASKED)
+        compute_vocab_stats(logits(0, 3, 20), ASKED)
 
 
 def test_what_the_kernels_leave_to_the_plain_path():

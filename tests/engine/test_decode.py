@@ -10,7 +10,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import Needs, Noise, Policy, SamplingParams, State, Trajectory, row_key
-from unmask.engine import LookCache, StepSettings, decode, predict
+from unmask.engine import LookAheadCache, StepSettings, decode, predict
 from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
@@ -179,8 +179,8 @@ def test_looks_are_charged_to_their_owner_and_remembered():
     traj = Trajectory.start(state, noise)
     traj, cost = predict(settings, traj, LLaDA().model_input(traj), Needs())
     assert cost.forwards_B.tolist() == [1, 1]
-    looks = LookCache(settings)
-    looks.begin(traj.rows_B)
+    looks = LookAheadCache(settings)
+    looks.start_counting(traj.rows_B)
     next_state = replace(state, tokens_BL=state.tokens_BL.clone().index_fill(1, torch.tensor([2]), 3))
     looks.predict(next_state, torch.tensor([0, 1]))
     looks.predict(next_state, torch.tensor([1, 1]))

@@ -21,7 +21,7 @@ from unmask.core import (
     Trajectory,
     row_key,
 )
-from unmask.engine import LookCache, StepSettings, decode, join_rows, predict
+from unmask.engine import LookAheadCache, StepSettings, decode, join_rows, predict
 from unmask.methods import Composed, LLaDA, fixed_action, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -37,7 +37,7 @@ def begun(prompts=((0,), (1, 2)), new_tokens=5, steps=3):
 
 
 def looks(traj, sampling=WARM, denoiser=EXACT):
-    cache = LookCache(StepSettings(denoiser, sampling))
+    cache = LookAheadCache(StepSettings(denoiser, sampling))
     cache.begin(traj.rows_B)
     return cache
 

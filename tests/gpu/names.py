@@ -30,8 +30,11 @@ NAMES: dict[str, tuple[str, str]] = {
     "fused_readout": (_READOUT_KERNEL, "fused_mean_attention mean_attention"),
     "fused_readout_takes": (_READOUT_KERNEL, "supports_readout takes"),
     "plain_readout": ("models.attention_readout models.readout denoisers.readout", "mean_attention"),
-    "statistics": ("core.vocab_statistics core.vocab_statistics_choice core.fused", "fast_vocab_stats statistics"),
-    "plain_statistics": (_STATISTICS, "vocab_stats one_pass"),
+    "statistics": (
+        "core.vocab_statistics core.vocab_statistics_choice core.fused",
+        "compute_vocab_stats fast_vocab_stats statistics",
+    ),
+    "plain_statistics": (_STATISTICS, "compute_vocab_stats_in_torch vocab_stats one_pass"),
     "StatsRequest": (_STATISTICS, "StatsRequest PassOptions"),
     "TokenDraw": (_STATISTICS, "TokenDraw Sampling"),
     "uniform_entries": ("core.noise core.rng", "uniform_per_token entries"),

@@ -78,12 +78,12 @@ def test_flags_are_read_after_the_step_that_set_them():
     """The host waits for the copy of each step's flags, however far the device is behind."""
     flags = torch.zeros(2, dtype=torch.long, device="cuda")
     pending = get("PendingFlags")(flags)
-    pending.clear()
+    pending.drop_unread()
     torch.cuda.synchronize()
     for number in range(1, 6):
         torch.cuda._sleep(CYCLES)
         flags.fill_(number)
-        pending.start_copy()
+        pending.start_flag_copy()
         going, wrong = pending.read()
         assert (int(going), bool(wrong)) == (number, True)
 
@@ -92,12 +92,12 @@ def test_flags_are_read_after_the_step_that_set_them():
 def test_flags_of_two_steps_on_their_way_are_read_in_order():
     flags = torch.zeros(2, dtype=torch.long, device="cuda")
     pending = get("PendingFlags")(flags)
-    pending.clear()
+    pending.drop_unread()
     torch.cuda.synchronize()
     for number in (1, 2):
         torch.cuda._sleep(CYCLES)
         flags.fill_(number)
-        pending.start_copy()
+        pending.start_flag_copy()
     assert [int(pending.read()[0]) for _ in range(2)] == [1, 2]
 
 

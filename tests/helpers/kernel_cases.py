@@ -30,7 +30,7 @@ from unmask.core import (
     vocab_statistics_triton,
 )
 from unmask.core.noise import uniform_per_token
-from unmask.core.vocab_statistics import StatsRequest, VocabStats, vocab_stats
+from unmask.core.vocab_statistics import StatsRequest, VocabStats, compute_vocab_stats_in_torch
 from unmask.engine import decode
 from unmask.methods import make_policy
 from unmask.models import Network, Transformer, TransformerSpec
@@ -48,7 +48,7 @@ def logits(seed: int, rows: int, vocab: int, dtype: torch.dtype = torch.float32,
 
 
 def posterior(logits_RV: Tensor, edit: Edit) -> Posterior:
-    logz_R = vocab_stats(logits_RV, StatsRequest(edit=edit)).logz_R
+    logz_R = compute_vocab_stats_in_torch(logits_RV, StatsRequest(edit=edit)).logz_R
     return Posterior(logits_RV, logz_R, torch.arange(len(logits_RV), device=logits_RV.device)[:, None], edit)
 
 
@@ -140,7 +140,7 @@ def all_at_once(device: str, vocab: int, dtype: torch.dtype, sampler: str) -> No
     rows = 4
     draw = inverse(0.7, vocab, rows, 2) if sampler == "inverse" else gumbel(0.7, rows, vocab, 2)
     z_RV, request = everything(vocab, rows, vocab, dtype, draw)
-    near(run(z_RV, request, device), vocab_stats(z_RV, request))
+    near(run(z_RV, request, device), compute_vocab_stats_in_torch(z_RV, request))
 
 
 def greedy(device: str, vocab: int, dtype: torch.dtype) -> None:
@@ -150,7 +150,7 @@ def greedy(device: str, vocab: int, dtype: torch.dtype) -> None:
         StatsRequest(5, Edit((1,), (NEVER,)), filtered=True, given_R=torch.tensor([0, -1, 1])),
     ):
         got = run(z_RV, request, device)
-        near(got, vocab_stats(z_RV, request))
+        near(got, compute_vocab_stats_in_torch(z_RV, request))
         assert torch.equal(got.confidence_RD[:, 0], got.p_RK[:, 0])
         assert torch.equal(got.proposed_R, got.p_RK[:, 0])
 
@@ -163,7 +163,7 @@ def ties(device: str) -> None:
     # Above temperature 0 other logits may be equal than at 0: the tempered ones count.
     near_RV = torch.tensor([[1.0, 1.0 + 2**-23, 0.5]])
     request = StatsRequest(draw=TokenDraw(3.0, uniform_RD=torch.full((1, 1), 0.5).double()), filtered=True)
-    near(run(near_RV, request, device), vocab_stats(near_RV, request))
+    near(run(near_RV, request, device), compute_vocab_stats_in_torch(near_RV, request))
 
 
 def few_possible_tokens(device: str) -> None:
@@ -171,7 +171,7 @@ def few_possible_tokens(device: str) -> None:
     z_RV[0, 150], z_RV[1, 0], z_RV[2, [70, 199]] = 2.0, 1.0, 3.0
     draw = inverse(1.0, 0, 4, 1)
     for request in (StatsRequest(top_k=3), StatsRequest(top_k=3, draw=draw)):
-        got, want = run(z_RV, request, device), vocab_stats(z_RV, request)
+        got, want = run(z_RV, request, device), compute_vocab_stats_in_torch(z_RV, request)
         same_rows = torch.arange(3)
         near(*(VocabStats(*(values[same_rows] for values in stats)) for stats in (got, want)))
         assert got.logz_R.isfinite().tolist() == [True, True, True, False]
@@ -185,7 +185,11 @@ def one_sided(device: str) -> None:
     z_RV[2, 64:128], old_RV[2, 200:] = torch.finfo(torch.float32).min, -1e9
     z_RV[3] -= 1e5
     request = StatsRequest(previous=posterior(old_RV, Edit((7,), (NEVER,))), previous_R=torch.arange(4))
-    near(run(z_RV, request, device), vocab_stats(z_RV, request), ["entropy_R", "drift_R", "displacement_R"])
+    near(
+        run(z_RV, request, device),
+        compute_vocab_stats_in_torch(z_RV, request),
+        ["entropy_R", "drift_R", "displacement_R"],
+    )
 
 
 def small_steps(device: str) -> None:

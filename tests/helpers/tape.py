@@ -145,7 +145,7 @@ class Packing(DenoiserWrapper):
         output = self.denoiser(replace(inputs, packed=None), needs)
         if not len(output.logits_RV):
             none_RV = output.logits_RV.new_zeros(len(packed.index_R), self.vocabulary.size)
-            return replace(output, logits_RV=none_RV, counted=packed)
+            return replace(output, logits_RV=none_RV, known_slots=packed)
         row_R = packed.row_BN.flatten()[packed.index_R].clamp(min=0)
         hidden_RH = None if output.hidden_RH is None else output.hidden_RH[row_R]
-        return replace(output, logits_RV=output.logits_RV[row_R], hidden_RH=hidden_RH, counted=packed)
+        return replace(output, logits_RV=output.logits_RV[row_R], hidden_RH=hidden_RH, known_slots=packed)

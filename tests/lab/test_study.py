@@ -48,7 +48,7 @@ class TestFiles:
         native = StudyConfig.parse(table(**counts, below_k_min=True, candidates=...)).sets("dream")["cardinality"]
         assert native["share:1.0:below"] == Composed(Dream(), score="certainty", cardinality="share:1.0:below")
         names = {axis: list(named) for axis, named in usual.sets("llada").items()}
-        names["cardinality"] = [cardinality.without_floor(name) for name in names["cardinality"]]
+        names["cardinality"] = [cardinality.allow_below_k_min(name) for name in names["cardinality"]]
         assert bare.config == usual.config | {"candidates": {"llada": names}}
         assert bare.sets("llada")["score"] == usual.sets("llada")["score"]
         both = ["schedule", "count:1", "count:1:below"]

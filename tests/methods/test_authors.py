@@ -31,7 +31,7 @@ from unmask.core import (
     Trajectory,
     sample,
 )
-from unmask.engine import LookCache, StepSettings, decode, predict
+from unmask.engine import LookAheadCache, StepSettings, decode, predict
 from unmask.methods import (
     DCD,
     DDPD,
@@ -184,7 +184,7 @@ def test_winos_shadow_layout_is_the_authors(case):
         assert inputs.valid_BN.all()
 
 
-class Spy(LookCache):
+class Spy(LookAheadCache):
     """A look-ahead that remembers what it was asked."""
 
     def predict(self, states, owner_U, needs=None, given_UL=None):
@@ -203,7 +203,7 @@ def test_core_probes_the_same_positions(case, replay):
         spy.looks = []
         traj = ours.traj.resume(0, number)
         traj, _ = predict(spy.settings, traj, policy.model_input(traj), policy.needs)
-        spy.begin(traj.rows_B)
+        spy.start_counting(traj.rows_B)
         policy.act(traj, spy)
         if theirs["candidates"] is None:
             assert not spy.looks

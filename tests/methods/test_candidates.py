@@ -202,7 +202,7 @@ def test_cardinality(kind, name):
         policy = (
             SETS[kind]["cardinality"][name]
             if floored
-            else candidate(kind, "cardinality", cardinality.without_floor(name))
+            else candidate(kind, "cardinality", cardinality.allow_below_k_min(name))
         )
         for step, ranks in enumerate(revealed(run(policy))):
             k = min(int(value), masked) if rule == "count" else -(-masked * int(100 * float(value)) // 100)

@@ -276,7 +276,10 @@ BROKEN = {
     ),
     "had not finished": (lambda t, _: replace(_everything(t.state), kappa_B=0 * t.state.step_B.double()), {}),
     "steps = 'end'": (lambda t, _: surest(t.state, 1), {}),
-    "steps = 'ignore'": (lambda t, _: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_B), ANY_STEPS),
+    "steps = 'ignore'": (
+        lambda t, _: surest(t.state, t.state.masked_BL.sum(-1) // t.state.remaining_steps_B),
+        ANY_STEPS,
+    ),
     "steps = 'pace'": (lambda t, _: _everything(t.state), {"steps": "pace"}),
     "steps = 'end'.* given .1": (
         lambda t, _: surest(t.state, torch.where(t.state.horizon_B == 1, 1, t.state.masked_BL.sum(-1))),

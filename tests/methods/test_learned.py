@@ -14,7 +14,7 @@ from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, OtherModel, SchemaError
 from unmask.base.json_files import to_hashed_json
 from unmask.core import Noise, SamplingParams, State, Trajectory
-from unmask.engine import LookCache, StepSettings, decode, predict
+from unmask.engine import LookAheadCache, StepSettings, decode, predict
 from unmask.methods import (
     DDPD,
     DEMASK,
@@ -49,8 +49,8 @@ def said_by(policy, joint, canvas):
     settings = StepSettings(denoiser, SamplingParams())
     traj = Trajectory.start(state, Noise.of([0]))
     traj, _ = predict(settings, traj, policy.model_input(traj), policy.needs)
-    looks = LookCache(settings)
-    looks.begin(traj.rows_B)
+    looks = LookAheadCache(settings)
+    looks.start_counting(traj.rows_B)
     return measure_dependence(traj, looks, state.masked_BL, policy.outcomes)[0].numpy(), traj
 
 

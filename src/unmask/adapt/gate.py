@@ -238,7 +238,9 @@ class Gate(Options):
         if self.guarantee is not None:
             lines.append(f"guarantee: {self.guarantee.inspect()}")
         if operator is not None:
-            lines.append(f"revisable positions are re-opened by ReMDM: {operator.variant}, eta {operator.rate:g}")
+            lines.append(
+                f"revisable positions are re-opened by ReMDM: {operator.variant}, eta {operator.effective_eta:g}"
+            )
         return "\n".join([*lines, self.arms.calibration.inspect()])
 
 

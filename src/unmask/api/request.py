@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unmask.base.errors import ConfigError, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.core import Denoiser, Noise, State, Trajectory, row_key
 from unmask.models import Codec, Prompt
 
@@ -191,7 +191,7 @@ def check_texts(name: str, given: Any) -> list[Any]:
 def _clean_prompt(prompt: Any) -> Any:
     """Return a prompt whose text every file can hold, without a byte order mark."""
     if isinstance(prompt, str):
-        return storable(prompt).removeprefix(_BYTE_ORDER_MARK)
+        return replace_surrogates(prompt).removeprefix(_BYTE_ORDER_MARK)
     if isinstance(prompt, Mapping):
         return {key: _clean_prompt(value) for key, value in prompt.items()}
     return [_clean_prompt(turn) for turn in prompt] if is_conversation(prompt) else prompt

@@ -7,7 +7,14 @@ from types import MappingProxyType
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, remasking, score
-from unmask.axes.cardinality import Cardinality, dream_keep, fraction, k_min, reveal_count, without_floor
+from unmask.axes.cardinality import (
+    Cardinality,
+    allow_below_k_min,
+    dream_keep_probability,
+    k_min,
+    reveal_count,
+    reveal_fraction,
+)
 from unmask.axes.commitment import Commitment, describe_commitment, parse_commitment
 from unmask.axes.region import Region, first_open_block
 from unmask.axes.remasking import ReMDM, loop_alpha, reveal_probability
@@ -38,14 +45,14 @@ class Axis:
     """Reference decoders without this axis. Studies report the axis as an extension for them."""
 
 
-SCORE = Axis("score", "alpha", score.CANDIDATES, score.distance, mixes=True)
-REGION = Axis("region", "region", region.CANDIDATES, region.distance, cuts=True)
-CARDINALITY = Axis("cardinality", "kappa", cardinality.CANDIDATES, cardinality.distance, cuts=True)
+SCORE = Axis("score", "alpha", score.CANDIDATES, score.action_distance, mixes=True)
+REGION = Axis("region", "region", region.CANDIDATES, region.action_distance, cuts=True)
+CARDINALITY = Axis("cardinality", "kappa", cardinality.CANDIDATES, cardinality.action_distance, cuts=True)
 COMMITMENT = Axis(
     "commitment",
     "commit",
     commitment.CANDIDATES,
-    commitment.distance,
+    commitment.action_distance,
     revises=True,
     # Dream's published update has no commitment (appendix, end-to-end decoding).
     extends=frozenset({"dream"}),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.axes.rules import Number, Rule, parse_rule
+from unmask.axes.rules import Rule, RuleNumber, parse_rule
 from unmask.base.errors import require
 from unmask.core import Action, Prediction, State
 
@@ -23,7 +23,7 @@ def reveal_count(kappa_B: Tensor, n_B: Tensor) -> Tensor:
     return torch.minimum(k_B.clamp(min=0), n_B)
 
 
-def fraction(k_B: Tensor | int, n_B: Tensor) -> Tensor:
+def reveal_fraction(k_B: Tensor | int, n_B: Tensor) -> Tensor:
     """Return the reveal fraction kappa of k out of n positions: 1 if k > n, and 0 if n = 0."""
     k_B = n_B.clamp(max=k_B) if isinstance(k_B, int) else torch.minimum(k_B, n_B)
     return k_B.double() / n_B.clamp(min=1).double()
@@ -37,7 +37,7 @@ def reveal_set(chosen_BL: Tensor, eligible_BL: Tensor) -> tuple[Tensor, Tensor]:
 
 def k_min(state: State) -> Tensor:
     """Return ceil(m_t / h_t), the smallest number of positions per step that finishes within the horizon."""
-    return -(-state.masked_BL.sum(-1) // state.remaining_B)
+    return -(-state.masked_BL.sum(-1) // state.remaining_steps_B)
 
 
 def llada_quota(masks_B: Tensor, steps_B: Tensor, step_B: Tensor) -> Tensor:
@@ -46,14 +46,14 @@ def llada_quota(masks_B: Tensor, steps_B: Tensor, step_B: Tensor) -> Tensor:
 
 
 def dream_count(masks_B: Tensor, steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
-    """Return the count of Dream's linear time grid: int(M (1 - s/t)), and all masks at the last step."""
+    """Count the masks that Dream reveals in a step of its linear time grid: int(M (1 - s/t)), all in the last step."""
     # In float32, as the authors compute it: float64 would truncate to other counts.
-    count_B = (masks_B.float() * (1 - dream_keep(steps_B, step_B, eps))).long()
+    count_B = (masks_B.float() * (1 - dream_keep_probability(steps_B, step_B, eps))).long()
     return torch.where(step_B >= steps_B - 1, masks_B, count_B)
 
 
-def dream_keep(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
-    """Return s/t of Dream's time grid: the probability that a mask survives the step."""
+def dream_keep_probability(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
+    """Return the probability that a mask survives a step of Dream's time grid, s/t."""
     # A run with more steps than planned stays on the last interval, because the grid ends there.
     i_B = torch.minimum(step_B, steps_B - 1)
     return _time_grid_entry(i_B + 1, steps_B, eps) / _time_grid_entry(i_B, steps_B, eps)
@@ -70,7 +70,7 @@ def _time_grid_entry(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
 
 
 def count_above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
-    """Count the positions of the region that reach a threshold; at least 1, so that every run finishes."""
+    """Count the positions of the region with at least a given score; at least 1, so that every run finishes."""
     return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)
 
 
@@ -91,7 +91,7 @@ def count_by_factor(score_BL: Tensor, factor: float, region_BL: Tensor, *, autho
     return torch.where(k_B == n_B - 1, n_B, k_B)
 
 
-def entropy_budget(order_BL: Tensor, entropy_BL: Tensor, region_BL: Tensor, budget: float) -> Tensor:
+def count_within_entropy_budget(order_BL: Tensor, entropy_BL: Tensor, region_BL: Tensor, budget: float) -> Tensor:
     """Count the longest prefix, best score first, whose sum of entropies is at most their maximum plus a budget.
 
     This is the rule of EB-Sampler. The difference bounds the error in nats of drawing the prefix independently. The
@@ -111,13 +111,13 @@ def entropy_budget(order_BL: Tensor, entropy_BL: Tensor, region_BL: Tensor, budg
 BELOW = ":below"
 """Suffix of a rule that may reveal fewer than k_min positions."""
 
-_SHARE = Number("share", "X", "X in [0, 1]", 0.5)
+_SHARE = RuleNumber("share", "X", "X in [0, 1]", 0.5)
 TABLE: dict[str, Rule] = {
     "schedule": Rule(lambda state, **_: k_min(state)),
     "quota": Rule(lambda state, **_: llada_quota(state.answer_BL.sum(-1), state.horizon_B, state.step_B)),
     "count": Rule(
         lambda state, number, **_: number,
-        (Number("count", "K", "K a whole number from 1 to 1000000", 4, low=1, high=1_000_000, whole=True),),
+        (RuleNumber("count", "K", "K a whole number from 1 to 1000000", 4, low=1, high=1_000_000, whole=True),),
     ),
     "share": Rule(lambda state, number, **_: number, (_SHARE,)),
     "above": Rule(
@@ -126,13 +126,13 @@ TABLE: dict[str, Rule] = {
     ),
     "factor": Rule(
         lambda state, number, confidence_BL, region_BL, **_: count_by_factor(confidence_BL, number, region_BL),
-        (Number("factor", "X", "X 0 or more", 1, high=sys.float_info.max),),
+        (RuleNumber("factor", "X", "X 0 or more", 1, high=sys.float_info.max),),
     ),
     "eb": Rule(
-        lambda state, number, entropy_BL, order_BL, region_BL, **_: entropy_budget(
+        lambda state, number, entropy_BL, order_BL, region_BL, **_: count_within_entropy_budget(
             -entropy_BL if order_BL is None else order_BL, entropy_BL, region_BL, number
         ),
-        (Number("gamma", "X", "X 0 or more", 0.1, high=float("inf")),),
+        (RuleNumber("gamma", "X", "X 0 or more", 0.1, high=float("inf")),),
     ),
     "all": Rule(lambda state, **_: 1.0),
 }
@@ -172,12 +172,12 @@ class Cardinality:
         return cls(rule, numbers[0] if numbers else 0.0, below)
 
     @property
-    def by_steps(self) -> bool:
-        """Whether the rule follows the number of steps. With all other rules a run ends when no mask is left."""
+    def follows_steps(self) -> bool:
+        """Whether the count depends on the planned number of steps; with other rules a run ends when no mask is left."""
         return self.rule in _BY_STEPS
 
     @property
-    def needs_order(self) -> bool:
+    def uses_order(self) -> bool:
         """Whether the count depends on the order of the positions."""
         return self.rule == "eb"
 
@@ -194,21 +194,21 @@ class Cardinality:
             order_BL=order_BL,
             region_BL=region_BL,
         )
-        return torch.full_like(n_B, count, dtype=torch.float64) if self.rule in _SHARES else fraction(count, n_B)
+        return torch.full_like(n_B, count, dtype=torch.float64) if self.rule in _SHARES else reveal_fraction(count, n_B)
 
     def within_steps(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
         """Return the share if the steps end the run: at least k_min positions, and all of them in the last step."""
         kappa_B = self(state, prediction, region_BL, order_BL)
-        finishing_B = torch.maximum(kappa_B, fraction(k_min(state), region_BL.sum(-1)))
-        return torch.where(state.remaining_B == 1, finishing_B, kappa_B) if self.below else finishing_B
+        finishing_B = torch.maximum(kappa_B, reveal_fraction(k_min(state), region_BL.sum(-1)))
+        return torch.where(state.remaining_steps_B == 1, finishing_B, kappa_B) if self.below else finishing_B
 
     def describe(self) -> dict[str, Any]:
         """Return the rule as JSON values, for listings."""
         value = {number.name: self.number for number in TABLE[self.rule].numbers}
         below = {"below": True} if self.below else {}
-        return {"rule": self.rule, **value, "within_steps": self.by_steps, **below}
+        return {"rule": self.rule, **value, "within_steps": self.follows_steps, **below}
 
     def __str__(self) -> str:
         if not TABLE[self.rule].numbers:
@@ -216,8 +216,8 @@ class Cardinality:
         return f"{self.rule}:{int(self.number) if self.rule == 'count' else self.number}" + BELOW * self.below
 
 
-def without_floor(name: str) -> str:
-    """Return the text of a rule with ":below" added, so that k_min is no limit. Rules without a number stay."""
+def allow_below_k_min(name: str) -> str:
+    """Add ":below" to the text of a rule, so that it may reveal fewer than k_min; rules without a number stay."""
     rule = "share" if _parse_share(name) is not None else name.partition(":")[0]
     plain = rule not in TABLE or not TABLE[rule].numbers or name.endswith(BELOW)
     return name if plain else f"{Cardinality.parse(name)}{BELOW}"
@@ -230,7 +230,7 @@ def _parse_share(text: str | float) -> float | None:
         return None
 
 
-def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+def action_distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
     """Return the difference between the numbers of positions that two actions reveal."""
 
     def count_B(action: Action) -> Tensor:

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from unmask.axes.remasking import VARIANTS, ReMDM
-from unmask.axes.rules import Number, Rule, parse_rule
+from unmask.axes.rules import Rule, RuleNumber, parse_rule
 from unmask.base.errors import UnknownName, require
 from unmask.core import Action, Prediction, State
 
 CANDIDATES = ("all", "none", "confidence:0.9", "margin:0.5")
 
 
-_THRESHOLD = Number("threshold", "X", "X in [0, 1]", 0.9)
+_THRESHOLD = RuleNumber("threshold", "X", "X in [0, 1]", 0.9)
 TABLE: dict[str, Rule] = {
     "all": Rule(lambda state, prediction: torch.ones_like(state.fixed_BL)),
     "none": Rule(lambda state, prediction: torch.zeros_like(state.fixed_BL)),
@@ -72,7 +72,7 @@ def parse_commitment(text: str) -> tuple[Commitment, ReMDM | None]:
     name, colon, raw = operators[0].partition(":")
     if name not in REMDM:
         raise UnknownName("commitment", name, (*TABLE, *REMDM))
-    eta = Number("eta", "ETA", "ETA in [0, 1]", 0.02).read(raw) if colon else None
+    eta = RuleNumber("eta", "ETA", "ETA in [0, 1]", 0.02).read(raw) if colon else None
     allowed, hint = f"'{name}:ETA', ETA in [0, 1]", f"e.g. '{name}' for the published one"
     require(not colon or eta is not None, "commitment", operators[0], allowed, hint)
     return rule, ReMDM(name.removeprefix("remdm-"), eta)
@@ -83,9 +83,9 @@ def describe_commitment(rule: Commitment, operator: ReMDM | None) -> dict[str, A
     thresholds = dict(zip(("threshold",), rule.thresholds, strict=False))
     if operator is None:
         return {"rule": rule.rule, **thresholds, "operator": None}
-    return {"rule": rule.rule, **thresholds, "operator": f"remdm-{operator.variant}", "eta": operator.rate}
+    return {"rule": rule.rule, **thresholds, "operator": f"remdm-{operator.variant}", "eta": operator.effective_eta}
 
 
-def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+def action_distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
     """Count the revealed positions that only one of the two actions commits."""
     return ((one.commit_BL ^ other.commit_BL) & revealed_BL).sum(-1).double()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.axes.rules import Number, Rule, parse_rule
+from unmask.axes.rules import Rule, RuleNumber, parse_rule
 from unmask.core import Action, State
 
 CANDIDATES = ("full", "block:8", "block:16", "block:32", "window:16", "dilated:2", "dilated:4", "last-block:16")
@@ -39,7 +39,7 @@ def first_mask_rank(state: State) -> Tensor:
     return torch.where(state.masked_BL, state.rank_BL, _NEVER).amin(-1)
 
 
-def full(state: State, need_B: Tensor | int = 1) -> Tensor:
+def open_all(state: State, need_B: Tensor | int = 1) -> Tensor:
     """Open all masked positions."""
     return state.masked_BL
 
@@ -54,14 +54,14 @@ def last_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor
     return open_groups(state.masked_BL, -(state.rank_BL // size), need_B)
 
 
-def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
+def open_window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     """Open `size` answer positions from the first mask on."""
     return open_groups(state.masked_BL, (state.rank_BL - first_mask_rank(state)[:, None]) // size, need_B)
 
 
-def dilated_region(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
-    """Open every `stride`-th answer position, phase after phase; each phase halves gaps (0, 2, 1, 3 for stride 4)."""
-    phase_L = on_device(tuple(_spread_phases(stride)), state.tokens_BL.device)
+def open_dilated(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
+    """Open every `stride`-th answer position, then those in the gaps: offsets 0, 2, 1, 3 for stride 4."""
+    phase_L = table_on_device(tuple(_order_phases(stride)), state.tokens_BL.device)
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
 
 
@@ -86,7 +86,7 @@ def dilation_level_per_offset(size: int, base: int, start: int = 1) -> list[int]
     return [next(at for at, level in enumerate(levels) if offset in level) for offset in range(size)]
 
 
-def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
+def open_sliding_window(state: State, size: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
     """Open the masks in a window that starts with `size` positions and gets one longer with every revealed one (DSB).
 
     With `longest` the window ends at most so many positions after the first mask.
@@ -99,7 +99,7 @@ def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor 
     return open_groups(state.masked_BL, torch.where(beyond_BL < 0, 0, 1 + beyond_BL // size), need_B)
 
 
-def first_masks(state: State, count: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
+def open_first_masks(state: State, count: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
     """Open the first `count` masks that lie within `longest` positions of the first mask (DCD)."""
     # Groups of `count` masks; those that are far from the first mask come after all near ones.
     group_BL = (state.masked_BL.long().cumsum(-1) - 1) // count
@@ -109,15 +109,15 @@ def first_masks(state: State, count: int, longest: int | None = None, need_B: Te
     return open_groups(state.masked_BL, group_BL, need_B)
 
 
-def dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
+def open_dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     """Open blocks of `size` positions, and in each block groups of positions with halving strides (DUS)."""
     levels = dilation_level_per_offset(size, 2)
-    level_L = on_device(tuple(levels), state.tokens_BL.device)
+    level_L = table_on_device(tuple(levels), state.tokens_BL.device)
     group_BL = state.rank_BL // size * (max(levels) + 1) + level_L[state.rank_BL % size]
     return open_groups(state.masked_BL, group_BL, need_B)
 
 
-def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor:
+def open_neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor:
     """Open the masks within `radius` of a visible token, then those within twice the radius, and so on."""
     visible_BL = state.valid_BL & ~state.masked_BL
     position_L = torch.arange(visible_BL.shape[1], device=visible_BL.device)
@@ -131,14 +131,14 @@ def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor
 
 
 @cache
-def on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
+def table_on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
     """Return a table as a tensor. Cached: a copy to a GPU makes the host wait, and breaks CUDA graphs."""
     with torch.inference_mode(False):
         return torch.tensor(table, device=device)
 
 
-def _spread_phases(stride: int) -> list[int]:
-    """Return the place of each phase in the order of opening; every phase is as far as possible from earlier ones."""
+def _order_phases(stride: int) -> list[int]:
+    """Order the offsets 0 to stride - 1, each as far as possible from earlier ones; return the place of each offset."""
     opened = [0]
     while len(opened) < stride:
         gap = {
@@ -148,18 +148,18 @@ def _spread_phases(stride: int) -> list[int]:
     return [opened.index(p) for p in range(stride)]
 
 
-_SIZE = Number("size", "SIZE", "SIZE from 1 to 1000000", 8, low=1, high=1_000_000, whole=True)
+_SIZE = RuleNumber("size", "SIZE", "SIZE from 1 to 1000000", 8, low=1, high=1_000_000, whole=True)
 _LONGEST = replace(_SIZE, name="longest", spelling="LONGEST")
 TABLE: dict[str, Rule] = {
-    "full": Rule(full),
+    "full": Rule(open_all),
     "block": Rule(first_open_block, (_SIZE,)),
     "last-block": Rule(last_open_block, (_SIZE,)),
-    "window": Rule(window, (_SIZE,)),
-    "dilated": Rule(dilated_region, (_SIZE,)),
-    "near": Rule(neighbourhood, (_SIZE,)),
-    "sliding": Rule(sliding, (_SIZE, _LONGEST), required=1),
-    "masks": Rule(first_masks, (_SIZE, _LONGEST), required=1),
-    "groups": Rule(dilated_groups, (_SIZE,)),
+    "window": Rule(open_window, (_SIZE,)),
+    "dilated": Rule(open_dilated, (_SIZE,)),
+    "near": Rule(open_neighbourhood, (_SIZE,)),
+    "sliding": Rule(open_sliding_window, (_SIZE, _LONGEST), required=1),
+    "masks": Rule(open_first_masks, (_SIZE, _LONGEST), required=1),
+    "groups": Rule(open_dilated_groups, (_SIZE,)),
 }
 
 
@@ -197,7 +197,7 @@ class Region:
         return ":".join(map(str, (self.rule, *self.sizes)))
 
 
-def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+def action_distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
     """Return the share of masked positions in either region that are in only one of them."""
     one_BL, other_BL = one.region_BL & state.masked_BL, other.region_BL & state.masked_BL
     return (one_BL ^ other_BL).sum(-1).double() / (one_BL | other_BL).sum(-1).clamp(min=1)

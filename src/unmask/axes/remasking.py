@@ -54,21 +54,23 @@ class ReMDM:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise UnknownName("ReMDM variant", self.variant, VARIANTS)
-        require(0 <= self.rate <= 1, "eta", self.eta, "0 to 1", "published values lie between 0.008 and 0.04")
+        require(0 <= self.effective_eta <= 1, "eta", self.eta, "0 to 1", "published values lie between 0.008 and 0.04")
         ordered = 0 <= self.t_off < self.t_on < 1
         require(ordered, "t_off, t_on", (self.t_off, self.t_on), "0 <= t_off < t_on < 1", "e.g. 0.05, 0.55")
         require(0 < self.alpha_on < 1, "alpha_on", self.alpha_on, "above 0, below 1", "e.g. 0.9")
         if self.variant == "loop":
             limit = (1 - self.alpha_on) / self.alpha_on
-            require(self.rate <= limit, "eta", self.rate, f"at most {limit:.4g}", "or the marginals break")
+            require(
+                self.effective_eta <= limit, "eta", self.effective_eta, f"at most {limit:.4g}", "or the marginals break"
+            )
 
     @property
-    def rate(self) -> float:
+    def effective_eta(self) -> float:
         published = {"cap": 0.008, "rescale": 0.015, "conf": 1.0, "loop": 0.02}
         return published[self.variant] if self.eta is None else self.eta
 
     def sigma(self, state: State, psi_BL: Tensor) -> Tensor:
-        """Return the remasking probability of every position: 0 if it is not revisable, and in the last step.
+        """Return the probability that each position is masked again; 0 in the last step and where it is not revisable.
 
         The time is alpha_t = step / horizon, and t = 1 - alpha_t under `loop`.
         """
@@ -77,39 +79,41 @@ class ReMDM:
         alpha_s_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)
         # Not computed as 1 - alpha_t, whose rounding would put some steps on the other side of the edges.
         t_B = (state.horizon_B - state.step_B).double() / state.horizon_B
-        sigma_BL = self.rates(t_B, alpha_t_B, alpha_s_B, psi_BL, state.revisable_BL)
+        sigma_BL = self.sigma_at(t_B, alpha_t_B, alpha_s_B, psi_BL, state.revisable_BL)
         last_B1 = (state.step_B >= state.horizon_B - 1)[:, None]
         return torch.where(last_B1, 0.0, sigma_BL)
 
-    def rates(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor, psi_BL: Tensor, revisable_BL: Tensor) -> Tensor:
+    def sigma_at(
+        self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor, psi_BL: Tensor, revisable_BL: Tensor
+    ) -> Tensor:
         """Return the remasking probability of every revisable position at given times; 0 for all other positions."""
         if self.variant == "conf":
             logits_BL = torch.where(revisable_BL, -psi_BL.double(), float("-inf"))
             sigma_BL = logits_BL.softmax(-1) * sigma_max(alpha_t_B, alpha_s_B)[:, None]
             # Positions with infinite psi, which means unknown, are not masked. If all are unknown, the softmax is NaN,
             # and `where` replaces all of it.
-            return self.rate * torch.where(logits_BL.isfinite(), sigma_BL, 0.0)
-        return torch.where(revisable_BL, self.shared_sigma(t_B, alpha_t_B, alpha_s_B)[:, None], 0.0)
+            return self.effective_eta * torch.where(logits_BL.isfinite(), sigma_BL, 0.0)
+        return torch.where(revisable_BL, self.sigma_per_row(t_B, alpha_t_B, alpha_s_B)[:, None], 0.0)
 
     def expected_remasks(self, positions: int, steps: int) -> float:
         """Estimate the number of remasked positions in a run whose revealed positions all stay revisable."""
         taken = torch.arange(1, max(1, steps - 1), dtype=torch.float64)
         alpha_t, alpha_s = taken / steps, (taken + 1) / steps
         if self.variant == "conf":
-            return float(self.rate * sigma_max(alpha_t, alpha_s).sum())
-        return float((positions * alpha_t * self.shared_sigma((steps - taken) / steps, alpha_t, alpha_s)).sum())
+            return float(self.effective_eta * sigma_max(alpha_t, alpha_s).sum())
+        return float((positions * alpha_t * self.sigma_per_row((steps - taken) / steps, alpha_t, alpha_s)).sum())
 
     def remask(self, state: State, psi_BL: Tensor, uniform_BL: Tensor) -> Tensor:
         """Draw the positions to mask again; `uniform_BL` has one uniform number per position."""
         return uniform_BL < self.sigma(state, psi_BL)
 
-    def shared_sigma(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
+    def sigma_per_row(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
         """Return the sigma that all positions of a row share; 0 under `conf`, where positions differ."""
         if self.variant == "conf":
             return torch.zeros_like(alpha_t_B)
         if self.variant == "cap":
-            return sigma_max(alpha_t_B, alpha_s_B).clamp(max=self.rate)
+            return sigma_max(alpha_t_B, alpha_s_B).clamp(max=self.effective_eta)
         if self.variant == "rescale":
-            return self.rate * sigma_max(alpha_t_B, alpha_s_B)
+            return self.effective_eta * sigma_max(alpha_t_B, alpha_s_B)
         looping_B = (t_B <= self.t_on) & (t_B > self.t_off)
-        return torch.where(looping_B, torch.full_like(t_B, self.rate), 0.0)
+        return torch.where(looping_B, torch.full_like(t_B, self.effective_eta), 0.0)

@@ -10,7 +10,7 @@ from unmask.base.errors import UnknownName, require
 
 
 @dataclass(frozen=True)
-class Number:
+class RuleNumber:
     """A number in the text of a rule, such as the 32 of "block:32"."""
 
     name: str
@@ -36,10 +36,10 @@ class Number:
 
 @dataclass(frozen=True)
 class Rule:
-    """An entry of an axis's table of rules: the function to call, and the numbers in its text."""
+    """Rule of an axis that users write as text: the function to call, and the numbers that the text has."""
 
     function: Callable[..., Any]
-    numbers: tuple[Number, ...] = ()
+    numbers: tuple[RuleNumber, ...] = ()
     required: int | None = None
     """How many of the numbers are required; None for all of them."""
 

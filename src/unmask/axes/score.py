@@ -55,10 +55,11 @@ def dependency(prediction: Prediction) -> Tensor:
 _FUNCTIONS = dict(zip(RULES, (confidence, margin, certainty, stability, dependency), strict=True))
 
 
-def landscape(prediction: Prediction, length: int) -> Tensor:
-    """Return the scores of all rules on the canvas: 0 at unwanted slots, NaN for rules whose input was not computed.
+def score_all_rules(prediction: Prediction, length: int) -> Tensor:
+    """Return the score of every position under every rule; 0 where nothing was predicted.
 
-    Cached in the prediction, because diagnostics and `apply` need the same scores.
+    A rule whose input was not computed is NaN. Cached in the prediction, because diagnostics and `apply` need the same
+    scores.
     """
     kept: dict[int, Tensor] = prediction.__dict__.setdefault("landscapes", {})
     if length not in kept:
@@ -87,7 +88,11 @@ def order(alpha_BJ: Tensor, prediction: Prediction, length: int, rule: str | Non
     `rule` names the only rule with any weight, if the caller knows it. The others are then not computed, and the bits
     are the same, because adding zeros changes nothing.
     """
-    return mix(alpha_BJ, landscape(prediction, length)) if rule is None else _score_on_canvas(rule, prediction, length)
+    return (
+        mix(alpha_BJ, score_all_rules(prediction, length))
+        if rule is None
+        else _score_on_canvas(rule, prediction, length)
+    )
 
 
 def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
@@ -138,7 +143,7 @@ def _parse_sum(text: str) -> dict[str, float]:
 
 
 def only_weighted_rule(mixture: Mixture) -> str | None:
-    """Return the rule that has all the weight (for `Action.rule`), or None."""
+    """Return the one rule with a weight, for `Action.rule`; None if several rules have one."""
     alpha = weights(mixture)
     return RULES[alpha.index(1.0)] if sorted(alpha) == [0.0] * (len(RULES) - 1) + [1.0] else None
 
@@ -164,11 +169,11 @@ def _weights_on_device(alpha: tuple[float, ...], device: torch.device) -> Tensor
 
 
 def needs(mixture: Mixture) -> Needs:
-    """Return the needs of a policy that uses this mixture."""
+    """Return the parts of a prediction that the rules of a mixture read."""
     by_name = dict(zip(RULES, weights(mixture), strict=True))
     return Needs(divergence=by_name["stability"] > 0, attention=by_name["dependency"] > 0)
 
 
-def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+def action_distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
     """Return the L1 distance between the mixture weights of two actions, for each row."""
     return (one.alpha_BJ.double() - other.alpha_BJ.double()).abs().sum(-1)

@@ -30,7 +30,7 @@ THREAD_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY", "GOM
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 
-DOES_NOT_COMPUTE = {
+NOT_FINGERPRINTED = {
     *("__init__.py", "__main__.py", "py.typed", "report", "viewer", "cli", "train"),
     # The parts of the laboratory are hashed one by one; these analyse, show, time or schedule.
     *("lab", "lab/__init__.py", "lab/analysis", "lab/bench.py", "lab/bench_outside.py", "lab/cluster"),
@@ -122,7 +122,7 @@ def _read_group_limits(
 
 
 def versions() -> dict[str, str]:
-    """Return what the last bits of a result may depend on: versions of packages and the number of threads."""
+    """Return versions of packages and the number of threads, on which the last bits of a result may depend."""
     # Imported here, because `import unmask` must be fast.
     import platform
     from importlib.metadata import version
@@ -158,16 +158,16 @@ def code_fingerprint() -> str:
 
 def code_parts() -> dict[str, str]:
     """Return a hash of each package and module that results depend on, so that messages can name a changed one."""
-    return dict(_hash_parts())
+    return dict(_hash_code_parts())
 
 
 @cache
-def _hash_parts() -> tuple[tuple[str, str], ...]:
+def _hash_code_parts() -> tuple[tuple[str, str], ...]:
     home = Path(__file__).parents[1]
     folders = (home, home / "lab", home / "lab" / "compare")
     paths = sorted(path for folder in folders for path in folder.iterdir())
     parts = {path.relative_to(home).as_posix(): path for path in paths if not path.name.startswith((".", "__py"))}
-    return tuple((name, hash_source(path)) for name, path in parts.items() if name not in DOES_NOT_COMPUTE)
+    return tuple((name, hash_source(path)) for name, path in parts.items() if name not in NOT_FINGERPRINTED)
 
 
 def hash_source(path: Path) -> str:

@@ -18,7 +18,7 @@ from unmask.base.errors import StorageError
 # Text and paths
 
 
-def storable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates by U+FFFD, because UTF-8 cannot encode them.
 
     Call it once, where text enters from outside: answers, reasons, names, prompts, errors of a user's code.

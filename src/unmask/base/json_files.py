@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 
 T = TypeVar("T")
 _MALFORMED: tuple[type[Exception], ...] = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -17,7 +17,7 @@ _MALFORMED: tuple[type[Exception], ...] = (AttributeError, IndexError, KeyError,
 
 
 class HashMismatch(ValueError):
-    """A text differs from the one that `to_hashed_json` wrote."""
+    """The text of a file is not the one that `to_hashed_json` wrote."""
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -39,12 +39,12 @@ def refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def refuse_constant(name: str) -> float:
+def refuse_nan_and_infinity(name: str) -> float:
     """Refuse NaN and the infinities, which Python reads although JSON does not have them."""
     raise ValueError(f"{name} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicates, parse_constant=refuse_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicates, parse_constant=refuse_nan_and_infinity)
 
 
 def to_plain(value: Any) -> Any:
@@ -52,7 +52,7 @@ def to_plain(value: Any) -> Any:
 
     Lone surrogates in texts, which UTF-8 cannot encode, are replaced.
     """
-    return json.loads(storable(json.dumps(value, default=str, ensure_ascii=False)))
+    return json.loads(replace_surrogates(json.dumps(value, default=str, ensure_ascii=False)))
 
 
 def to_hashed_json(format: str, body: Mapping[str, Any]) -> str:

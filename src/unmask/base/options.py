@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from unmask.base.errors import ConfigError, UnknownName, format_value, require
-from unmask.base.files import os_error_text, read_file, storable
+from unmask.base.files import os_error_text, read_file, replace_surrogates
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Options(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise _translate_error(error, type(self), "") from None
+            raise _translate_pydantic_error(error, type(self), "") from None
 
     # pydantic would call this method for options inside options too, and the error would not say where they are. The
     # mark makes pydantic build them itself.
@@ -61,7 +61,7 @@ class Options(BaseModel):
         try:
             return cls.model_validate(dict(table))
         except ValidationError as error:
-            raise _translate_error(error, cls, where) from None
+            raise _translate_pydantic_error(error, cls, where) from None
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
 
@@ -80,7 +80,7 @@ class Options(BaseModel):
         for name in given:
             # Written to `__dict__`, because frozen options refuse assignment.
             if name in checked.__dict__:
-                checked.__dict__[name] = _keep_integers(given[name], checked.__dict__[name])
+                checked.__dict__[name] = _restore_integers(given[name], checked.__dict__[name])
         return checked
 
 
@@ -97,22 +97,22 @@ def _lists_to_tuples(value: Any) -> Any:
     return tuple(map(_lists_to_tuples, value)) if type(value) in (list, tuple) else value
 
 
-def _keep_integers(given: Any, checked: Any) -> Any:
+def _restore_integers(given: Any, checked: Any) -> Any:
     """Undo pydantic's conversion of whole numbers in float fields: return 1 for a given 1, not 1.0."""
     if type(checked) is float and type(given) is int:
         return given
     if type(checked) is tuple and type(given) is tuple:
-        return tuple(map(_keep_integers, given, checked))
+        return tuple(map(_restore_integers, given, checked))
     if type(checked) is dict and isinstance(given, Mapping):
-        return {key: _keep_integers(given.get(key), value) for key, value in checked.items()}
+        return {key: _restore_integers(given.get(key), value) for key, value in checked.items()}
     return checked
 
 
-def _translate_error(error: ValidationError, owner: type[Options], where: str) -> ConfigError:
+def _translate_pydantic_error(error: ValidationError, owner: type[Options], where: str) -> ConfigError:
     """Translate the first of pydantic's errors to the wording of this package: "X is Y; allowed: ...; what to do"."""
     first = error.errors(include_url=False)[0]
     kind, path = first["type"], first["loc"]
-    names, field, siblings = _locate_error(owner, path)
+    names, field, siblings = _locate_pydantic_error(owner, path)
     of = f" of {where}" if where else ""
     if kind == "extra_forbidden":
         place = f"{'.'.join(names)}{of}" if names else where
@@ -134,10 +134,10 @@ def _translate_error(error: ValidationError, owner: type[Options], where: str) -
     return ConfigError(f"{name} is {given}; allowed: {wording.get('allowed', allowed)}; {wording.get('hint', hint)}")
 
 
-def _locate_error(
+def _locate_pydantic_error(
     owner: type[Options], path: tuple[int | str, ...]
 ) -> tuple[list[str], FieldInfo | None, Mapping[str, FieldInfo]]:
-    """Follow the path of an error; return the names to show, the last field, and the fields beside the last part.
+    """Find the field of a pydantic error; return the names to show, that field, and the fields beside it.
 
     A path has names of fields, indices of tuples, keys of tables, and names of union branches, which are not shown.
     """
@@ -156,7 +156,7 @@ def _locate_error(
         elif part in inside:
             names.append(part)
             field = inside[part]
-            inner = _options_in(field.annotation)
+            inner = _find_options_class(field.annotation)
             inside = {} if inner is None else inner.model_fields
             key_follows = any(
                 get_origin(arg) in (dict, Mapping) for arg in (field.annotation, *get_args(field.annotation))
@@ -164,10 +164,11 @@ def _locate_error(
     return names, field, siblings
 
 
-def _options_in(annotation: Any) -> type[Options] | None:
+def _find_options_class(annotation: Any) -> type[Options] | None:
+    """Return the first subclass of `Options` in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Options):
         return annotation
-    return next((found for arg in get_args(annotation) if (found := _options_in(arg))), None)
+    return next((found for arg in get_args(annotation) if (found := _find_options_class(arg))), None)
 
 
 def _describe_range(field: FieldInfo) -> str:
@@ -276,7 +277,7 @@ def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
 POLICY_FORMS = "a name of `unmask methods`, path.py:Class or package.module:Class, then :KEY=VALUE,KEY=VALUE"
 
 
-def parse_spec(text: str, option: str = "--policy") -> tuple[str, dict[str, Any]]:
+def parse_policy_spec(text: str, option: str = "--policy") -> tuple[str, dict[str, Any]]:
     """Split "name:key=value,..." into name and settings. The settings begin at the first part that has a "="."""
     parts = text.split(":")
     start = next((at for at, part in enumerate(parts) if "=" in part), len(parts))
@@ -343,7 +344,7 @@ def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequen
     keys = (*required, *optional)
     require(isinstance(table, Mapping), where, table, f"a table of keys: {', '.join(keys)}", "write it so")
     for key in table:
-        check_name(f"key of {where}", key, keys)
+        check_known_name(f"key of {where}", key, keys)
     for key in required:
         if key not in table:
             raise ConfigError(
@@ -351,14 +352,17 @@ def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequen
             )
 
 
-def check_name(kind: str, name: Any, known: Collection[str]) -> None:
+def check_known_name(kind: str, name: Any, known: Collection[str]) -> None:
     """Refuse an unknown name; the message suggests similar ones."""
     if name not in known:
         raise UnknownName(kind, str(name), known)
 
 
-def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] | None = None) -> T:
-    """Create the dataclass `owner` from a table. All fields are required, unless `required` names those that are."""
+def parse_dataclass(owner: type[T], table: Any, where: str, required: Sequence[str] | None = None) -> T:
+    """Create an instance of the dataclass `owner` from a table of a file; its keys are the names of the fields.
+
+    All keys are required, unless `required` lists the required ones.
+    """
     names = [part.name for part in fields(owner)]  # type: ignore[arg-type]
     wanted = names if required is None else required
     check_keys(where, table, wanted, [name for name in names if name not in wanted])
@@ -372,10 +376,10 @@ def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] |
 def parse_text(name: str, value: Any) -> str:
     """Return a text that is not empty; refuse any other value."""
     require(isinstance(value, str) and bool(value), name, value, "a text", "write it in quotes")
-    return storable(value)
+    return replace_surrogates(value)
 
 
-def parse_whole(name: str, value: Any, least: int) -> int:
+def parse_integer(name: str, value: Any, least: int) -> int:
     """Return a whole number of at least `least`; refuse any other value."""
     ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(ok, name, value, f"a whole number, {least} or more", "change it")
@@ -393,4 +397,4 @@ def parse_names(name: str, value: Any) -> tuple[str, ...]:
     """Return a list of names as a tuple; refuse an empty list and repeated names."""
     ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
     require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
-    return tuple(map(storable, value))
+    return tuple(map(replace_surrogates, value))

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.base.files import format_path, open_file, os_error_text, storable
+from unmask.base.files import format_path, open_file, os_error_text, replace_surrogates
 
 CODE_FORMS = "package.module:Name, or a file path.py:Name"
 
@@ -32,7 +32,7 @@ def is_code_name(name: str) -> bool:
 
 
 def load_user_code(name: str, folder: Path | None = None) -> Any:
-    """Run the file or import the module of a name, and return the object it names.
+    """Load the class or function that a name such as "path.py:Name" or "package.module:Name" stands for.
 
     A relative path starts in `folder`. Modules in the current folder can be imported, as with `python -m`, and so can
     modules beside a file.
@@ -69,7 +69,7 @@ def _run_file(path: Path, name: str) -> ModuleType:
     module = ModuleType(module_name)
     module.__file__ = str(place)
     module.__package__ = ""
-    _make_importable(str(place.parent))
+    _add_to_import_path(str(place.parent))
     sys.modules[module_name] = module
     try:
         exec(compile(source, str(place), "exec"), module.__dict__)
@@ -82,7 +82,7 @@ def _run_file(path: Path, name: str) -> ModuleType:
 
 
 def _import_module(place: str, name: str) -> ModuleType:
-    _make_importable(os.getcwd())
+    _add_to_import_path(os.getcwd())
     importlib.invalidate_caches()
     first, dot, _ = place.partition(".")
     outermost = PathFinder.find_spec(first) if dot and first not in sys.modules else None
@@ -101,7 +101,8 @@ def _import_module(place: str, name: str) -> ModuleType:
         ) from error
 
 
-def _make_importable(folder: str) -> None:
+def _add_to_import_path(folder: str) -> None:
+    """Let Python import modules of a folder, without a second entry for the current folder."""
     if folder not in sys.path and not (folder == os.getcwd() and "" in sys.path):
         sys.path.insert(0, folder)
 
@@ -117,32 +118,32 @@ def describe_error(error: BaseException) -> str:
 def error_message(error: BaseException) -> str:
     """Return the message of an exception on one line, even if the exception's `__str__` raises."""
     try:
-        return storable(" ".join(str(error).split()))
+        return replace_surrogates(" ".join(str(error).split()))
     except Exception:
         return "(no message)"
 
 
 def error_location(error: BaseException, code: Any) -> str:
     """Return where user code raised, e.g. "mine.py, line 12", or its file if no line is known; "" for shipped code."""
-    if is_shipped(code):
+    if is_shipped_code(code):
         return ""
     frame = innermost_frame(error, code)
     if frame is not None:
-        return storable(f"{Path(frame.filename).name}, line {frame.lineno}")
-    path = _source_file(code)
-    return storable(f"{code.__qualname__} of {path.name}") if path else str(code.__qualname__)
+        return replace_surrogates(f"{Path(frame.filename).name}, line {frame.lineno}")
+    path = _find_source_file(code)
+    return replace_surrogates(f"{code.__qualname__} of {path.name}") if path else str(code.__qualname__)
 
 
 def innermost_frame(error: BaseException, code: Any) -> traceback.FrameSummary | None:
     """Return the innermost frame of an error that is in the file of the code or in a local module that it imports."""
-    path = _source_file(code)
+    path = _find_source_file(code)
     local = _import_closure(str(code.__module__), path) if path else {}
     files = {file.resolve() for file in local.values()}
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() in files]
     return frames[-1] if frames else None
 
 
-def is_shipped(code: Any) -> bool:
+def is_shipped_code(code: Any) -> bool:
     """Whether a class or function is part of this package."""
     return str(code.__module__).partition(".")[0] == "unmask"
 
@@ -156,7 +157,7 @@ def code_hash(code: Any) -> str:
     Imports of names that are computed at run time are not found. Returns "" for code without a file, as in a shell.
     """
     written = code if inspect.isroutine(code) or inspect.isclass(code) else type(code)
-    path = _source_file(written)
+    path = _find_source_file(written)
     if path is None:
         return ""
     digest = hashlib.sha256()
@@ -171,13 +172,13 @@ def local_modules(loaded: Iterable[str]) -> dict[str, Path]:
     """Return module name -> file, for the local modules among `loaded` and all local modules that they import."""
     files: dict[str, Path] = {}
     for name in loaded:
-        path = _local_file(name)
+        path = _find_local_source(name)
         if path is not None:
             files |= {inner or name: file for inner, file in _import_closure(name, path).items()}
     return files
 
 
-def _source_file(code: Any) -> Path | None:
+def _find_source_file(code: Any) -> Path | None:
     """Return the file of a function or class; None if it has none, as in a shell or a notebook."""
     try:
         path = inspect.getsourcefile(code)
@@ -193,7 +194,7 @@ def _import_closure(module: str, path: Path) -> dict[str, Path]:
     queue = [(module, path)]
     while queue:
         for name in _imported_names(*queue.pop()):
-            file = None if name in files else _local_file(name)
+            file = None if name in files else _find_local_source(name)
             if file is not None:
                 files[name] = file
                 queue.append((name, file))
@@ -222,7 +223,7 @@ def _imported_names(module: str, path: Path) -> Iterator[str]:
             yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1) if all(parts[:n]))
 
 
-def _local_file(name: str) -> Path | None:
+def _find_local_source(name: str) -> Path | None:
     """Return the source file of a module if it is local. Nothing is imported."""
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)

@@ -22,7 +22,7 @@ from unmask.base.environment import versions
 from unmask.base.errors import ConfigError, UnmaskError
 from unmask.cli.options import DataDir, Json
 from unmask.cli.terminal import Console, print_text
-from unmask.core import choose_statistics
+from unmask.core import choose_statistics_path
 from unmask.models.execution import ENGINES, choose_execution, resolve_device
 from unmask.tasks import TASKS, official
 
@@ -121,7 +121,7 @@ def _check_engines() -> list[Finding]:
             continue
         can = other.engine == name
         rows.append(Finding(name, can, f"can be asked for: --model-option engine={name}" if can else other.why))
-    statistics = choose_statistics(device)
+    statistics = choose_statistics_path(device)
     return [*rows, Finding("statistics", True, f"{statistics.path} pass over the vocabulary: {statistics.why}")]
 
 

@@ -349,10 +349,10 @@ def _blame_own_policy(policy: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from unmask.base.user_code import describe_error, innermost_frame, is_shipped
+        from unmask.base.user_code import describe_error, innermost_frame, is_shipped_code
 
         kind = type(policy)
-        if policy is None or isinstance(policy, str) or is_shipped(kind) or isinstance(error, ConfigError):
+        if policy is None or isinstance(policy, str) or is_shipped_code(kind) or isinstance(error, ConfigError):
             raise
         frame = innermost_frame(error, kind)
         if frame is None and not isinstance(error, UnmaskError):
@@ -381,13 +381,13 @@ def _count(number: int, noun: str) -> str:
 
 def _summarise_config(done: "Generation") -> dict[str, str]:
     """Return the resolved configuration in a few lines; --json has all of it."""
-    from unmask.base.user_code import is_shipped
+    from unmask.base.user_code import is_shipped_code
 
     config, policy = done.config, done.policy
     lines = {name: _describe_part(config[name]) for name in ("model", "policy")}
     label = config["method"]["label"]
     # A gate around a published method is labelled "own", but is no code of the user's.
-    if label in LABELS and not (label == "own" and is_shipped(type(policy))):
+    if label in LABELS and not (label == "own" and is_shipped_code(type(policy))):
         lines["label"] = LABELS[label]
     if "preset" in config:
         lines["preset"] = f"{config['preset']}  (the method's settings alone, not the run's)"

@@ -14,7 +14,7 @@ from unmask.base.errors import ConfigError, require
 from unmask.cli.options import DataDir, Json, SandboxWorkers, complete_method, complete_task
 from unmask.cli.progress import show_bar
 from unmask.cli.terminal import Console, make_entry, make_table, print_text, spell_settings, wide_console
-from unmask.core import choose_statistics
+from unmask.core import choose_statistics_path
 from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, find_method
 from unmask.models.execution import choose_execution, resolve_device
 from unmask.tasks import (
@@ -41,7 +41,7 @@ def models(json_: Json = False) -> None:
         row: dict[str, Any] = {"name": name, "about": entry.about, "status": entry.status(), "options": options}
         if "engine" in options:
             row["engine"] = asdict(choose_execution(options["engine"], device))
-        rows.append(row | {"statistics": asdict(choose_statistics(device))})
+        rows.append(row | {"statistics": asdict(choose_statistics_path(device))})
     if json_:
         print_text(json.dumps(rows, indent=2))
         return

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from unmask.api.options import FUNCTION_OPTIONS, OPTIONS, MethodOptions
 from unmask.base.errors import ConfigError, require
-from unmask.base.options import Options, parse_settings, parse_spec
+from unmask.base.options import Options, parse_policy_spec, parse_settings
 from unmask.cli.progress import show_loading
 
 if TYPE_CHECKING:  # `unmask generate --help` and the Tab key must not wait for torch.
@@ -192,7 +192,7 @@ class ComposeOptions(Options):
         if not rules:
             return policy, dict(settings)
         names = ", ".join(f"--{axis}" for axis in rules)
-        if policy is not None and parse_spec(policy)[0] != "composed":
+        if policy is not None and parse_policy_spec(policy)[0] != "composed":
             raise ConfigError(
                 f"--policy {policy!r} and {names} are both given; allowed: a policy, or rules that compose one; drop "
                 "either"

@@ -6,7 +6,7 @@ from unmask.core.batch import (
     Path,
     axis_letters,
     concat,
-    copy_in,
+    copy_into_buffers,
     cut_canvas,
     get_part,
     has_same_form,
@@ -42,5 +42,5 @@ from unmask.core.prediction import Edit, Posterior, Prediction, Statistics, Toke
 from unmask.core.sampling import SamplingParams, sample
 from unmask.core.state import RULES, Action, State
 from unmask.core.trajectory import AnswerCost, Step, Trajectory, answer_tokens, cost_columns, join_runs, total_cost
-from unmask.core.trajectory_file import check_value
-from unmask.core.vocab_statistics import choose_statistics, filter_logits_
+from unmask.core.trajectory_file import check_tensor_fields
+from unmask.core.vocab_statistics import choose_statistics_path, filter_logits_

@@ -193,7 +193,7 @@ class Layout(Generic[T]):
 
     def write(self, buffer: Tensor, value: T) -> None:
         """Copy a value into a buffer."""
-        copy_in(self._views(buffer), list(tensors(value).values()))
+        copy_into_buffers(self._views(buffer), list(tensors(value).values()))
 
     def _views(self, buffer: Tensor) -> list[Tensor]:
         views = []
@@ -203,7 +203,7 @@ class Layout(Generic[T]):
         return views
 
 
-def copy_in(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+def copy_into_buffers(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """Copy each value into its buffer, with one kernel for all pairs that have equal strides and one dtype."""
     # `_foreach_copy_` is one kernel only for tensors of one dtype whose strides agree pair by pair.
     groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}

@@ -52,7 +52,7 @@ class Needs:
 
 
 class Slots:
-    """Flat index of the slot that each packed row of logits belongs to.
+    """Table of the slots that have logits: for each packed row of logits, the flat index of its slot.
 
     An index is valid for one tensor of flags only; after rows are selected or joined it must be counted again. So this
     is not a dataclass, whose tensors `select` and `concat` would change.
@@ -149,21 +149,23 @@ class ModelOutput(BatchValue):
     """Number of denoiser passes per row (2 under guidance)."""
     processed_B: Tensor | None = None
     """Number of slots that a pass computed for each row, if a cache held the others; None for all valid slots."""
-    counted: Slots | None = None
+    known_slots: Slots | None = None
     """Index of the packed rows, if the denoiser has it already: on a GPU counting slots waits for the device."""
 
     @property
     def slots(self) -> Slots:
         """Index of the slot that each packed row of logits belongs to."""
         # An index that was made for other flags is wrong: rows may have been selected or joined since.
-        if self.counted is not None and (self.counted.is_packed or self.counted.wanted_BN is self.wanted_BN):
-            return self.counted
+        if self.known_slots is not None and (
+            self.known_slots.is_packed or self.known_slots.wanted_BN is self.wanted_BN
+        ):
+            return self.known_slots
         return Slots.of(self.wanted_BN)
 
     @property
     def slot_BN(self) -> Tensor:
         """Packed row of each wanted slot, -1 for all other slots."""
-        is_packed = self.counted is not None and self.counted.is_packed
+        is_packed = self.known_slots is not None and self.known_slots.is_packed
         return torch.where(
             self.wanted_BN, _number_flagged_slots(self.slots.wanted_BN if is_packed else self.wanted_BN), -1
         )
@@ -177,7 +179,7 @@ class Denoiser(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Device that inputs must be on."""
+        """Device where the model runs and its inputs must be."""
         ...
 
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput: ...

@@ -72,7 +72,7 @@ class Noise(BatchValue):
 
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
         """Return one float64 in (0, 1) for each position."""
-        return _bits_to_uniform(self._counters(step_B[:, None], position_BN, purpose, self.key_B[:, None]))
+        return _bits_to_uniform(self._hash_counters(step_B[:, None], position_BN, purpose, self.key_B[:, None]))
 
     def uniform_packed(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
         """Return the numbers of `uniform` for packed positions; `row_R` has the batch row of each."""
@@ -84,14 +84,14 @@ class Noise(BatchValue):
 
     def bits(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
         """Return the hashed counters from which `uniform_packed` and `uniform_vocab` compute their numbers."""
-        return self._counters(step_R, position_R, purpose, self.key_B[row_R])
+        return self._hash_counters(step_R, position_R, purpose, self.key_B[row_R])
 
     def derive(self, name: str) -> "Noise":
         """Return independent noise for the same rows, for example for another attempt at them."""
         # A new key, so that none of its counters can equal a counter of this noise.
         return Noise(_hash_field(self.key_B, _purpose_id(name)))
 
-    def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
+    def _hash_counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
         return _hash_field(_hash_field(_hash_field(key, step), position), _purpose_id(purpose))
 
 
@@ -102,12 +102,12 @@ class ForbiddenNoise(Noise):
     Rollouts of such a method are decoded once and shared, so a draw would make results wrong without a sign.
     """
 
-    # Every number is computed from counters, so `_counters` and `derive` are the only ways to get one.
-    def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> NoReturn:
+    # Every number is computed from counters, so `_hash_counters` and `derive` are the only ways to get one.
+    def _hash_counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> NoReturn:
         raise ContractError(
             f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
             "that draw; set it in the class"
         )
 
     def derive(self, name: str) -> NoReturn:
-        self._counters(self.key_B, self.key_B, name, self.key_B)
+        self._hash_counters(self.key_B, self.key_B, name, self.key_B)

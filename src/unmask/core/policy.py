@@ -104,11 +104,11 @@ class SearchContext(LookAhead, Protocol):
 
 
 class DecodingMethod(ABC):
-    """Settings and traits that policies and searches have in common. Subclasses are frozen dataclasses.
+    """Base of policies and searches: checks their settings, and has the defaults of their traits.
 
-    A field is a setting: it is recorded, hashed, and can be changed on a command line. A trait is a class attribute
-    (`random = True`), or a property if it depends on a setting. The defaults below are properties because type checkers
-    let a subclass replace a property by either.
+    Subclasses are frozen dataclasses. A field is a setting: it is recorded, hashed, and can be changed on a command
+    line. A trait is a class attribute (`random = True`), or a property if it depends on a setting. The defaults below
+    are properties because type checkers let a subclass replace a property by either.
     """
 
     name: ClassVar[str]

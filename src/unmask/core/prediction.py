@@ -15,7 +15,7 @@ from unmask.core.batch import BatchValue
 
 @dataclass(frozen=True)
 class Edit:
-    """Numbers to add to the logits of some tokens (end of text, the barred mask), wherever logits are read."""
+    """Numbers to add to the logits of a few tokens, such as -inf for the mask token, before any use of the logits."""
 
     ids: tuple[int, ...] = ()
     deltas: tuple[float, ...] = ()
@@ -58,7 +58,7 @@ class Posterior(BatchValue):
         return replace(self, slot_BN=self.slot_BN[rows_U])
 
     def join(self, others: "Sequence[Posterior]") -> "Posterior":
-        """Join posteriors; packed rows that several of them share are stored once."""
+        """Join the rows of several posteriors; logits that some of them share are stored only once."""
         start: dict[int, int] = {}
         parts: list[Posterior] = []
         slots, size = [], 0
@@ -151,7 +151,7 @@ class VocabStats(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Statistics(BatchValue):
-    """Most probable tokens and entropy of the distribution at each slot; zero at unwanted slots."""
+    """Most probable tokens and entropy of the distribution at each slot; zero at slots that were not predicted."""
 
     top_BNK: Tensor
     p_BNK: Tensor

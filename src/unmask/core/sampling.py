@@ -10,7 +10,7 @@ from unmask.base.errors import DenoiserError, require
 from unmask.core.model_io import ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.core.noise import Noise
 from unmask.core.prediction import Edit, Posterior, Prediction, Statistics, StatsRequest, TokenDraw
-from unmask.core.vocab_statistics import fast_vocab_stats
+from unmask.core.vocab_statistics import compute_vocab_stats
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def sample(
     request = StatsRequest(
         top_k=max(needs.top_k, 2),
         edit=edit,
-        draw=_token_draw(sampling, needs.draws, noise, step_B[row_R], position_R, row_R, vocabulary.size),
+        draw=_make_token_draw(sampling, needs.draws, noise, step_B[row_R], position_R, row_R, vocabulary.size),
         filtered=needs.filtered,
         untrusted=vocabulary.eos_ids if sampling.confidence_eos_eot_inf else (),
         given_R=None if inputs.given_BN is None else inputs.given_BN.flatten()[index_R],
         previous=previous if needs.divergence else None,
         previous_R=previous_R,
     )
-    stats = fast_vocab_stats(output.logits_RV, request)
+    stats = compute_vocab_stats(output.logits_RV, request)
 
     shape = inputs.tokens_BN.shape
     # With a fixed number of packed rows some of them belong to no wanted slot.
@@ -161,7 +161,7 @@ def sample(
     )
 
 
-def _token_draw(
+def _make_token_draw(
     sampling: SamplingParams, draws: int, noise: Noise, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int
 ) -> TokenDraw:
     """Collect the random numbers of all draws; step, position and batch row are those of each packed row."""

@@ -69,7 +69,7 @@ class State(BatchValue):
         return self.answer_BL.long().cumsum(-1) - 1
 
     @property
-    def remaining_B(self) -> Tensor:
+    def remaining_steps_B(self) -> Tensor:
         """Steps left, h_t; at least 1, so that a run beyond its horizon is always on its last step."""
         return (self.horizon_B - self.step_B).clamp(min=1)
 
@@ -79,14 +79,14 @@ class State(BatchValue):
         return self.tokens_BL.shape[0]
 
     def advance(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
-        """Return the rows at a later step."""
+        """Return the state after a step, with its new tokens and committed positions."""
         later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
         # `cached_property` stores values in `__dict__`. Without this every step would compute them again.
         later.__dict__.update({name: self.__dict__[name] for name in _SAME_AT_EVERY_STEP if name in self.__dict__})
         return later
 
     def pad_to(self, length: int) -> "State":
-        """Return the rows on a longer canvas. Padding must not change any decision about a row."""
+        """Return the state with its canvases padded to a length. Padding must not change any decision about a row."""
         extra = length - self.tokens_BL.shape[1]
         require(extra >= 0, "length", length, f">= {self.tokens_BL.shape[1]}", "padding only lengthens")
         pad = torch.nn.functional.pad
@@ -183,8 +183,9 @@ def _confidence_weights(device: torch.device) -> Tensor:
 
 @dataclass(frozen=True, repr=False)
 class Action(BatchValue):
-    """The action a_t = (alpha, r, kappa, c) for B rows, on the whole canvas; `apply` cuts it to masked positions.
+    """Decision of one step for each row: where and how many positions to reveal, in which order, and which are final.
 
+    It is a_t = (alpha, r, kappa, c) of Eq. (1), over the whole canvas; `apply` ignores positions without a mask.
     To reveal exactly one set of positions, make it the region and set kappa to 1 (`reveal`). To wait, set kappa to 0.
     """
 

@@ -198,15 +198,17 @@ class Trajectory(BatchValue, Displayable):
 
     def to_bytes(self) -> bytes:
         """Return the bytes that `save` writes; equal values give equal bytes."""
-        return trajectory_file.to_bytes(self._storable(), _KINDS)
+        return trajectory_file.to_bytes(self._drop_unstored_parts(), _KINDS)
 
     def rows_to_bytes(self, rows: Sequence[int]) -> list[bytes]:
-        """Return the `to_bytes` of each of these rows alone. All rows must have taken all steps."""
+        """Return for each given row the bytes of a file with that row alone; all rows must have taken all steps."""
         zero_B = torch.zeros_like(self.rows_B)
         steps = tuple(replace(step, rows_B=zero_B) for step in self.steps)
-        return trajectory_file.rows_to_bytes(replace(self, rows_B=zero_B, steps=steps)._storable(), _KINDS, rows)
+        return trajectory_file.rows_to_bytes(
+            replace(self, rows_B=zero_B, steps=steps)._drop_unstored_parts(), _KINDS, rows
+        )
 
-    def _storable(self) -> "Trajectory":
+    def _drop_unstored_parts(self) -> "Trajectory":
         """Return the trajectory without the parts that are not stored."""
         return replace(
             self, steps=tuple(step.drop_large_parts() for step in self.steps), prediction=None, remasks_B=None
@@ -214,12 +216,12 @@ class Trajectory(BatchValue, Displayable):
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":
-        """Read a file of `save`. Everything in it is checked before it is used."""
+        """Read a file that `save` wrote. Everything in it is checked before it is used."""
         return cls._read(trajectory_file.read_file(path), str(path))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Trajectory":
-        """Read the bytes of `to_bytes`."""
+        """Create a trajectory from bytes that `to_bytes` returned."""
         return cls._read(content, "the bytes")
 
     @classmethod
@@ -246,14 +248,14 @@ _KINDS = (Trajectory, Step, State, Action, Prediction, Statistics, Noise, Sampli
 def _check_values(traj: Trajectory) -> None:
     """Check the shapes, types and ranges of a trajectory that was read from a file."""
     sizes: dict[str, int] = {}
-    trajectory_file.check_value(traj, "trajectory", sizes)
+    trajectory_file.check_tensor_fields(traj, "trajectory", sizes)
     states = [traj.state]
     for number, step in enumerate(traj.steps):
         if type(step) is not Step:
             raise SchemaError(f"step {number} is a {type(step).__name__}")
         # Rows leave a run, so every step has its own B; L and J are the same in all steps.
         own = {"L": sizes["L"], "J": len(RULES), "B": len(step.rows_B)}
-        trajectory_file.check_value(step, f"step {number}", own)
+        trajectory_file.check_tensor_fields(step, f"step {number}", own)
         if own["B"] and not 0 <= int(step.rows_B.min()) <= int(step.rows_B.max()) < traj.state.batch:
             raise SchemaError(f"step {number} names a row that is not there")
         for name, note in step.action.notes.items():
@@ -308,7 +310,7 @@ def join_runs(runs: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Traj
 
 
 def _form_apart_from_rows(value: Any) -> Any:
-    """Return everything that two values must have in common to be joined: all but the rows of their tensors."""
+    """Return all parts of a value except the rows of its tensors; two values can be joined if these are equal."""
     return tuple(
         (path, (leaf.dtype, leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf) for path, leaf in leaves(value)
     )

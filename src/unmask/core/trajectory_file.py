@@ -98,19 +98,19 @@ def read_file(path: str | Path) -> bytes:
 
 
 def to_bytes(value: Any, kinds: Sequence[type]) -> bytes:
-    """Write a value made of dataclasses of these kinds, tensors, tuples, mappings and JSON values."""
-    return pack(*_to_json_and_arrays(value, kinds))
+    """Return a file's bytes for a value made of tensors, tuples, mappings, JSON values and dataclasses in `kinds`."""
+    return pack_archive(*_to_json_and_arrays(value, kinds))
 
 
 def rows_to_bytes(value: Any, kinds: Sequence[type], rows: Sequence[int]) -> list[bytes]:
-    """Write each of these rows as a file of its own; every tensor of the value must have all rows."""
+    """Return one file's bytes for each row in `rows`; every tensor of the value must have all rows."""
     meta, arrays = _to_json_and_arrays(value, kinds)
-    return [pack(meta, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
+    return [pack_archive(meta, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
 
 
 def from_bytes(content: bytes, kinds: Sequence[type]) -> Any:
-    """Read a value from the bytes of `to_bytes`, without a check of its shapes and ranges (`check_value`)."""
-    meta, arrays = unpack(content)
+    """Read a value from the bytes of `to_bytes`, without a check of its shapes and ranges (`check_tensor_fields`)."""
+    meta, arrays = unpack_archive(content)
     named = meta.get("format") if isinstance(meta, dict) else None
     if named != FORMAT:
         raise SchemaError(f"format is {named!r}; allowed: {FORMAT!r}; decode again and save")
@@ -164,7 +164,7 @@ def _from_tree(tree: Any, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, 
     return float(tree["float"]) if "float" in tree else tree["value"]
 
 
-def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
+def check_tensor_fields(value: Any, name: str, sizes: dict[str, int]) -> None:
     """Check the tensors of a dataclass against the names of its fields, which give their type and axes.
 
     `tokens_BL` must hold integers on two axes, and an axis must have one size in the whole value. `sizes` has the axes
@@ -182,7 +182,7 @@ def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
             _require_schema(type(None) in options, where, "is missing")
         elif is_dataclass(part):
             _require_schema(type(part) in options, where, f"is a {type(part).__name__}")
-            check_value(part, where, sizes)
+            check_tensor_fields(part, where, sizes)
         elif hint in _PLAIN_TYPES:
             _require_schema(type(part) in _PLAIN_TYPES[hint], where, f"is {part!s:.50}")
         else:
@@ -209,8 +209,8 @@ def _require_schema(ok: bool, where: str, what: str) -> None:
 # --- the archive ----------------------------------------------------------------------------------------------------
 
 
-def pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Write a JSON tree and arrays as a hashed `.npz` archive."""
+def pack_archive(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return the bytes of an `.npz` archive with a JSON tree, arrays, and a hash of both."""
     text = json.dumps(meta, allow_nan=False).encode()
     members: dict[str, bytes] = {}
     for name, array in {**arrays, _META.removesuffix(".npy"): np.frombuffer(text, np.uint8)}.items():
@@ -218,14 +218,14 @@ def pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
         # `ascontiguousarray` would add an axis to an array without axes.
         np.lib.format.write_array(part, np.asarray(array, order="C"), version=(1, 0))
         members[f"{name}.npy"] = part.getvalue()
-    archive = _zip(members, zipfile.ZIP_DEFLATED)
+    archive = _write_zip(members, zipfile.ZIP_DEFLATED)
     if sum(map(len, members.values())) > _max_unpacked_bytes(len(archive)):
-        # `unpack` would refuse an archive that compresses so well, because it could be a zip bomb.
-        archive = _zip(members, zipfile.ZIP_STORED)
+        # `unpack_archive` would refuse an archive that compresses so well, because it could be a zip bomb.
+        archive = _write_zip(members, zipfile.ZIP_STORED)
     return archive[:-2] + _HASH_LENGTH + hashlib.sha256(archive).hexdigest().encode()
 
 
-def _zip(members: Mapping[str, bytes], compression: int) -> bytes:
+def _write_zip(members: Mapping[str, bytes], compression: int) -> bytes:
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", compression) as file:
         for name, content in members.items():
@@ -239,8 +239,8 @@ def _max_unpacked_bytes(size: int) -> int:
     return max(_ALWAYS_ALLOWED, _MOST_RATIO * size)
 
 
-def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
-    """Read the JSON tree and the arrays of an archive of `pack`; raise `SchemaError` for anything else."""
+def unpack_archive(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
+    """Read the JSON tree and the arrays of an archive of `pack_archive`; raise `SchemaError` for anything else."""
     try:
         _require_schema(zipfile.is_zipfile(io.BytesIO(content)), "it", "is no archive, or its end is missing")
         archive, written_hash = content[: -_HASH_DIGITS - 2], content[-_HASH_DIGITS:]

@@ -42,18 +42,18 @@ class StatisticsChoice:
     why: str
 
 
-def choose_statistics(device: torch.device) -> StatisticsChoice:
-    """Return the path that computes statistics without filters on this device. On a GPU this tries the kernels once."""
+def choose_statistics_path(device: torch.device) -> StatisticsChoice:
+    """Return whether plain torch or the kernels compute statistics on this device; on a GPU, try the kernels once."""
     stats = _try_kernels(torch.zeros(1, 8, device=device), StatsRequest())
     if isinstance(stats, str):
         return StatisticsChoice("plain", stats)
     return StatisticsChoice("fused", "fused kernels run here")
 
 
-def fast_vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
+def compute_vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
     """Compute the statistics of every packed row with the kernels if they can run, else with the plain pass."""
     stats = _try_kernels(logits_RV, request)
-    return vocab_stats(logits_RV, request) if isinstance(stats, str) else stats
+    return compute_vocab_stats_in_torch(logits_RV, request) if isinstance(stats, str) else stats
 
 
 def _try_kernels(logits_RV: Tensor, request: StatsRequest) -> VocabStats | str:
@@ -96,7 +96,7 @@ def _warn_plain(why: str) -> str:
 # The plain pass
 
 
-def vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
+def compute_vocab_stats_in_torch(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
     """Compute the statistics of every packed row in plain torch, chunk by chunk."""
     rows, vocab = logits_RV.shape
     on_cpu = logits_RV.device.type == "cpu"

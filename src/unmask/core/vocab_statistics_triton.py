@@ -407,7 +407,7 @@ def reduce_pieces(
 
 
 @triton.jit
-def _scales(peak_P: tensor, peak: tensor) -> tensor:
+def _rescale_factors(peak_P: tensor, peak: tensor) -> tensor:
     """Return the factors exp(piece maximum - row maximum) that bring the sums of pieces to the scale of the row.
 
     Sums over pieces are in float64: there are few, and float32 would add a rounding error for each piece.
@@ -418,13 +418,13 @@ def _scales(peak_P: tensor, peak: tensor) -> tensor:
 @triton.jit
 def _log_sum(peak_P: tensor, sum_P: tensor, peak: tensor) -> tensor:
     """Return the log of the row's sum of exp(z - peak)."""
-    return tl.log(tl.sum(_scales(peak_P, peak) * sum_P.to(tl.float64), 0))
+    return tl.log(tl.sum(_rescale_factors(peak_P, peak) * sum_P.to(tl.float64), 0))
 
 
 @triton.jit
 def _entropy(peak_P: tensor, sum_P: tensor, weighted_P: tensor, peak: tensor, log_sum: tensor) -> tensor:
     """Return the entropy of a row, at least 0."""
-    scale_P = _scales(peak_P, peak)
+    scale_P = _rescale_factors(peak_P, peak)
     # A piece without a possible token has scale 0 and peak -inf; without `where` their product would be NaN.
     shift_P = tl.where(scale_P > 0, (peak_P - _finite_peak(peak)).to(tl.float64), 0.0)
     mean_P = tl.where(scale_P > 0, weighted_P.to(tl.float64) + shift_P * sum_P.to(tl.float64), 0.0)
@@ -498,7 +498,7 @@ def _draw_by_inverse_cdf(
     piece_P = tl.arange(0, LANES)
     peak = tl.max(peak_P, 0)
     # Running sums do not fall, and lanes behind the last piece add 0: their maximum is the mass of the row.
-    until_P = tl.cumsum(_scales(peak_P, peak) * mass_P, 0)
+    until_P = tl.cumsum(_rescale_factors(peak_P, peak) * mass_P, 0)
     target = uniform * tl.max(until_P, 0)
     piece = tl.min(tl.where((until_P > target) & (piece_P < PIECES), piece_P, PIECES), 0)
     before = tl.max(tl.where(piece_P < piece, until_P, 0.0), 0)
@@ -616,7 +616,7 @@ def _divergences(
     gain = logz - old_logz.to(tl.float64)
     shift_P = _finite_peak(peak_P).to(tl.float64) - tl.load(numbers_P + 6, mask=mask_P, other=0.0).to(tl.float64)
     gap_P = tl.load(numbers_P, mask=mask_P, other=0.0).to(tl.float64) + shift_P * sum_P.to(tl.float64)
-    scale_P = _scales(peak_P, peak)
+    scale_P = _rescale_factors(peak_P, peak)
     drift = tl.sum(tl.where(scale_P > 0, scale_P * gap_P, 0.0), 0) / tl.exp(log_sum) - gain
     low_q_P = tl.load(numbers_P + 1, mask=mask_P, other=0.0).to(tl.float64)
     low_log_P = tl.load(numbers_P + 2, mask=mask_P, other=0.0).to(tl.float64)

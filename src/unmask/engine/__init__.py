@@ -2,16 +2,16 @@
 
 from unmask.engine.decode import GivenAction, decode, decode_one_step, join_rows
 from unmask.engine.step import (
-    LookCache,
+    LookAheadCache,
     StepCost,
     StepSettings,
     add_prediction,
     append_step,
     decide,
-    forward,
-    hide_noise,
+    forbid_noise,
     predict,
     recompute_last_step,
+    run_forward,
     take_step,
 )
 from unmask.engine.transition import Transition, apply, raise_faults

@@ -1,4 +1,7 @@
-"""From a prompt on a canvas to its text: the loop that everything else in this library serves or varies.
+"""Decode canvases from their first mask to the last: the loop over steps, and single steps.
+
+One step runs the network once on all running rows, samples a token for every mask, lets the policy decide which of them
+to reveal, and writes those to the canvases (`take_step`). Rows that have finished leave the batch before the next step.
 
 `decode` is the reference: graphed steps on a GPU and branches of a study give the same tokens, costs and steps.
 """
@@ -22,12 +25,12 @@ from unmask.core import (
     State,
     Step,
     Trajectory,
-    check_value,
+    check_tensor_fields,
     concat,
 )
 from unmask.engine.graphed_decode import decode_graphed
 from unmask.engine.search import run_search
-from unmask.engine.step import LookCache, StepSettings, hide_noise, recompute_last_step, take_step
+from unmask.engine.step import LookAheadCache, StepSettings, forbid_noise, recompute_last_step, take_step
 from unmask.engine.transition import raise_faults
 
 
@@ -47,17 +50,17 @@ def decode(
     """Decode every row to its end.
 
     Args:
-        start: a state, which needs `noise`; or a trajectory, whose own noise and sampling are used unless others are
-            given. A trajectory from `resume` is continued from its state.
+        start: a state, for which `noise` must be given; or a trajectory to continue, for example from
+            `Trajectory.resume`, with its own noise and sampling unless others are given.
         planner: a second network, for methods that need one.
         eos_fill: once a row reveals an end of text, fill the masks behind it with end of text.
         record: whether the result has the steps of the run.
-        record_top: number of most probable tokens that recorded steps keep, if the policy itself reads fewer.
+        record_top: least number of most probable tokens at each position that recorded steps keep.
         on_step: called after every transition with the rows that took it; in a search, with each row's best path.
     """
     require(type(record_top) is int and record_top >= 0, "record_top", record_top, "0 or more", "5 is common")
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
-    traj = _check_start(denoiser, policy, start, noise)
+    traj = _prepare_start(denoiser, policy, start, noise)
     sampling = sampling or traj.sampling or SamplingParams()
     traj = replace(traj, sampling=sampling)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
@@ -65,23 +68,27 @@ def decode(
     if isinstance(policy, Search):
         return run_search(settings, policy, traj, record=record, on_step=on_step)
 
-    look_ahead = LookCache(settings) if policy.looks_ahead else None
+    look_ahead = LookAheadCache(settings) if policy.looks_ahead else None
     if look_ahead is None:
+        # The pass was paid for in advance by a look-ahead of an earlier policy. This policy has to pay for its own.
         traj = replace(traj, prepaid_B=None)
     ended: list[Trajectory] = []
     steps = list(traj.steps) if record else []
     if traj.steps:
+        # Files do not keep the posterior and the attention of a step, which the policy may compare with the next ones.
         traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
     if getattr(denoiser, "step_graphs", None) is not None and on_step is None and not record_top:
         # On a GPU whole steps are replayed as graphs where they can be; the loop below decodes the rows that are left.
         ended, graphed, traj = decode_graphed(settings, policy, traj, record=record)
         steps += graphed
+    # Invalid actions of the last step, as flags. They do not raise at once, because then the host would wait twice.
     fault_B = torch.zeros_like(traj.rows_B)
     while True:
-        done_B = policy.done(hide_noise(traj, policy))
+        done_B = policy.done(forbid_noise(traj, policy))
         # The only time in a step that the host waits for the device: to learn of finished rows and of faults together.
         any_fault, any_done = torch.stack((fault_B != 0, done_B)).any(-1).tolist()
         if any_fault:
+            # The faulty step has been counted already.
             raise_faults(fault_B, traj.state.step_B - 1, traj.rows_B)
         if any_done:
             ended.append(replace(traj, steps=(), prediction=None, prepaid_B=None).select(done_B.nonzero().flatten()))
@@ -96,7 +103,7 @@ def decode(
 
 
 def join_rows(parts: Sequence[Trajectory], steps: Iterable[Step] | None = None) -> Trajectory:
-    """Join rows that ended at different times into one trajectory, with the given steps or with those of the parts."""
+    """Join rows that ended at different times into one trajectory; without `steps` it gets the steps of all parts."""
     if steps is None:
         steps = (step for part in parts for step in part.steps)
     whole = concat([replace(part, steps=(), prediction=None) for part in parts])
@@ -106,12 +113,15 @@ def join_rows(parts: Sequence[Trajectory], steps: Iterable[Step] | None = None) 
 def decode_one_step(
     denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False, record_top: int = 0
 ) -> Trajectory:
-    """Take one step with a policy. If another policy continues from there, it also gets the notes of earlier steps."""
-    traj = _check_start(denoiser, policy, start, None)
+    """Take one step with a policy, and return the trajectory after it.
+
+    The step also keeps the notes of the step before, so that another policy that continues from there can read its own.
+    """
+    traj = _prepare_start(denoiser, policy, start, None)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
     settings = StepSettings(denoiser, traj.sampling or SamplingParams(), eos_ids=eos_ids, record_top=record_top)
     traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
-    after, step, fault_B = take_step(settings, policy, traj, LookCache(settings) if policy.looks_ahead else None)
+    after, step, fault_B = take_step(settings, policy, traj, LookAheadCache(settings) if policy.looks_ahead else None)
     raise_faults(fault_B, traj.state.step_B, traj.rows_B)
     action = replace(step.action, notes={**traj.notes, **step.action.notes})
     return replace(after, steps=(*(past.drop_large_parts() for past in traj.steps), replace(step, action=action)))
@@ -119,7 +129,7 @@ def decode_one_step(
 
 @dataclass(frozen=True)
 class GivenAction(Policy):
-    """Policy that always takes the same given action."""
+    """Policy that takes the same action in every step."""
 
     name: ClassVar[str] = "given"
     action: Action
@@ -131,16 +141,16 @@ class GivenAction(Policy):
         """Refuse an action that was made for canvases of another shape."""
         sizes = {"B": state.batch, "L": state.tokens_BL.shape[1], "J": len(RULES)}
         try:
-            check_value(self.action, "action", sizes)
+            check_tensor_fields(self.action, "action", sizes)
         except SchemaError as error:
             allowed = f"an Action for {sizes['B']} row of {sizes['L']} positions"
             raise InvalidAction(f"{error}; allowed: {allowed}") from error
 
 
-def _check_start(
+def _prepare_start(
     denoiser: Denoiser, policy: Policy | Search, start: State | Trajectory, noise: Noise | None
 ) -> Trajectory:
-    """Refuse a start that the denoiser or the policy cannot decode, and return it as a trajectory."""
+    """Return the start as a trajectory; refuse one that the denoiser or the policy cannot decode."""
     state = start.state if isinstance(start, Trajectory) else start
     theirs, ours = denoiser.vocabulary.mask_id, state.mask_id
     require(ours == theirs, "mask_id of the state", ours, f"{theirs}, the denoiser's", "build the state with that one")

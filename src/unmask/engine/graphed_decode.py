@@ -26,7 +26,7 @@ from unmask.core import (
     Step,
     Trajectory,
     axis_letters,
-    copy_in,
+    copy_into_buffers,
     cut_canvas,
     has_same_form,
     map_tensors,
@@ -34,7 +34,7 @@ from unmask.core import (
     select,
     tensors,
 )
-from unmask.engine.step import StepSettings, append_step, decide, hide_noise, predict
+from unmask.engine.step import StepSettings, append_step, decide, forbid_noise, predict
 from unmask.engine.transition import Transition, raise_faults
 from unmask.models import GraphCache, NotGraphable
 
@@ -52,7 +52,7 @@ class StepDenoiser(Denoiser, Protocol):
     """
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Return what decides the shapes of the next pass: a part of the key of its graph. Called before the step."""
+        """Return a value that determines the shapes of the next pass, for its graph's key; called before the step."""
         ...
 
 
@@ -68,8 +68,8 @@ def decode_graphed(
     if not _can_be_graphed(settings, policy, traj) or not graphs.busy.acquire(blocking=False):
         return [], [], traj
     try:
-        length, done_B = traj.state.tokens_BL.shape[1], policy.done(hide_noise(traj, policy))
-        ended = [_without_past(traj).select(done_B.nonzero().flatten())]
+        length, done_B = traj.state.tokens_BL.shape[1], policy.done(forbid_noise(traj, policy))
+        ended = [_drop_past(traj).select(done_B.nonzero().flatten())]
         traj = traj.select((~done_B).nonzero().flatten())
         padded = traj.state.pad_to(-(-length // graphs.slots_multiple) * graphs.slots_multiple)
         more, steps, left = _decode_batches(graphs, settings, policy, replace(traj, state=padded), record)
@@ -93,26 +93,26 @@ def _decode_batches(
     while traj.state.batch:
         slots = LogitSlots.of(policy, traj.state, record)
         # The key has everything that a recorded step depends on, except values of tensors.
-        shapes = tuple((path, part.shape, part.dtype) for path, part in tensors(_without_past(traj)).items())
+        shapes = tuple((path, part.shape, part.dtype) for path, part in tensors(_drop_past(traj)).items())
         same = (policy, settings.sampling, settings.eos_ids, traj.state.mask_id, denoiser.variant)
         key = (*same, slots, traj.rows_B.device, *shapes)
 
-        def make(traj: Trajectory = traj, slots: LogitSlots = slots) -> GraphedRows:
+        def make_rows(traj: Trajectory = traj, slots: LogitSlots = slots) -> GraphedRows:
             return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.nested_cache())
 
         inner: StepDenoiser | None = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
-        rows = None if inner is None else graphs.find(key, make)
+        rows = None if inner is None else graphs.find(key, make_rows)
         if inner is None or rows is None:
             return ended, steps, traj.select(going_B.nonzero().flatten())
-        rows.load(traj, going_B)
+        rows.load_rows(traj, going_B)
         refused = False
         try:
-            rows.run(replace(settings, denoiser=inner), inner, record=record)
+            rows.run_steps(replace(settings, denoiser=inner), inner, record=record)
         except NotGraphable as error:
             refused = True
             where = f"steps of {policy.name} over {tuple(traj.state.tokens_BL.shape)} slots"
             graphs.refuse(key, f"steps run one operation at a time, not as a recorded graph: {where}: {error}")
-        traj, going_B, gone, taken = rows.unload(fill=not refused)
+        traj, going_B, gone, taken = rows.unload_rows(fill=not refused)
         ended.append(gone)
         steps += taken
         if refused:
@@ -121,7 +121,7 @@ def _decode_batches(
 
 
 def _can_be_graphed(settings: StepSettings, policy: Policy, traj: Trajectory) -> bool:
-    """Whether steps of this policy can be graphs; only runs from their first step with ordinary noise can."""
+    """Whether steps of this policy can be graphs; a run must start at its first step and have ordinary noise."""
     if not policy.cuda_graph or policy.past_steps < 0 or policy.looks_ahead or settings.planner is not None:
         return False
     try:
@@ -131,13 +131,13 @@ def _can_be_graphed(settings: StepSettings, policy: Policy, traj: Trajectory) ->
     return not traj.steps and type(traj.noise) is Noise
 
 
-def _without_past(traj: Trajectory) -> Trajectory:
+def _drop_past(traj: Trajectory) -> Trajectory:
     return replace(traj, steps=(), prediction=None, prepaid_B=None)
 
 
 @dataclass(frozen=True)
 class LogitSlots:
-    """The slots that get logits in every step: a fixed number, however many masks are left."""
+    """Number of slots that get logits in every step; fixed, because a graph cannot change its shapes."""
 
     count: int
     block: int | None
@@ -168,7 +168,7 @@ class GraphedRows:
 
     def __init__(self, policy: Policy, like: Trajectory, slots: LogitSlots, graphs: GraphCache):
         self.policy, self.slots, self.graphs = policy, slots, graphs
-        self.base = _without_past(like)
+        self.base = _drop_past(like)
         """The trajectory that was loaded last, for its parts that are not tensors."""
         # Outside of inference mode, because a later decode may write to the buffers outside of it.
         with torch.inference_mode(False):
@@ -181,16 +181,16 @@ class GraphedRows:
         self.log: StepLog | None = None
         self._pending = PendingFlags(self.flags)
 
-    def load(self, traj: Trajectory, going_B: Tensor) -> None:
+    def load_rows(self, traj: Trajectory, going_B: Tensor) -> None:
         """Copy rows into the buffers; `going_B` is False for rows that are done."""
-        self.base = _without_past(traj)
-        copy_in(list(tensors(self.rows).values()), list(tensors(self.base).values()))
+        self.base = _drop_past(traj)
+        copy_into_buffers(list(tensors(self.rows).values()), list(tensors(self.base).values()))
         self.going_B.copy_(going_B)
         self.fault_B.zero_()
         self.depth = len(traj.steps)
-        self.history.load(traj.steps, self.going_B, self.slots.count)
+        self.history.replace_steps(traj.steps, self.going_B, self.slots.count)
 
-    def run(self, settings: StepSettings, denoiser: StepDenoiser, *, record: bool) -> None:
+    def run_steps(self, settings: StepSettings, denoiser: StepDenoiser, *, record: bool) -> None:
         """Take steps until at most half of the rows still run.
 
         The settings are not stored: a block cache frees its memory when nothing refers to it any more.
@@ -200,20 +200,20 @@ class GraphedRows:
         # The last step of the run, if the number of steps ends it; no step is started ahead of a known end.
         last = int((state.horizon_B - state.step_B).max()) if self.policy.steps == "end" else -1
         batch, number = len(self.going_B), 0
-        self._pending.clear()
+        self._pending.drop_unread()
         with torch.cuda.device_of(self.flags):
             while True:
                 self._start_step(settings, denoiser)
                 number += 1
                 # One step stays unread, so that the device works while the host reads the flags of the step before.
-                while self._pending.waiting > (STEPS_AHEAD if number != last else 0):
+                while self._pending.unread > (STEPS_AHEAD if number != last else 0):
                     going, any_fault = self._pending.read()
                     if any_fault:
                         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
                     if going <= batch // 2:
                         return
 
-    def unload(self, *, fill: bool = True) -> tuple[Trajectory, Tensor, Trajectory, list[Step]]:
+    def unload_rows(self, *, fill: bool = True) -> tuple[Trajectory, Tensor, Trajectory, list[Step]]:
         """Copy the rows out of the buffers, and divide them into those of the next batch and those that ended.
 
         Returns the rows of the next batch: all that still run, and if `fill` done ones up to a power of two; flags of
@@ -240,27 +240,27 @@ class GraphedRows:
         self.depth = min(self.depth + 1, self.history.most)
         if self.log is not None:
             self.log.add(self.history)
-        self._pending.start_copy()
+        self._pending.start_flag_copy()
 
     def _step(self, settings: StepSettings) -> None:
         """Take one step of all rows. This is what a graph records: it may only start kernels."""
         with torch.inference_mode():
             # A new trajectory, so that cached properties of a state are not used in a later step.
             now = replace(replace_tensors(self.base, tensors(self.rows).values()), steps=self.history.steps(self.depth))
-            inputs = self.slots.pack(self.policy.model_input(hide_noise(now, self.policy)), now.state)
+            inputs = self.slots.pack(self.policy.model_input(forbid_noise(now, self.policy)), now.state)
             seen, cost = predict(settings, now, inputs, self.policy.needs)
             action, change = decide(settings, self.policy, seen)
             later = append_step(seen, self.policy.name, action, change, cost, keep=self.history.most)
-            next_B = self.going_B & ~self.policy.done(hide_noise(later, self.policy))
+            next_B = self.going_B & ~self.policy.done(forbid_noise(later, self.policy))
             # All values are computed before the first buffer is written.
-            updates = self._next_values(now, later, change, next_B)
-            self.history.push(later.steps[-1], self.going_B)
-            copy_in(*updates)
+            updates = self._compute_updates(now, later, change, next_B)
+            self.history.append_step(later.steps[-1], self.going_B)
+            copy_into_buffers(*updates)
 
-    def _next_values(
+    def _compute_updates(
         self, now: Trajectory, later: Trajectory, change: Transition, next_B: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the buffers that a step changes, and their next values. Values of finished rows do not change."""
+        """Return the buffers that a step writes to, and their new values; those of finished rows stay the same."""
         rows = [
             torch.where(self.going_B.view(-1, *[1] * (new.dim() - 1)), new, old)
             for new, old in zip(_tensors_changed_by_step(later), _tensors_changed_by_step(now), strict=True)
@@ -282,7 +282,7 @@ def _tensors_changed_by_step(traj: Trajectory) -> list[Tensor]:
 
 
 class PendingFlags:
-    """Flags of the last steps that are being copied to the host, which reads them while the next step runs."""
+    """Queue of flags on their way from the device to the host, which reads them while the next step runs."""
 
     def __init__(self, flags: Tensor):
         self.flags = flags
@@ -290,18 +290,18 @@ class PendingFlags:
         # A host buffer for each step that runs, so that no copy is overwritten before it is read.
         self.slots = [torch.zeros(flags.shape, dtype=flags.dtype, pin_memory=pinned) for _ in range(STEPS_AHEAD + 1)]
         self.events = [torch.cuda.Event() if pinned else None for _ in self.slots]
-        self.clear()
+        self.drop_unread()
 
-    def clear(self) -> None:
-        """Drop all flags that were not read."""
+    def drop_unread(self) -> None:
+        """Forget the flags of all steps that the host has not read yet."""
         self._free, self._sent = deque(range(STEPS_AHEAD + 1)), deque[int]()
 
     @property
-    def waiting(self) -> int:
-        """Number of steps whose flags were not read yet."""
+    def unread(self) -> int:
+        """Number of steps whose flags the host has not read yet."""
         return len(self._sent)
 
-    def start_copy(self) -> None:
+    def start_flag_copy(self) -> None:
         """Start to copy the flags of the last step to the host: number of running rows, and whether any has a fault."""
         slot = self._free.popleft()
         self.slots[slot].copy_(self.flags, non_blocking=True)
@@ -345,16 +345,16 @@ class HistoryBuffer:
         whole = replace(last.prediction, posterior=posterior, attention_BNN=attention_BNN)
         return (*older, replace(last, prediction=whole))
 
-    def push(self, step: Step, took_B: Tensor) -> None:
+    def append_step(self, step: Step, took_B: Tensor) -> None:
         """Append a step, with flags of the rows that took it."""
-        newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare_memory(step, took_B)
+        newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._allocate_memory(step, took_B)
         if not has_same_form(self._newest, newest):
             raise NotGraphable("what it reads of the posterior changes its shape")
         self._append_line(layout, (step.drop_large_parts(), took_B))
-        copy_in(list(tensors(self._newest).values()), list(tensors(newest).values()))
+        copy_into_buffers(list(tensors(self._newest).values()), list(tensors(newest).values()))
 
-    def load(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
-        """Replace the past by that of other rows; its posterior is packed into `slots` rows of logits."""
+    def replace_steps(self, steps: Sequence[Step], took_B: Tensor, slots: int) -> None:
+        """Replace all steps by the past steps of other rows; the posterior is packed into `slots` rows of logits."""
         if not steps:
             return
         *older, last = steps
@@ -363,12 +363,12 @@ class HistoryBuffer:
             row_R = old.slot_BN.flatten()[packed.index_R].clamp(min=0)
             new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=packed.row_BN)
             last = replace(last, prediction=replace(last.prediction, posterior=new))
-        layout = self._prepare_memory(last, took_B)
+        layout = self._allocate_memory(last, took_B)
         for step in older:
             self._append_line(layout, (step, took_B))
-        self.push(last, took_B)
+        self.append_step(last, took_B)
 
-    def _prepare_memory(self, step: Step, took_B: Tensor) -> Layout[tuple[Step, Tensor]]:
+    def _allocate_memory(self, step: Step, took_B: Tensor) -> Layout[tuple[Step, Tensor]]:
         """Allocate the memory for the first step; all later steps must have the same form."""
         if self.layout is None:
             # Canvases are padded here, and the axis letters of a tensor tell where its padding must be cut off later.
@@ -393,7 +393,7 @@ class HistoryBuffer:
 
 
 class StepLog:
-    """All steps of a run, copied from the history buffer one after the other."""
+    """Record of all steps of a run; each is copied from the history buffer after it was taken."""
 
     def __init__(self) -> None:
         self._pieces: list[Tensor] = []

@@ -21,7 +21,14 @@ from unmask.core import (
     concat,
     map_tensors,
 )
-from unmask.engine.step import LookCache, StepSettings, add_counts, append_step, apply_action, hide_noise
+from unmask.engine.step import (
+    LookAheadCache,
+    StepSettings,
+    add_optional_counts,
+    append_step,
+    apply_action,
+    forbid_noise,
+)
 from unmask.engine.transition import raise_faults
 
 T = TypeVar("T")
@@ -40,7 +47,7 @@ def run_search(
     context = CountingContext(settings, start.rows_B, on_step)
     device, fixed_BL = start.rows_B.device, start.state.fixed_BL
     # A search pays for all its passes itself, so a pass that an earlier look-ahead paid for is no use to it.
-    end = search.decode(context, to_device(hide_noise(replace(start, prepaid_B=None), search), HOST))
+    end = search.decode(context, to_device(forbid_noise(replace(start, prepaid_B=None), search), HOST))
     steps = (*start.steps, *to_device(end.steps[len(start.steps) :], device)) if record else ()
     end = to_device(replace(end, noise=start.noise, prediction=None, steps=()), device)
     if not torch.equal(end.state.tokens_BL[fixed_BL], start.state.tokens_BL[fixed_BL]):
@@ -54,12 +61,12 @@ def run_search(
         steps=steps,
         forwards_B=start.forwards_B + context.cost.forwards_B,
         processed_B=start.processed_B + context.cost.processed_B,
-        planner_forwards_B=add_counts(start.planner_forwards_B, context.cost.planner_forwards_B),
+        planner_forwards_B=add_optional_counts(start.planner_forwards_B, context.cost.planner_forwards_B),
     )
 
 
-class CountingContext(LookCache):
-    """The `SearchContext` of one run. It keeps no passes: every path of a search keeps its own prediction.
+class CountingContext(LookAheadCache):
+    """`SearchContext` of one run, which counts the passes. It keeps no outputs: every path keeps its own prediction.
 
     Paths live on the CPU even if the model runs on a GPU: they are many and small, and launching kernels for them would
     take longer than the work. The canvases of a look-ahead are copied to the model, and its predictions back.
@@ -69,7 +76,7 @@ class CountingContext(LookCache):
 
     def __init__(self, settings: StepSettings, rows_B: Tensor, on_step: Callable[[Trajectory], None] | None):
         super().__init__(settings)
-        self.begin(rows_B)
+        self.start_counting(rows_B)
         self.on_step = on_step
 
     def predict(
@@ -109,7 +116,7 @@ class CountingContext(LookCache):
         return append_step(light, policy, action, change, keep=ALL)
 
     def report_paths(self, paths: Sequence[Trajectory]) -> None:
-        """Pass the best path of each row to `on_step`, as the rows of one trajectory."""
+        """Call `on_step` with the best path of each row, joined to one trajectory."""
         if self.on_step is None or not paths:
             return
         last = concat([path.steps[-1] for path in paths])

@@ -1,7 +1,7 @@
 """One step of decoding: run the network, let the policy decide, apply its action.
 
 The functions here remember nothing about a run. Costs are tensors with one entry per row, so rows can join and leave
-between two steps. Only `LookCache` has a memory, and the caller decides whether there is one.
+between two steps. Only `LookAheadCache` has a memory, and the caller decides whether there is one.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from unmask.engine.transition import Transition, apply, fill_after_eos
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What all steps of a run have in common, whatever its rows and its policy."""
+    """Settings of a run that hold for all its steps and rows: the networks and how tokens are sampled."""
 
     denoiser: Denoiser
     sampling: SamplingParams
@@ -51,7 +51,7 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class StepCost:
-    """Cost of one step for each row, in the fields that `Step` has for it."""
+    """Forwards and tokens that one step cost each row, under the names that `Step` stores them by."""
 
     forwards_B: Tensor
     processed_B: Tensor
@@ -67,7 +67,7 @@ class StepCost:
         return cls(zero_B, zero_B, None if planner is None else zero_B)
 
     def charge(self, owner_U: Tensor, inputs: ModelInput, output: ModelOutput) -> "StepCost":
-        """Add a forward over some rows; `owner_U` names the row that pays for each."""
+        """Return the cost with another forward added; `owner_U` has the row that pays for each row of its input."""
         forwards_U, processed_U = _count_forwards(inputs, output)
         return replace(
             self,
@@ -80,18 +80,18 @@ class StepCost:
         return StepCost(
             self.forwards_B + looks.forwards_B,
             self.processed_B + looks.processed_B,
-            add_counts(self.planner_forwards_B, looks.planner_forwards_B),
+            add_optional_counts(self.planner_forwards_B, looks.planner_forwards_B),
             self.prepaid_B,
         )
 
 
-def add_counts(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Add two counts, where None means that the run does not count them."""
+def add_optional_counts(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Add two counts; None means that a run does not count, so the other one is returned."""
     return other if one is None else one if other is None else one + other
 
 
 def take_step(
-    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookCache | None" = None
+    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookAheadCache | None" = None
 ) -> tuple[Trajectory, Step, Tensor]:
     """Take one step; return the trajectory after it, the step to record, and the fault flags of each row.
 
@@ -100,7 +100,7 @@ def take_step(
     needs = policy.needs
     if settings.record_top:
         needs |= Needs(top_k=settings.record_top)
-    seen, cost = predict(settings, traj, policy.model_input(hide_noise(traj, policy)), needs, look_ahead)
+    seen, cost = predict(settings, traj, policy.model_input(forbid_noise(traj, policy)), needs, look_ahead)
     if traj.prepaid_B is not None:
         # In the resumed run a look-ahead was at this canvas already, and it was paid for then.
         cost = replace(
@@ -116,7 +116,7 @@ def take_step(
         clean, filtered = recorded.clean.keep_top(most), recorded.filtered.keep_top(most)
         seen = replace(seen, prediction=replace(recorded, clean=clean, filtered=filtered))
     if look_ahead is not None:
-        look_ahead.begin(traj.rows_B)
+        look_ahead.start_counting(traj.rows_B)
     action, change = decide(settings, policy, seen, look_ahead)
     if look_ahead is not None:
         cost += look_ahead.cost
@@ -128,16 +128,16 @@ def take_step(
 
 
 def predict(
-    settings: StepSettings, traj: Trajectory, inputs: ModelInput, needs: Needs, cache: "LookCache | None" = None
+    settings: StepSettings, traj: Trajectory, inputs: ModelInput, needs: Needs, cache: "LookAheadCache | None" = None
 ) -> tuple[Trajectory, StepCost]:
     """Run the network on real rows; return the trajectory with its prediction, and the cost."""
     inputs = replace(inputs, row_B=traj.rows_B)
-    output, cost = forward(settings, inputs, needs, cache)
+    output, cost = run_forward(settings, inputs, needs, cache)
     return add_prediction(settings, traj, inputs, output, needs), cost
 
 
-def forward(
-    settings: StepSettings, inputs: ModelInput, needs: Needs, cache: "LookCache | None" = None
+def run_forward(
+    settings: StepSettings, inputs: ModelInput, needs: Needs, cache: "LookAheadCache | None" = None
 ) -> tuple[ModelOutput, StepCost]:
     """Run the network on real rows, whose numbers in the run are `inputs.row_B`; return the output and its cost.
 
@@ -155,7 +155,7 @@ def forward(
     # Keys contain the row's number in the run, so that no row profits from a pass that another row paid for.
     rows_B = inputs.row_B
     assert rows_B is not None, "real rows have numbers"
-    keys = _canvas_keys(inputs, needs, rows_B)
+    keys = _make_canvas_keys(inputs, needs, rows_B)
     missing = [row for row, key in enumerate(keys) if key not in known]
     missing_U = torch.tensor(missing, dtype=torch.long, device=rows_B.device)
     cost = StepCost.zero(rows_B, settings.planner)
@@ -192,10 +192,10 @@ def add_prediction(
 
 
 def decide(
-    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookCache | None" = None
+    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookAheadCache | None" = None
 ) -> tuple[Action, Transition]:
-    """Let the policy act on the trajectory's prediction. The caller checks the fault flags of the transition."""
-    action = policy.act(hide_noise(traj, policy), look_ahead or NO_LOOK_AHEAD)
+    """Ask the policy for its action and apply it; the caller checks the fault flags of the returned transition."""
+    action = policy.act(forbid_noise(traj, policy), look_ahead or NO_LOOK_AHEAD)
     return action, apply_action(settings, traj, action)
 
 
@@ -205,8 +205,8 @@ def apply_action(settings: StepSettings, traj: Trajectory, action: Action) -> Tr
     return fill_after_eos(change, settings.eos_ids) if settings.eos_ids else change
 
 
-def hide_noise(traj: Trajectory, *policies: Policy | Search) -> Trajectory:
-    """Forbid random numbers to policies that do not declare `random = True`.
+def forbid_noise(traj: Trajectory, *policies: Policy | Search) -> Trajectory:
+    """Replace the trajectory's noise by one that raises when a policy draws from it without declaring `random = True`.
 
     This must be enforced: rollouts of a policy that draws nothing are decoded only once and shared.
     """
@@ -244,8 +244,8 @@ def append_step(
         steps=steps if keep == ALL else steps[-keep:],
         forwards_B=traj.forwards_B + cost.forwards_B,
         processed_B=traj.processed_B + cost.processed_B,
-        planner_forwards_B=add_counts(traj.planner_forwards_B, cost.planner_forwards_B),
-        remasks_B=add_counts(traj.remasks_B, change.remasked_BL.sum(-1)),
+        planner_forwards_B=add_optional_counts(traj.planner_forwards_B, cost.planner_forwards_B),
+        remasks_B=add_optional_counts(traj.remasks_B, change.remasked_BL.sum(-1)),
     )
 
 
@@ -264,11 +264,11 @@ def recompute_last_step(
     return replace(traj, steps=(*traj.steps[:-1], replace(traj.last, prediction=whole)))
 
 
-class LookCache:
-    """The look-ahead of a policy: runs the network on hypothetical canvases and charges the rows that asked for them.
+class LookAheadCache:
+    """Runs the network on hypothetical canvases for a policy, and charges the rows that asked for them.
 
     Outputs are kept until the next real forward, so that a canvas that becomes real is not run again. They are kept by
-    row and canvas: no row profits from a pass that its neighbour paid for.
+    row and canvas, so that no row profits from a pass that another row paid for.
     """
 
     keep = True
@@ -279,7 +279,7 @@ class LookCache:
         self.answers: dict[bytes, tuple[ModelOutput, int]] = {}
         """Key of a canvas -> the output that answers it, and its row in that output."""
 
-    def begin(self, rows_B: Tensor) -> None:
+    def start_counting(self, rows_B: Tensor) -> None:
         """Start to count the cost of these rows; `owner_U` in the calls that follow are indices into them."""
         self.rows_B = rows_B
         self.cost = StepCost.zero(rows_B, self.settings.planner)
@@ -304,7 +304,7 @@ class LookCache:
         self.cost = self.cost.charge(owner_U, inputs, output)
         # A pairwise attention changes the output and is not part of the key.
         if self.keep and inputs.attend_BNN is None:
-            for row, key in enumerate(_canvas_keys(inputs, needs, self.rows_B[owner_U])):
+            for row, key in enumerate(_make_canvas_keys(inputs, needs, self.rows_B[owner_U])):
                 self.answers[key] = (output, row)
         sampling = self.settings.sampling if noise else self.settings.sampling.greedy
         if temperature is not None:
@@ -331,8 +331,8 @@ class LookCache:
         return output
 
 
-def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:
-    """Return a key for each row: everything that its logits depend on, and the row that pays for them."""
+def _make_canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:
+    """Return a key for each row, made of its number in the run and of everything that its logits depend on."""
     extras = bytes((needs.attention, needs.hidden))
     flags = (inputs.valid_BN.long(), inputs.wanted_BN.long(), inputs.fixed_BN.long())
     own_BN = rows_B[:, None].expand_as(inputs.tokens_BN)
@@ -342,7 +342,7 @@ def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes
 
 
 def gather_rows(answers: list[tuple[ModelOutput, int]]) -> ModelOutput:
-    """Pack rows of several outputs into one, in the given order."""
+    """Join rows of several model outputs into one output; each answer is an output and the number of a row in it."""
     parts = []
     for output, row in answers:
         # The output's own flags: a block cache may have answered fewer slots than the input wanted.

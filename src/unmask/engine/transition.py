@@ -38,7 +38,7 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Transition:
-    """The next state, the positions that changed, and fault flags of each row (0 if its action was valid)."""
+    """Result of an action: the next state, the positions that changed, and fault flags (0 for a valid action)."""
 
     state: State
     revealed_BL: Tensor

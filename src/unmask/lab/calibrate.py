@@ -23,8 +23,8 @@ from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate, Guarantee, Lift
 from unmask.api import LoadedModel, Model, Request, steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
-from unmask.base.files import storable
-from unmask.base.options import Options, check_name
+from unmask.base.files import replace_surrogates
+from unmask.base.options import Options, check_known_name
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branching import BatchSettings
 from unmask.lab.cluster import Executor, open_executor, run_in_order
@@ -125,7 +125,7 @@ class CalibrateOptions(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         find_diagnostic(self.axis)
-        check_name("fixed_by", self.fixed_by, FIXED_BY)
+        check_known_name("fixed_by", self.fixed_by, FIXED_BY)
         ok = self.rollouts > 1 or not AXES[self.axis].revises
         allowed = f"2 or more on the {self.axis} axis"
         require(ok, "rollouts", self.rollouts, allowed, "re-masking draws, so that one says little")
@@ -209,7 +209,7 @@ def _make_gate(
     whole = None
     if options.fixed_by == "end-to-end":
         # In the order of the states' candidates: a fixed action is a number in both.
-        names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
+        names = store.utilities(replace_surrogates(model.name), task.name, ROLE, axis).candidates
         policies = study.plan(model.reference).candidates[axis]
         runs.planned = len(names) + 1
         whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
@@ -263,7 +263,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
     return StudyConfig(
         name=f"calibrate {task.name}",
         seed=options.seed,
-        models=(ModelSpec(storable(model.name), model.name, model.reference),),
+        models=(ModelSpec(replace_surrogates(model.name), model.name, model.reference),),
         tasks=(task.name,),
         axes=(options.axis,),
         splits={ROLE: PromptRange(ROLE, 0, options.prompts)},
@@ -318,7 +318,7 @@ def _read_states(
     store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: pd.DataFrame | None
 ) -> ValidationSet:
     """Read the states with their readings. The score signal compares with the fixed action of the `fitted` prompts."""
-    utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
+    utilities = store.utilities(replace_surrogates(model.name), task.name, ROLE, axis)
     readings = rows_by_state(axis, store.read_arrow("readings"))
     rows = [readings[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
     try:

@@ -171,7 +171,7 @@ class Composed(CombinedPolicy):
             commitment = Commitment.parse(self.commitment)
         within_steps, by_blocks = True, False
         if alone and region and count:
-            within_steps = count.by_steps
+            within_steps = count.follows_steps
             by_blocks = count.rule == "quota" and region.rule in ("full", "block")
         return _Rules(weights, region, count, commitment, operator, within_steps, by_blocks)
 
@@ -283,7 +283,7 @@ class Composed(CombinedPolicy):
 
         if rules.by_blocks:
             clock = block_clock(state, self.block_length)
-            region_BL, kappa_B = clock.open_BL, cardinality.fraction(clock.quota_B, clock.open_BL.sum(-1))
+            region_BL, kappa_B = clock.open_BL, cardinality.reveal_fraction(clock.quota_B, clock.open_BL.sum(-1))
         else:
             # The region of a base such as Dream is the set that it reveals, so without a region of its own a changed
             # score or count works on the whole answer.
@@ -291,12 +291,12 @@ class Composed(CombinedPolicy):
             region_BL = region(state, cardinality.k_min(state) if rules.within_steps else 1)
             if rules.cardinality is not None:
                 count = rules.cardinality.within_steps if rules.within_steps else rules.cardinality
-                kappa_B = count(state, prediction, region_BL, order() if rules.cardinality.needs_order else None)
+                kappa_B = count(state, prediction, region_BL, order() if rules.cardinality.uses_order else None)
             else:
                 assert base is not None
                 k_B = cardinality.reveal_count(base.kappa_B, (base.region_BL & state.masked_BL).sum(-1))
                 held_BL = region_BL if self.holds == "count" else state.masked_BL
-                kappa_B = cardinality.fraction(k_B, held_BL.sum(-1))
+                kappa_B = cardinality.reveal_fraction(k_B, held_BL.sum(-1))
         if self.name == "composed" and self.score in ORDERS:
             # These orders are no mixture of scoring rules, so the action names its set of positions.
             k_B = cardinality.reveal_count(kappa_B, region_BL.sum(-1))

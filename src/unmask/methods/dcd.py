@@ -38,7 +38,7 @@ class DCD(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         # The window holds the first masks, so what is deferred keeps its place there until it is revealed.
-        window_BL = region.first_masks(traj.state, self.s_init, self.s_max)
+        window_BL = region.open_first_masks(traj.state, self.s_init, self.s_max)
         score_BL = self._reveal_score(traj)
         if self.per_step is None:
             k_B = cardinality.count_above(score_BL, self.threshold, window_BL)

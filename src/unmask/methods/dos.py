@@ -44,7 +44,7 @@ class DOS(Policy):
             open_BL, k_B = clock.open_BL, clock.quota_B
         else:
             open_BL = open_block(traj.state, self.block_length)
-            k_B = cardinality.entropy_budget(dependency_BL, traj.entropy_BL, open_BL, self.gamma)
+            k_B = cardinality.count_within_entropy_budget(dependency_BL, traj.entropy_BL, open_BL, self.gamma)
         return Action.reveal(score.best(dependency_BL, open_BL, k_B), of=open_BL)
 
     def _dependency(self, traj: Trajectory) -> Tensor:

@@ -36,8 +36,8 @@ class Dream(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, masked_BL = traj.state, traj.state.masked_BL
         if self.alg == "origin":
-            keep_B = cardinality.dream_keep(state.horizon_B, state.step_B, self.eps)
-            reveal_B = torch.where(state.remaining_B == 1, 1.0, 1 - keep_B)
+            keep_B = cardinality.dream_keep_probability(state.horizon_B, state.step_B, self.eps)
+            reveal_B = torch.where(state.remaining_steps_B == 1, 1.0, 1 - keep_B)
             # One coin per position, so the count is random; the last step reveals all that is left.
             chosen_BL = masked_BL & (traj.uniform("order") < reveal_B[:, None])
         else:

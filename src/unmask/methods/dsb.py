@@ -29,5 +29,5 @@ class DSB(Policy):
         return self.base.cuda_graph
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        open_BL = region.sliding(traj.state, self.block_length, self.max_block)
+        open_BL = region.open_sliding_window(traj.state, self.block_length, self.max_block)
         return Action.reveal(self.base.accepted_positions(traj, open_BL, self.block_length), of=open_BL)

@@ -45,7 +45,7 @@ class DUS(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        level_L = region.on_device(tuple(self._group_of_offset), state.tokens_BL.device)
+        level_L = region.table_on_device(tuple(self._group_of_offset), state.tokens_BL.device)
         # Groups are numbered through all blocks, so that step s is due for group s.
         group_BL = (
             state.rank_BL // self.block_length * self._groups_per_block + level_L[state.rank_BL % self.block_length]

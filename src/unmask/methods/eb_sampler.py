@@ -36,7 +36,7 @@ class EBSampler(Policy):
             "margin": traj.current_prediction.clean.margin_BN[:, : open_BL.shape[1]],
         }[self.proxy]
         # The budget counts entropies, whichever quantity orders the positions.
-        k_B = cardinality.entropy_budget(order_BL, traj.entropy_BL, open_BL, self.gamma)
+        k_B = cardinality.count_within_entropy_budget(order_BL, traj.entropy_BL, open_BL, self.gamma)
         chosen_BL = score.best(order_BL, open_BL, k_B)
         if self.spacing:
             chosen_BL = keep_apart(traj.state, chosen_BL, order_BL, open_BL, self.spacing, self.block_length)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError, require
-from unmask.base.options import POLICY_FORMS, check_annotations, parse_spec, read_toml
-from unmask.base.user_code import code_hash, describe_error, is_shipped, load_user_code
+from unmask.base.options import POLICY_FORMS, check_annotations, parse_policy_spec, read_toml
+from unmask.base.user_code import code_hash, describe_error, is_shipped_code, load_user_code
 from unmask.core import Policy, Search
 
 VERIFIED = "verified"
@@ -111,7 +111,7 @@ def describe_policy(policy: Policy | Search) -> dict[str, Any]:
     A user's own class has no version, so a hash of its code stands under `class`, which cannot be the name of a field.
     """
     kind = type(policy)
-    own = {} if is_shipped(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}
+    own = {} if is_shipped_code(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}
     settings = {setting: _to_record(getattr(policy, field)) for setting, field in policy.setting_fields.items()}
     return {"name": policy.name, **own, **settings}
 
@@ -229,7 +229,7 @@ def split_policy(
     text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), *, option: str = "--policy"
 ) -> tuple[str, dict[str, Any]]:
     """Split the text of a policy into name and settings, and add the settings `more`. Runs no code of the user."""
-    name, settings = parse_spec(text, option)
+    name, settings = parse_policy_spec(text, option)
     for key, value in (more or {}).items():
         if key in settings:
             raise ConfigError(

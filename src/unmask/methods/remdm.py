@@ -65,8 +65,8 @@ class ReMDMSampler(Policy):
             alpha_t_B, alpha_s_B = loop_alpha(t_B, *shape), loop_alpha(s_B, *shape)
         else:
             alpha_t_B, alpha_s_B = 1 - t_B, 1 - s_B
-        shared_B = operator.shared_sigma(t_B, alpha_t_B, alpha_s_B)
-        sigma_BL = operator.rates(t_B, alpha_t_B, alpha_s_B, psi_BL, state.revisable_BL)
+        shared_B = operator.sigma_per_row(t_B, alpha_t_B, alpha_s_B)
+        sigma_BL = operator.sigma_at(t_B, alpha_t_B, alpha_s_B, psi_BL, state.revisable_BL)
         return reveal_probability(alpha_t_B, alpha_s_B, shared_B).clamp(0, 1), sigma_BL
 
 

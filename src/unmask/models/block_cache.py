@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary, copy_in
+from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary, copy_into_buffers
 from unmask.models.cuda_graphs import GraphCache
 from unmask.models.execution import PassGraphs
 from unmask.models.invariance import Bounds
@@ -328,12 +328,14 @@ class SeatMemory:
         rows = len(inputs.row_B)
         count = self.round_rows(rows)
         names, here = (*_INPUTS, "row_B"), self.first_rows(rows)
-        copy_in([getattr(here, name) for name in names], [getattr(inputs, name) for name in names])
+        copy_into_buffers([getattr(here, name) for name in names], [getattr(inputs, name) for name in names])
 
         def work() -> None:
             # Copied out of memory that the replay of another graph may overwrite.
             here = BlockSpan(*(held[:count] for held in self.span))
-            copy_in(here, find_block_span(self.first_rows(count), self.canvas_BN[:count], self.network, block, to_end))
+            copy_into_buffers(
+                here, find_block_span(self.first_rows(count), self.canvas_BN[:count], self.network, block, to_end)
+            )
 
         self.run(self.graphs, ("spans", block, to_end, count), work)
         return [RowSpan(*numbers) for numbers in self.span.numbers_B6[:rows].tolist()]
@@ -472,7 +474,9 @@ class CachedPass:
                 x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
         normed_RH, logits_RV = self.network.compute_logits(x_RH)
         hidden_RH = normed_RH if needs.hidden else None
-        return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
+        return ModelOutput(
+            logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, known_slots=packed
+        )
 
     def _pass_over_whole_rows(self, everyone: bool) -> Tensor:
         """Run complete passes over rows that begin anew, and keep their keys and values in the cache."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import warn_once
-from unmask.core import copy_in
+from unmask.core import copy_into_buffers
 
 T = TypeVar("T")
 REMEMBERED_KEYS = 256
@@ -38,7 +38,7 @@ class CudaGraph(Generic[T]):
 
     def __call__(self, *inputs: Tensor) -> T:
         """Replay the graph on these inputs, one for each buffer."""
-        copy_in(self.buffers, inputs)
+        copy_into_buffers(self.buffers, inputs)
         self.graph.replay()
         return self.result
 

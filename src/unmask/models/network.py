@@ -117,7 +117,7 @@ class Network:
             inputs.wanted_BN,
             attention_BNN=attention_BNN,
             hidden_RH=normed_RH if needs.hidden else None,
-            counted=counted,
+            known_slots=counted,
         )
 
     def check(self, inputs: ModelInput, needs: Needs) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from unmask.adapt import DetectorRule, noted_diagnostics
 from unmask.base.errors import ConfigError
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.core import State, Step, Trajectory
 from unmask.models import Codec, Prompt
 
@@ -51,12 +51,14 @@ def run_data(
     states_after = [*(step.state for step in own.steps[1:]), last]
     return {
         "format": FORMAT,
-        "model": storable(_name_of(config.get("model")) if model is None else model),
-        "policy": storable(_name_of(config.get("policy")) or own.steps[-1].policy if policy is None else policy),
-        "prompt": storable(_prompt_text(own, codec) if prompt is None else prompt),
-        "text": storable(_answer_text(config, final, answer, codec)),
+        "model": replace_surrogates(_name_of(config.get("model")) if model is None else model),
+        "policy": replace_surrogates(
+            _name_of(config.get("policy")) or own.steps[-1].policy if policy is None else policy
+        ),
+        "prompt": replace_surrogates(_prompt_text(own, codec) if prompt is None else prompt),
+        "text": replace_surrogates(_answer_text(config, final, answer, codec)),
         "score": score,
-        "explanation": None if explanation is None else storable(explanation),
+        "explanation": None if explanation is None else replace_surrogates(explanation),
         "tokens": token_texts(first, spell),
         "fixed": [not free for free in answer],
         "filler": [free and token in ends for token, free in zip(final, answer, strict=True)],
@@ -89,7 +91,7 @@ def step_data(
     data: RunData = {
         "step": number,
         "changes": changes,
-        "policy": storable(step.policy),
+        "policy": replace_surrogates(step.policy),
         "why": ". ".join(filter(None, reasons)),
         "signal": gate.signal,
         "threshold": gate.threshold,
@@ -109,7 +111,7 @@ def token_texts(state: State, spell: Spell) -> list[str | None]:
 
 def token_speller(codec: Codec) -> Spell:
     """Return a function that spells one token; a run has few different ones, so each is decoded once."""
-    return cache(lambda token: storable(codec.decode([token])))
+    return cache(lambda token: replace_surrogates(codec.decode([token])))
 
 
 def end_tokens(codec: Codec) -> frozenset[int]:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.tasks import extract, sandbox
 from unmask.tasks.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
 from unmask.tasks.task import TEXT_LIMIT, TOO_LONG, Answers, Example, Extraction, OnVerdict, Part, Verdict
@@ -55,7 +55,7 @@ def score_programs(answers: Answers, workers: int, on_verdict: OnVerdict) -> lis
         passed = result.status == "pass"
         utility = None if result.status == "unavailable" else float(passed)
         # What the program raised, in its own words.
-        reason = storable(f"{result.status}: {result.detail}" if result.detail else result.status)
+        reason = replace_surrogates(f"{result.status}: {result.detail}" if result.detail else result.status)
         parts = (Part("tests", "pass", result.status, passed),)
         verdicts[at] = Verdict(answers[at][1].id, utility, reason, completions[at], parts)
         on_verdict(verdicts[at])

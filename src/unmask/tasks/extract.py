@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
-from unmask.base.json_files import refuse_constant
+from unmask.base.json_files import refuse_nan_and_infinity
 from unmask.tasks.draw import Json, canonical
 
 JSON_DEPTH = 64
@@ -345,7 +345,7 @@ def _parse_finite_float(text: str) -> float:
 
 
 # A repeated key does not make an answer invalid: its last value counts, as the model's last word.
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_parse_finite_float)
+_DECODER = json.JSONDecoder(parse_constant=refuse_nan_and_infinity, parse_float=_parse_finite_float)
 
 
 def spell_json(value: Json) -> str:

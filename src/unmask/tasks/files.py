@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.base.errors import ConfigError, SchemaError, format_value
-from unmask.base.files import format_path, open_file, os_error_text, storable, write_text
+from unmask.base.files import format_path, open_file, os_error_text, replace_surrogates, write_text
 from unmask.base.json_files import parse_json
 from unmask.tasks.draw import Json, canonical
 from unmask.tasks.registry import TASKS, find_task
@@ -107,7 +107,7 @@ def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
                 names = " or ".join(map(repr, known))
                 given = " and ".join(f"{key} = {format_value(record[key], 100)}" for key in found) or "nothing"
                 raise SchemaError(f"{where} has {given} for {names}; allowed: one text, {PREDICTION}; correct it")
-        id, text = (storable(record[found[0]]) for found in keys)
+        id, text = (replace_surrogates(record[found[0]]) for found in keys)
         if id in texts:
             raise SchemaError(f"{where} has the id {id!r} of {places[id]}; allowed: one prediction per id; keep one")
         texts[id], places[id] = text, where

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Protocol, Self, SupportsFloat, runti
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName, format_value, require
-from unmask.base.files import format_path, storable
+from unmask.base.files import format_path, replace_surrogates
 from unmask.base.options import Options
 from unmask.base.user_code import CODE_FORMS, code_hash, describe_error, error_message, is_code_name, load_user_code
 from unmask.tasks import extract, scorers
@@ -43,7 +43,7 @@ LONGEST_ANSWER = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 
 # JSON can hold halves of characters, which neither a file nor pydantic takes.
-Storable = BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)
+Storable = BeforeValidator(lambda value: replace_surrogates(value) if isinstance(value, str) else value)
 _TEXT: dict[str, JsonValue] = {"allowed": "a text that is not empty", "hint": "write one"}
 
 
@@ -172,8 +172,8 @@ def _wrap_score_function(function: ScoreFunction, name: str) -> Scorer:
             utility = math.nan
         if not 0 <= utility <= 1:
             raise ContractError(
-                f"{name} returned {storable(format_value(result, 200))} for prompt {example.id!r}; allowed: a number "
-                "from 0 to 1; correct the function (it may raise where it cannot tell)"
+                f"{name} returned {replace_surrogates(format_value(result, 200))} for prompt {example.id!r}; "
+                "allowed: a number from 0 to 1; correct the function (it may raise where it cannot tell)"
             )
         return Verdict(example.id, utility, f"scored by {name}", extraction, ())
 
@@ -338,7 +338,7 @@ def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, 
     ok = len(counts) == 1 or rule == "blanks" or rule not in RULES
     allowed = f"'blanks', or a function, for {len(counts)} runs of blanks"
     require(ok, f"rule for {where}", rule, allowed, "choose another: it reads one run")
-    return tuple(storable(str(gold)) for gold in golds)
+    return tuple(replace_surrogates(str(gold)) for gold in golds)
 
 
 def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | None) -> int:
@@ -396,7 +396,7 @@ def _open_rule(
     """Return the scorer of a task and the hash of the user's code behind it, which is empty for our own rules."""
     if source is not None:
         require(given is None, f"scorer of {name}", given, f"none: {prompts} has its own", "leave it out")
-        return _wrap_score_function(source.score, storable(f"{prompts}.score")), code_hash(source.score)
+        return _wrap_score_function(source.score, replace_surrogates(f"{prompts}.score")), code_hash(source.score)
     if given is None:
         allowed = f"{', '.join(RULES)}, {CODE_FORMS}"
         raise ConfigError(f"scorer of {name} is missing; allowed: {allowed}; say how answers are scored")
@@ -406,7 +406,7 @@ def _open_rule(
         raise UnknownName("scoring rule", given, [*RULES, CODE_FORMS])
     function = _load_code(given, folder)
     require(callable(function), f"scorer of {name}", given, "a function of text and example", "name another")
-    return _wrap_score_function(function, storable(given)), code_hash(function)
+    return _wrap_score_function(function, replace_surrogates(given)), code_hash(function)
 
 
 def _load_code(name: str, folder: Path) -> Any:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from unmask.base.errors import ConfigError
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.tasks import extract
 from unmask.tasks.draw import Json, canonical
 from unmask.tasks.extract import RawAnswer, fold, squeeze
@@ -223,11 +223,11 @@ def _describe_break(schema: Json, value: Json) -> str:
         broken = next(validator.iter_errors(value), None)
     except Exception as error:
         raise ConfigError(
-            f"a schema cannot be applied ({type(error).__name__}: {storable(str(error))[:200]}); allowed: JSON Schema "
-            "by the book; mend the example"
+            f"a schema cannot be applied ({type(error).__name__}: {replace_surrogates(str(error))[:200]}); "
+            "allowed: JSON Schema by the book; mend the example"
         ) from error
     # The message quotes the value, which may hold what a JSON text can escape and no file can store.
-    return storable(f"breaks the schema: {broken.message[:200]}") if broken else ""
+    return replace_surrogates(f"breaks the schema: {broken.message[:200]}") if broken else ""
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from unmask.base.errors import ConfigError, UnknownName, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.tasks.draw import Draw, Json
 
 DataDir: TypeAlias = str | os.PathLike[str] | None
@@ -185,12 +185,14 @@ def score_all(
             slow.setdefault(scorer, []).append(at)
             continue
         verdicts[at] = (
-            scorer.score(storable(text), example) if len(text) <= TEXT_LIMIT else _score_too_long(text, example)
+            scorer.score(replace_surrogates(text), example)
+            if len(text) <= TEXT_LIMIT
+            else _score_too_long(text, example)
         )
         on_verdict(verdicts[at])
     for scorer, places in slow.items():
         assert scorer.score_many is not None
-        pairs = [(storable(text), example) for text, example in (answers[at] for at in places)]
+        pairs = [(replace_surrogates(text), example) for text, example in (answers[at] for at in places)]
         verdicts |= zip(places, scorer.score_many(pairs, workers, on_verdict), strict=True)
     return [verdicts[at] for at in range(len(answers))]
 
@@ -198,7 +200,7 @@ def score_all(
 def _score_too_long(text: str, example: Example) -> Verdict:
     reason = f"{len(text)} characters; at most {TEXT_LIMIT} are read"
     parts = tuple(Part(str(k), part, None, False) for k, part in enumerate(example.parts, 1))
-    return Verdict(example.id, 0.0, reason, Extraction(storable(text), TOO_LONG, "", ""), parts)
+    return Verdict(example.id, 0.0, reason, Extraction(replace_surrogates(text), TOO_LONG, "", ""), parts)
 
 
 def split_counts(development: int, validation: int, evaluation: int) -> Mapping[str, int]:

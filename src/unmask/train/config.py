@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from unmask.base.errors import require
-from unmask.base.options import Options, check_name, read_toml
+from unmask.base.options import Options, check_known_name, read_toml
 from unmask.train.sources import SOURCES
 
 Count = Annotated[int, Field(ge=1)]
@@ -145,7 +145,7 @@ class TrainConfig(Options):
     def _check_together(self) -> Self:
         require(bool(self.sources), "sources", {}, f"one or more of {', '.join(SOURCES)}", "add a [sources.NAME] table")
         for name in self.sources:
-            check_name("source", name, SOURCES)
+            check_known_name("source", name, SOURCES)
         longest, context = self.data.lengths[-1], self.model.context
         require(longest <= context, "lengths", longest, f"up to {context}, the context", "raise the context")
         rows, lengths = self.optimizer.batch, len(self.data.lengths)

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unmask.api import LoadedModel
 from unmask.base.errors import ConfigError, UnmaskError, require
-from unmask.base.options import Options, check_name
+from unmask.base.options import Options, check_known_name
 from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods import HEADS, HeadCard, read_card, save_head
 from unmask.methods.heads import CARD
@@ -62,7 +62,7 @@ class HeadOptions(Options):
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
-        check_name("kind of head", self.kind, HEADS)
+        check_known_name("kind of head", self.kind, HEADS)
         return self
 
 

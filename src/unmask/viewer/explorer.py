@@ -15,7 +15,7 @@ from unmask import __version__
 from unmask.api import Generation, Model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, OtherModel, UnknownName, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.core import Action, ModelInput, Needs, Policy, SamplingParams, Search, State, Trajectory, map_tensors
 from unmask.engine import StepSettings, predict
 from unmask.lab.study.prompts import score_texts
@@ -97,7 +97,7 @@ class Explorer:
             raise UnknownName("split", split, SPLITS)
         examples = find_task(task).examples(split, self.data_dir)
         page = examples[start : start + PAGE]
-        prompts = [{"id": one.id, "text": storable(one.prompt), "level": one.level} for one in page]
+        prompts = [{"id": one.id, "text": replace_surrogates(one.prompt), "level": one.level} for one in page]
         return {"total": len(examples), "start": start, "prompts": prompts}
 
     def study_prompts(self, model: str, task: str, split: str) -> list[Json]:
@@ -217,7 +217,7 @@ class Explorer:
         """Keep a run, with a score if it answers a task's prompt; an answer to any other prompt has none."""
         utility, reason = None, None
         if example is not None:
-            ((value, reason),) = score_texts([(storable(done.texts[0]), example)], 1, scoring)
+            ((value, reason),) = score_texts([(replace_surrogates(done.texts[0]), example)], 1, scoring)
             utility = None if math.isnan(value) else value
         policy = label or done.policy.name
         data = run_data(done.trajectory, 0, model.codec, model=name, policy=policy, score=utility, explanation=reason)
@@ -383,7 +383,7 @@ def _empty_run(state: State, model: Model, prompt: str, name: str, policy: str) 
         "format": FORMAT,
         "model": name,
         "policy": policy,
-        "prompt": storable(prompt),
+        "prompt": replace_surrogates(prompt),
         "text": "",
         "score": None,
         "explanation": None,

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 
 from unmask.api import Generation
 from unmask.base.errors import UnmaskError, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.core import Trajectory
 from unmask.report.run_data import RunData
 from unmask.tasks import Example
@@ -131,7 +131,7 @@ def format_event(event: str, value: Any) -> bytes:
 
 def one_line(text: str) -> str:
     """Return a text on one line, of bounded length, as every page can hold it."""
-    return storable(" ".join(text.split()))[:2000]
+    return replace_surrogates(" ".join(text.split()))[:2000]
 
 
 @dataclass(frozen=True)

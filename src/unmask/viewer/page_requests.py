@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from unmask.axes import AXES
 from unmask.base.errors import ConfigError, UnknownName, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.base.json_files import parse_json
 from unmask.base.options import Options
 from unmask.methods import METHODS, describe_policy
@@ -39,7 +39,7 @@ def _check_axis(name: str) -> str:
 
 
 # Half a character of UTF-16 can be in a JSON text, and in no file.
-_CLEAN = BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)
+_CLEAN = BeforeValidator(lambda value: replace_surrogates(value) if isinstance(value, str) else value)
 _TEXT = {"allowed": "a text that is neither empty nor too long", "hint": "change it"}
 Name = Annotated[str, _CLEAN, Field(min_length=1, max_length=300, json_schema_extra=_TEXT)]
 Prompt = Annotated[str, _CLEAN, Field(min_length=1, max_length=LONGEST_PROMPT, json_schema_extra=_TEXT)]

@@ -13,7 +13,7 @@ import pandas as pd
 from unmask.api import policy_from_config, saved_codec
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.core import Policy
 from unmask.lab.analysis.states import OUTCOME, STATE, candidate_changes, describe_state
 from unmask.lab.store import Store
@@ -113,7 +113,7 @@ class StudyFolder:
     def _prompt_texts(self, task: str, split: str) -> dict[str, str]:
         """Return prompts by id; none where the task's data are not on this machine."""
         try:
-            return {example.id: storable(example.prompt) for example in self._examples(task, split)}
+            return {example.id: replace_surrogates(example.prompt) for example in self._examples(task, split)}
         except UnmaskError:
             return {}
 

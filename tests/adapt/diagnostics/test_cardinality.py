@@ -38,7 +38,9 @@ def slow_values(traj, action, row, epsilon, swapped=False):
     """V(k) for k from k_min to b by the sums of the appendix."""
     D = transfer(traj, row, epsilon, swapped)
     region = (action.region_BL & traj.state.masked_BL)[row].nonzero().flatten().tolist()
-    s_L = rules.mix(action.alpha_BJ, rules.landscape(traj.current_prediction, action.region_BL.shape[1]))[row].tolist()
+    s_L = rules.mix(action.alpha_BJ, rules.score_all_rules(traj.current_prediction, action.region_BL.shape[1]))[
+        row
+    ].tolist()
     order = sorted(region, key=lambda i: (-s_L[i], i))
     least = int(k_min(traj.state)[row])
     values, total = {least: 0.0}, 0.0

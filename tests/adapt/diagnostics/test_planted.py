@@ -25,7 +25,7 @@ from unmask.adapt.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
-from unmask.axes import fraction
+from unmask.axes import reveal_fraction
 from unmask.core import Needs, Noise, Policy, State
 from unmask.engine import decode
 from unmask.methods import fixed_action
@@ -159,7 +159,7 @@ class OneMore(Diagnostic):
         least_B, most_B = reading.ingredients["least_B"], reading.ingredients["most_B"]
         stays_B = reading.ingredients["k_B"] == least_B
         k_B = torch.where(stays_B, torch.minimum(least_B + 1, most_B), least_B)
-        return replace(reading, action=replace(action, kappa_B=fraction(k_B, most_B)))
+        return replace(reading, action=replace(action, kappa_B=reveal_fraction(k_B, most_B)))
 
 
 def saved(denoiser, diagnostic, at, steps=4):

@@ -34,7 +34,9 @@ def scores(traj, action, mixture):
         found = ScoreDiagnostic().read(traj, action)
         alpha_BJ = torch.where(found.abstains_B[:, None], alpha_BJ.double(), found.ingredients["alpha_BJ"])
     L = action.region_BL.shape[1]
-    return [rules.mix(alpha_BJ, rules.landscape(seen, L)) for seen in (traj.current_prediction, traj.last.prediction)]
+    return [
+        rules.mix(alpha_BJ, rules.score_all_rules(seen, L)) for seen in (traj.current_prediction, traj.last.prediction)
+    ]
 
 
 def brute_region(s_L, positions, nu, size):

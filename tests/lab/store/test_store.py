@@ -125,7 +125,7 @@ class TestOtherResults:
     def test_other_code_is_refused_with_what_differs_unless_accepted(self, small, monkeypatch, capsys):
         study, old = config_of(small), code.code_fingerprint()
         parts = {**code.code_parts(), "decode.py": "other", "policies": "other"}
-        monkeypatch.setattr(code, "_hash_parts", lambda: tuple(parts.items()))
+        monkeypatch.setattr(code, "_hash_code_parts", lambda: tuple(parts.items()))
         with pytest.raises(OtherStudy, match=rf"decode.py, policies differ; fingerprint {old}.*--allow-code"):
             Store.create(small.folder, study)
         store = Store.create(small.folder, study, accept_code=True)

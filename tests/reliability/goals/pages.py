@@ -10,9 +10,9 @@ from tests.reliability.hostile import TEXTS
 from tests.reliability.judges import file_faults
 from tests.reliability.made import PROMPTS, STUDY, WORKS, Made
 from tests.reliability.process import unmask
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 
-SHORT = tuple(dict.fromkeys(storable(text)[:2000] for text in TEXTS))
+SHORT = tuple(dict.fromkeys(replace_surrogates(text)[:2000] for text in TEXTS))
 
 
 def try_case(case: Case, folder: Path, made: Made) -> str | None:

@@ -125,7 +125,7 @@ def planned_count(state: State, action: Action) -> Tensor:
 
 def priority(prediction: Prediction, action: Action) -> Tensor:
     """Score of every position under an action's mixture of scoring rules; NaN for a rule that was not computed."""
-    return score.mix(action.alpha_BJ, score.landscape(prediction, action.region_BL.shape[1]))
+    return score.mix(action.alpha_BJ, score.score_all_rules(prediction, action.region_BL.shape[1]))
 
 
 def require_part(part: Tensor | None, name: str) -> Tensor:

@@ -29,7 +29,7 @@ from unmask.adapt.diagnostics.context_transfer import (
 )
 from unmask.adapt.diagnostics.region import best_region_under_drift
 from unmask.adapt.diagnostics.score import with_mixture
-from unmask.axes import CARDINALITY, fraction, k_min
+from unmask.axes import CARDINALITY, k_min, reveal_fraction
 from unmask.core import Action, State, Step, Trajectory
 
 
@@ -82,7 +82,7 @@ class CardinalityDiagnostic(Diagnostic):
         best = value_BK.max(-1)
         abstains_B = ~((reaction.known_BL & support_BL).any(-1) & has_support_B)
         k_B = best.indices
-        kappa_B = torch.where(abstains_B, action.kappa_B.double(), fraction(k_B, region_BL.sum(-1)))
+        kappa_B = torch.where(abstains_B, action.kappa_B.double(), reveal_fraction(k_B, region_BL.sum(-1)))
         return Reading(
             torch.where(abstains_B, torch.nan, best.values),
             abstains_B,

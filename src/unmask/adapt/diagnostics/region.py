@@ -28,7 +28,7 @@ from unmask.adapt.diagnostics.base import (
     priority,
 )
 from unmask.adapt.diagnostics.score import with_mixture
-from unmask.axes import REGION, fraction, k_min
+from unmask.axes import REGION, k_min, reveal_fraction
 from unmask.base.errors import warn_once
 from unmask.core import Action, Needs, Step, Trajectory
 
@@ -70,7 +70,7 @@ class RegionDiagnostic(Diagnostic):
         nu_B, region_BL = best_region_under_drift(traj, last, with_mixture(self.mixture, traj, action), budget_B)
         abstains_B = nu_B.isnan()
         # The same number of positions out of a smaller region is a larger share of it.
-        kappa_B = fraction(planned_count(state, action), budget_B if self.holds == "count" else n_B)
+        kappa_B = reveal_fraction(planned_count(state, action), budget_B if self.holds == "count" else n_B)
         return Reading(
             nu_B,
             abstains_B,

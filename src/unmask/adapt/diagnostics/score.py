@@ -40,7 +40,7 @@ class ScoreDiagnostic(Diagnostic):
         # Without these parts of the last step two rules would silently drop out of its landscape.
         require_part(last.prediction.drift_BN, "drift of the last step")
         require_part(last.prediction.visible_BN, "visible attention of the last step")
-        before_BLJ = score.landscape(last.prediction, action.region_BL.shape[1])
+        before_BLJ = score.score_all_rules(last.prediction, action.region_BL.shape[1])
 
         both_BL = masked_at_both_steps(traj, last) & ~delta_BL.isnan()
         pair = draw_pairs(both_BL, traj.state.step_B, self.pairs)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from unmask.base.errors import ConfigError, format_value
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.core import Trajectory
 from unmask.lab.analysis.load import nothing_finished, read_extents, unfinished_shards
 from unmask.lab.store import Store
@@ -247,7 +247,7 @@ def _make_speller(codec: Codec | None) -> Callable[[int], str]:
     """Return a function from a token to its text, or to its number where there is no tokenizer."""
     if codec is None:
         return lambda token: f"<{token}>"
-    return cache(lambda token: storable(codec.decode([token])))
+    return cache(lambda token: replace_surrogates(codec.decode([token])))
 
 
 def _missing_parts(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:

@@ -26,13 +26,13 @@ from unmask.core import (
     select,
 )
 from unmask.engine import (
-    LookCache,
+    LookAheadCache,
     StepSettings,
     Transition,
     add_prediction,
     append_step,
     decide,
-    hide_noise,
+    forbid_noise,
     predict,
     raise_faults,
     recompute_last_step,
@@ -146,7 +146,7 @@ class Stepper:
         """
         if needs_own_forward(policy):
             return self.own_step(traj, policy, needs)
-        seen, _ = predict(self.settings, traj, policy.model_input(hide_noise(traj, policy)), needs or policy.needs)
+        seen, _ = predict(self.settings, traj, policy.model_input(forbid_noise(traj, policy)), needs or policy.needs)
         action, change = decide(self.settings, policy, seen)
         return CandidateStep(seen.current_prediction, action, change, (OwnCost(passes=1),) * traj.state.batch)
 
@@ -164,11 +164,11 @@ class Stepper:
 
     def _own_step(self, traj: Trajectory, policy: Policy, needs: Needs | None) -> CandidateStep:
         # A cache that ends with this step: every step of a branch pays for its own forwards, whoever ran before.
-        looks, canvas_B = LookCache(self.settings), traj.state.valid_BL.sum(-1)
-        looks.begin(traj.rows_B)
+        looks, canvas_B = LookAheadCache(self.settings), traj.state.valid_BL.sum(-1)
+        looks.start_counting(traj.rows_B)
         own = looks.cost
         if traj.prediction is None or has_own_input(policy):
-            inputs = policy.model_input(hide_noise(traj, policy))
+            inputs = policy.model_input(forbid_noise(traj, policy))
             traj, own = predict(self.settings, traj, inputs, needs or policy.needs)
         action, change = decide(self.settings, policy, traj, looks if policy.looks_ahead else None)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)

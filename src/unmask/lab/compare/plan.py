@@ -12,7 +12,7 @@ from pydantic import Field
 from unmask.api import STEPS_SHARE, LoadedModel, json_values, steps_of
 from unmask.axes import AXES
 from unmask.base.errors import ConfigError, UnknownName, format_value, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.base.options import Options
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.controls import ComputeMatchedControl, with_controls
@@ -131,7 +131,7 @@ class ComparePlan:
         require(self.prompts is None or self.prompts >= 1, "prompts", self.prompts, "1 or more", "ask for at least one")
         check_split(self.split)
         for name in (*self.policies, *self.controls):
-            require(storable(name) == name, "name of a policy", name, "whole characters", "rename it")
+            require(replace_surrogates(name) == name, "name of a policy", name, "whole characters", "rename it")
         names = [task.name for task in self.chosen_tasks]
         fits = bool(names) and len(set(names)) == len(names)
         require(fits, "tasks", names, "one or more, none twice", "change the list")
@@ -178,7 +178,7 @@ class ComparePlan:
             **({"matched": {name: c.describe() for name, c in self.controls.items()}} if self.controls else {}),
         }
         plain: dict[str, Any] = json.loads(
-            storable(json.dumps(json_values(config), ensure_ascii=False, allow_nan=False))
+            replace_surrogates(json.dumps(json_values(config), ensure_ascii=False, allow_nan=False))
         )
         return plain
 
@@ -301,7 +301,7 @@ def parse_policies(given: Sequence[str], family: str = ANY_FAMILY) -> dict[str, 
         if text.strip() in (ALL, REFERENCE):
             continue
         # An argument that is no UTF-8 names a file just the same, but no result could hold it.
-        label = storable(text.strip())
+        label = replace_surrogates(text.strip())
         if label in policies:
             raise ConfigError(f"--policy {label} is given twice; allowed: once; drop one of them")
         policies[label] = parse_policy(text, family=family)

@@ -19,7 +19,7 @@ import torch
 from unmask.api import LoadedModel, Request
 from unmask.base.environment import machine_name, versions
 from unmask.base.errors import ConfigError, SchemaError, UnmaskError, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.base.user_code import describe_error, error_location
 from unmask.core import AnswerCost, Denoiser, Policy, SamplingParams, Search
 from unmask.lab.cluster import Executor, Shared, is_out_of_memory, run_in_order
@@ -342,9 +342,9 @@ class _PolicyFailed(Exception):
         place = error_location(error, kind)
         at = f" ({place})" if place else ""
         if isinstance(error, UnmaskError):
-            return cls(error, storable(str(error)) + at, "")
+            return cls(error, replace_surrogates(str(error)) + at, "")
         reason = f"unexpected {describe_error(error)}{at}; --out keeps its traceback"
-        return cls(error, reason, storable("".join(traceback.format_exception(error))))
+        return cls(error, reason, replace_surrogates("".join(traceback.format_exception(error))))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 
 from unmask.base.environment import versions
 from unmask.base.errors import SchemaError
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.lab.store.remote import StoreFiles
 from unmask.lab.store.shard import Shard
@@ -73,8 +73,8 @@ class Failures:
             model=shard.model,
             task=shard.task,
             attempts=1 if before is None else before.attempts + 1,
-            error=" ".join(storable("".join(traceback.format_exception_only(error))).split())[:LONGEST_ERROR],
-            traceback=storable("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:],
+            error=" ".join(replace_surrogates("".join(traceback.format_exception_only(error))).split())[:LONGEST_ERROR],
+            traceback=replace_surrogates("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:],
             versions=versions(),
         )
         self._files.write(_path(shard), to_hashed_json(FORMAT, asdict(failure)).encode())

@@ -17,10 +17,10 @@ from pydantic import Field, field_validator, model_validator
 
 from unmask.adapt import DIAGNOSTICS
 from unmask.api import steps_of
-from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
+from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, allow_below_k_min
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
-from unmask.base.options import Options, check_name, parse_part, read_toml
+from unmask.base.options import Options, check_known_name, parse_dataclass, read_toml
 from unmask.base.user_code import is_code_name
 from unmask.core import Policy, Search, State
 from unmask.lab.branching import BatchSettings, BranchPlan
@@ -178,8 +178,8 @@ class StudyFile(Options):
         for key, known in (("axis", STUDY_AXES), ("axis of candidates", self.axes), ("name in gates", GATE_VARIANTS)):
             of_key = {"axis": self.axes, "axis of candidates": self.candidates, "name in gates": self.gates}[key]
             for name in of_key:
-                check_name(key, name, known)
-        check_name("axis_by", self.axis_by, AXIS_BY)
+                check_known_name(key, name, known)
+        check_known_name("axis_by", self.axis_by, AXIS_BY)
         divides = "paper divides by the parts that were asked for"
         require(self.scoring in SCORINGS, "scoring", self.scoring, " or ".join(SCORINGS), divides)
         how_many = "count: where changes, and how many does not"
@@ -312,7 +312,7 @@ class StudyConfig:
         own = _load_own_tasks(given, folder)
         for name in given.tasks:
             if name not in own:
-                check_name("task", name, [*TASKS, *CONTROLS, *own])
+                check_known_name("task", name, [*TASKS, *CONTROLS, *own])
         tasks = {name: own[name] if name in own else find_task(name) for name in given.tasks}
         named = {
             axis: tuple(check_text(f"candidates.{axis}", name) for name in names)
@@ -331,7 +331,9 @@ class StudyConfig:
             states=given.states,
             rollouts=given.rollouts,
             temperature=given.temperature,
-            revision=None if revision is None else parse_part(ReMDM, dict(revision), "revision", required=("variant",)),
+            revision=None
+            if revision is None
+            else parse_dataclass(ReMDM, dict(revision), "revision", required=("variant",)),
             engine=BatchSettings(**settings),
             shard=given.engine.prompts,
             candidates=named,
@@ -414,7 +416,7 @@ class StudyConfig:
                 continue
             names = self.candidates.get(axis, tuple(default[axis]))
             if self.below_k_min and axis == CARDINALITY.name:
-                names = tuple(dict.fromkeys(without_floor(name) for name in names))
+                names = tuple(dict.fromkeys(allow_below_k_min(name) for name in names))
             if self.region_holds == "share" and axis == REGION.name:
                 names = tuple(dict.fromkeys([*names[:1], *map(holding_share, names[1:])]))
             chosen[axis] = {name: candidate(reference, axis, name, self.revision) for name in names}
@@ -486,7 +488,7 @@ def _load_reference(table: ModelTable, where: str, folder: Path, *, whole: bool)
     if is_code_name(given):
         policy = make_own_policy(given, settings, folder)
     else:
-        check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
+        check_known_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
         policy = make_policy(given, **settings)
     return register_reference(policy, whole=whole), to_plain(describe_policy(policy))
 
@@ -507,7 +509,7 @@ def _prompt_ranges(splits: SplitsTable) -> Mapping[str, PromptRange]:
     parts = {}
     for role in ROLES:
         table: RangeTable = getattr(splits, role)
-        check_name("split", table.split or role, (*SPLITS, FRESH))
+        check_known_name("split", table.split or role, (*SPLITS, FRESH))
         parts[role] = PromptRange(table.split or role, table.start, table.prompts)
     require(
         not parts["validation"].overlaps(parts["evaluation"]),
@@ -524,7 +526,7 @@ def _prompt_ranges(splits: SplitsTable) -> Mapping[str, PromptRange]:
 def _steps_of_tasks(table: StepsTable, tasks: Mapping[str, Task]) -> Mapping[str, int]:
     """Return T of each task: a share of its tokens, rounded up, or a number of its own."""
     for name in table.tasks:
-        check_name("task of steps.tasks", name, tasks)
+        check_known_name("task of steps.tasks", name, tasks)
     steps_by_task = {}
     for name, task in tasks.items():
         horizon = task.max_new_tokens
@@ -545,7 +547,7 @@ def _check_diagnostics(given: StudyFile) -> tuple[str, ...]:
                 f"diagnostics has {name!r}, but no diagnostic exists for the policy axis; allowed: "
                 f"{', '.join(DIAGNOSTICS)}; drop it: the axis has opportunity, fixed and stage arms without one"
             )
-        check_name("name in diagnostics", name, DIAGNOSTICS)
+        check_known_name("name in diagnostics", name, DIAGNOSTICS)
         axis, known = DIAGNOSTICS[name].axis, ", ".join(given.axes)
         hint = f"add {axis!r} to axes, or drop the diagnostic"
         allowed = f"one of the study's axes: {known}"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from unmask.api import LoadedModel, Request, infill_request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, UnknownName, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.lab.study.config import FRESH, StudyConfig
 from unmask.tasks import DataDir, Example, Task, Verdict, score_all
 
@@ -93,10 +93,10 @@ def answer_text(codec: AnswerCodec, request: Request | None, tokens: Sequence[in
     """The text of an answer. Of a text with several runs of blanks, one line for each run that was filled."""
     given = () if request is None else request.given[slice(*request.answer)]
     if not any(given):
-        return storable(codec.answer(list(tokens)))
+        return replace_surrogates(codec.answer(list(tokens)))
     runs = groupby(zip(given, tokens, strict=True), key=lambda pair: pair[0])
     fills = [codec.answer([token for _, token in run]) for is_given, run in runs if not is_given]
-    return storable("\n".join(fill.replace("\n", " ") for fill in fills))
+    return replace_surrogates("\n".join(fill.replace("\n", " ") for fill in fills))
 
 
 Known: TypeAlias = dict[tuple[str, str], tuple[float, str]]

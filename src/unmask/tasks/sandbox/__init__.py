@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from unmask.base.errors import UnknownName, require
-from unmask.base.files import storable
+from unmask.base.files import replace_surrogates
 from unmask.base.options import Options
 from unmask.tasks.sandbox import confine
 
@@ -219,7 +219,7 @@ def run(
                 detail += errors.decode("utf-8", "replace").strip()[-500:] or f"exit code {process.returncode}"
     except OSError as error:
         status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
-    return SandboxResult(status, storable(detail), isolation, wall_s)
+    return SandboxResult(status, replace_surrogates(detail), isolation, wall_s)
 
 
 def _await_outcome(
