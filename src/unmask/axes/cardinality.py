@@ -173,7 +173,7 @@ class Cardinality:
 
     @property
     def follows_steps(self) -> bool:
-        """Whether the count depends on the planned number of steps; with other rules a run ends when no mask is left."""
+        """Whether the count depends on the planned steps; with other rules a run ends when no mask is left."""
         return self.rule in _BY_STEPS
 
     @property
