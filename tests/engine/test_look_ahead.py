@@ -38,7 +38,7 @@ def begun(prompts=((0,), (1, 2)), new_tokens=5, steps=3):
 
 def looks(traj, sampling=WARM, denoiser=EXACT):
     cache = LookAheadCache(StepSettings(denoiser, sampling))
-    cache.begin(traj.rows_B)
+    cache.start_counting(traj.rows_B)
     return cache
 
 
