@@ -68,12 +68,6 @@ def test_reveal_count_rounds_up_and_stays_in_range(kappa, n):
     assert k - 1 <= kappa * n <= k + 1e-6 * n + 1e-9
 
 
-def test_fraction():
-    n = torch.tensor([4, 2, 0])
-    assert cardinality.reveal_fraction(3, n).tolist() == [0.75, 1.0, 0.0]
-    assert cardinality.reveal_fraction(torch.tensor([1, 5, 1]), n).tolist() == [0.25, 1.0, 0.0]
-
-
 def test_reveal_set():
     chosen = torch.tensor([[True, False, True], [False, False, False]])
     eligible = torch.tensor([[True, True, True], [False, True, True]])
@@ -137,13 +131,6 @@ def dream_run(masks, steps):
 @given(masks=st.integers(1, 200), data=st.data())
 def test_dream_reveals_everything_in_time(masks, data):
     assert sum(dream_run(masks, data.draw(st.integers(1, 40)))) == masks
-
-
-def test_above_a_threshold():
-    region = torch.tensor([[True, True, True, False], [True, True, False, False]])
-    scores = torch.tensor([[0.95, 0.9, 0.3, 0.99], [0.1, 0.2, 0.99, 0.99]])
-    assert cardinality.count_above(scores, 0.9, region).tolist() == [2, 1]
-    assert cardinality.count_above(scores, 0.0, region).tolist() == [3, 2]
 
 
 def test_named_rules():

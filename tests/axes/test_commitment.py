@@ -28,12 +28,9 @@ def seen() -> Prediction:
     )
 
 
-def test_all_and_none():
+def test_thresholds_include_their_value_and_are_cut_to_the_canvas():
     assert Commitment.parse("all")(STATE, seen()).tolist() == [[True] * 4] * 2
     assert Commitment.parse("none")(STATE, seen()).tolist() == [[False] * 4] * 2
-
-
-def test_thresholds_include_their_value_and_are_cut_to_the_canvas():
     sure = [[False, True, False, False], [False, False, False, True]]
     assert Commitment.parse("confidence:0.9")(STATE, seen()).tolist() == sure
     clear = [[False, True, True, True], [False, False, True, True]]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.axes import Region, region
+from unmask.axes import Region
 from unmask.core import State
 
 MASK = 9
@@ -146,38 +146,3 @@ def test_promises_of_every_rule(name, rows, size, need):
     for b in range(len(rows)):
         alone_BL = rule_of(name, size)(state.select(torch.tensor([b])), need_B[b : b + 1])
         assert torch.equal(alone_BL, chosen_BL[b : b + 1])
-
-
-def only(name, row, size, need=1):
-    return letters(rule_of(name, size)(state_of([row]), need), [row])[0]
-
-
-def test_blocks_are_cut_on_the_answer_not_on_the_canvas():
-    # Answer positions 2 to 9, with a given token at 5: blocks of three are 2-4, 6-8, 9.
-    row = "ggmrcgmmmm"
-    assert only("block", row, 3) == [2]
-    assert only("block", row, 3, need=2) == [2, 6, 7, 8]
-    assert only("last-block", row, 3) == [9]
-    assert only("last-block", row, 3, need=2) == [6, 7, 8, 9]
-
-
-@pytest.mark.parametrize("stride", PHASES)
-def test_phases_open_one_after_the_other(stride):
-    row = "g" + "m" * 16
-    opened, order = row, []
-    while "m" in opened:
-        now = only("dilated", opened, stride)
-        phases = {(i - 1) % stride for i in now}
-        assert len(phases) == 1
-        order += phases
-        opened = "".join("c" if i in now else kind for i, kind in enumerate(opened))
-    assert order == PHASES[stride]
-
-
-@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16, 32])
-def test_phases_of_powers_of_two_halve_the_gaps(stride):
-    order = region._order_phases(stride)
-    assert sorted(order) == [*range(stride)]
-    for opened in (2**i for i in range(stride.bit_length())):
-        first = sorted(phase for phase in range(stride) if order[phase] < opened)
-        assert first == [*range(0, stride, stride // opened)]

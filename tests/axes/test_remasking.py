@@ -14,7 +14,6 @@ from unmask.axes import ReMDM, remasking
 from unmask.core import State
 
 GOLDEN = json.loads((paths.GOLDEN / "remdm.json").read_text())
-NAMES = ("remdm-cap", "remdm-rescale")
 
 
 def shared(variant, alpha_t, alpha_s, eta):
@@ -82,9 +81,6 @@ def test_loop_as_the_authors(row):
     elif row["t"] > row["t_off"] > row["s"]:
         alpha_s = alpha_t
     check_row(row, alpha_t, alpha_s, ReMDM("loop", row["eta"], *phases).sigma_per_row(t, alpha_t, alpha_s))
-
-
-HALF = (number(0.5), number(0.6))
 
 
 def test_loop_by_hand():

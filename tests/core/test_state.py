@@ -36,17 +36,6 @@ def where(flags_BL):
     return [row.nonzero().flatten().tolist() for row in flags_BL]
 
 
-def test_from_prompts():
-    state = generation()
-    assert state.tokens_BL.tolist() == [[1, 2, 9, 9, 9, 0, 0, 0], [4, 9, 6, 9, 9, 9, 9, 9]]
-    assert state.length_B.tolist() == [5, 8]
-    assert state.step_B.tolist() == [0, 0]
-    assert state.horizon_B.tolist() == [2, 5]
-    assert state.batch == 2
-    assert state.tokens_BL.dtype == torch.long
-    assert state.fixed_BL.dtype == state.committed_BL.dtype == torch.bool
-
-
 def test_infilling_with_tokens_that_may_change():
     state = State.from_canvases([[5, 1, 9]], steps=2, mask_id=MASK, given=[[False, True, False]])
     assert where(state.revisable_BL) == [[0]]

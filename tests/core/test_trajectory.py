@@ -229,12 +229,6 @@ def test_a_resumed_run_goes_on_with_its_proposal(run, tmp_path):
     assert any(not torch.equal(end.state.tokens_BL[0], run.state.tokens_BL[row]) for row, end in enumerate(ends))
 
 
-@pytest.mark.parametrize("row", [0, 1, 2])
-def test_a_row_is_what_it_would_have_been_alone(run, row):
-    start, params = run.steps[0].state.select(torch.tensor([row])), SamplingParams(temperature=0.7)
-    assert_same(run.row(row), decode(DENOISER, Busy(), start, noise=Noise.of([row + 1]), sampling=params))
-
-
 def test_resume_from_every_step_replays_the_run(run):
     for row in range(3):
         own = run.row(row)
@@ -259,16 +253,3 @@ def test_names_in_files_do_not_follow_names_in_code(tmp_path):
     again = Trajectory.from_bytes(traj.to_bytes())
     assert again.sampling == SamplingParams()
     assert again.prepaid_B.tolist() == [True]
-
-
-def test_the_numbers_of_the_canvas_leave_extra_slots_out(run):
-    step = run.steps[0]
-    short = replace(step.state, tokens_BL=step.state.tokens_BL[:, :4])
-    traj = replace(Trajectory.start(short, run.noise), prediction=step.prediction)
-    seen = step.prediction
-    assert traj.confidence_BL.equal(seen.confidence_BN[:, :4])
-    assert traj.proposed_BL.equal(seen.proposed_BN[:, :4])
-    assert traj.token_BL.equal(seen.token_BN[:, :4])
-    assert traj.entropy_BL.equal(seen.clean.entropy_BN[:, :4])
-    assert traj.top_p_BL.equal(seen.clean.p_BNK[:, :4, 0])
-    assert traj.top_token_BL.equal(seen.clean.top_BNK[:, :4, 0])

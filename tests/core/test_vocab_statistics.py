@@ -155,14 +155,6 @@ def test_a_large_vocabulary(dtype):
     assert got.displacement_R[2].isnan()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_ties_go_to_the_lower_token(dtype):
-    z_RV = torch.tensor([[0.0, 2, 1, 2, 2, 1], [1, 1, 1, 1, 1, 1]], dtype=dtype)
-    got = compute_vocab_stats_in_torch(z_RV, StatsRequest(top_k=5))
-    assert got.top_RK.tolist() == [[1, 3, 4, 2, 5], [0, 1, 2, 3, 4]]
-    assert got.token_RD.tolist() == [[1], [0]]
-
-
 @pytest.mark.parametrize("offset", [0.0, 1000.0, -3000.0])
 def test_greedy_confidence_is_the_largest_probability_to_the_bit(offset):
     got = compute_vocab_stats_in_torch(logits(2, 50, 40, torch.float32, offset=offset), StatsRequest(filtered=True))

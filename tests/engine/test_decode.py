@@ -1,15 +1,14 @@
 """The loop: many rows at once, rows that leave, options that act, a record that tells what happened."""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.helpers.cases import each_case
 from tests.helpers.operations import Counted, Uncounted
-from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
-from unmask.core import Needs, Noise, Policy, SamplingParams, State, Trajectory, row_key
+from unmask.base.errors import ConfigError
+from unmask.core import Needs, Noise, SamplingParams, State, Trajectory, row_key
 from unmask.engine import LookAheadCache, StepSettings, decode, predict
 from unmask.methods import InfoGain, LLaDA, fixed_action, make_policy
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
@@ -63,13 +62,6 @@ def test_more_recorded_probabilities_change_nothing_else(policy, temperature):
         )
 
 
-def test_finished_rows_leave_the_batch():
-    traj = run(prompts=((0,), (1,), (2,)), new_tokens=[2, 6, 4], steps=[1, 6, 3])
-    assert [len(s.rows_B) for s in traj.steps] == [3, 2, 2, 1, 1, 1]
-    assert traj.forwards_B.tolist() == [1, 6, 3]
-    assert [len(traj.row(b).steps) for b in range(3)] == [1, 6, 3]
-
-
 def test_the_record_says_what_was_revealed_by_whom_with_what_confidence():
     traj = run(steps=3).row(0)
     shown = traj.steps[0].state
@@ -110,67 +102,6 @@ def test_temperature_one_and_one_token_per_step_samples_the_joint():
         expected = torch.from_numpy(joint.p[0] / joint.p[0].sum()) * rows
         chi2 = float(((counts - expected) ** 2 / expected).sum())
         assert chi2 < 16.27, chi2  # 3 degrees of freedom, 0.1 %
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_guidance_changes_tokens_and_costs_a_second_forward(temperature):
-    prompts = [(a, b) for a in range(4) for b in range(4)]
-    sampling = SamplingParams(temperature=temperature)
-    plain = run(prompts=prompts, sampling=sampling)
-    guided = run(prompts=prompts, sampling=sampling, denoiser=GuidedDenoiser(EXACT, 2.0))
-    assert not torch.equal(plain.state.tokens_BL, guided.state.tokens_BL)
-    assert torch.equal(guided.forwards_B, 2 * plain.forwards_B)
-    assert torch.equal(guided.processed_B, 2 * plain.processed_B)
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A denoiser that answers in a wrong way."""
-
-    inner: ExactDenoiser
-    how: str
-    row: int = 1
-
-    @property
-    def vocabulary(self):
-        return replace(self.inner.vocabulary, size=5) if self.how == "columns" else self.inner.vocabulary
-
-    def __call__(self, view, needs):
-        output = self.inner(view, needs)
-        z_RV = output.logits_RV.clone()
-        if self.how in ("nan", "inf"):
-            rows_U = output.slots.index_R // view.tokens_BN.shape[1]
-            z_RV[rows_U == self.row, 0] = float(self.how)
-        return replace(output, logits_RV=z_RV)
-
-
-@pytest.mark.parametrize("how", ["nan", "inf"])
-def test_nan_logits_are_an_error_that_names_the_row(how):
-    with pytest.raises(DenoiserError, match=r"row 1, step 0: .*NaN.*allowed: finite"):
-        run(denoiser=Broken(EXACT, how))
-
-
-@dataclass(frozen=True)
-class Lazy(Policy):
-    name: ClassVar[str] = "lazy"
-    region: bool = True
-
-    def act(self, traj, look_ahead):
-        state = traj.state
-        action = LLaDA().act(traj, look_ahead)
-        zero_B = torch.zeros(state.batch, dtype=torch.float64)
-        none_BL = torch.zeros_like(state.fixed_BL)
-        return replace(action, kappa_B=zero_B, region_BL=action.region_BL if self.region else none_BL)
-
-
-def test_a_policy_that_never_reveals_is_stopped():
-    with pytest.raises(Unfinished, match="row 0, step 40: the row had not finished"):
-        run(Lazy())
-
-
-def test_an_invalid_action_is_reported_with_its_row_and_step():
-    with pytest.raises(InvalidAction, match="row 0, step 0: the region holds no masked position"):
-        run(Lazy(region=False))
 
 
 def test_looks_are_charged_to_their_owner_and_remembered():

@@ -155,18 +155,8 @@ def test_a_stuck_row_is_given_up_at_the_same_step_whoever_runs_beside_it(rows):
         decode(EXACT, policy, replace(padded, state=padded.state.pad_to(30)))
 
 
-DRAWS = {
-    "uniform": lambda noise, step_B, at_BL: noise.uniform(step_B, at_BL, "order"),
-    "uniform_packed": lambda noise, step_B, at_BL: noise.uniform_packed(step_B, step_B, step_B * 0, "order"),
-    "uniform_vocab": lambda noise, step_B, at_BL: noise.uniform_vocab(step_B, step_B, step_B * 0, 4, "order"),
-    "bits": lambda noise, step_B, at_BL: noise.bits(step_B, step_B, step_B * 0, "order"),
-    "derive": lambda noise, step_B, at_BL: noise.derive("again"),
-    "select": lambda noise, step_B, at_BL: noise.select(torch.tensor([0])).uniform(step_B[:1], at_BL[:1], "order"),
-}
-
-
-def draw(traj, how):
-    DRAWS[how](traj.noise, traj.state.step_B, torch.zeros_like(traj.state.tokens_BL))
+def draw(traj):
+    traj.noise.uniform(traj.state.step_B, torch.zeros_like(traj.state.tokens_BL), "order")
 
 
 @dataclass(frozen=True)
@@ -174,7 +164,6 @@ class Sly(Policy):
     """Draws where it is told to."""
 
     name: ClassVar[str] = "sly"
-    how: str
     where: str = "act"
     says_so: bool = False
 
@@ -196,13 +185,12 @@ class Sly(Policy):
 
     def at(self, where, traj):
         if where == self.where:
-            draw(traj, self.how)
+            draw(traj)
 
 
 @dataclass(frozen=True)
 class SlySearch(Search):
     name: ClassVar[str] = "sly"
-    how: str
     says_so: bool = False
 
     @property
@@ -210,15 +198,14 @@ class SlySearch(Search):
         return self.says_so
 
     def decode(self, context, traj):
-        draw(traj, self.how)
+        draw(traj)
         return make_policy("soar").decode(context, traj)
 
 
-@each_case("how", [*DRAWS])
+@each_case("sly", [Sly("act"), Sly("model_input"), Sly("done"), SlySearch()])
 @each_case("temperature", [0.0, 0.8])
-def test_a_method_that_draws_must_say_so(how, temperature):
+def test_a_method_that_draws_must_say_so(sly, temperature):
     sampling = SamplingParams(temperature=temperature)
-    for sly in (*(Sly(how, where) for where in ("act", "model_input", "done")), SlySearch(how)):
-        with pytest.raises(ContractError, match=r"without saying so; allowed: `random` is True"):
-            decode(EXACT, sly, start(), sampling=sampling)
-        assert not decode(EXACT, replace(sly, says_so=True), start(), sampling=sampling).state.masked_BL.any()
+    with pytest.raises(ContractError, match=r"without saying so; allowed: `random` is True"):
+        decode(EXACT, sly, start(), sampling=sampling)
+    assert not decode(EXACT, replace(sly, says_so=True), start(), sampling=sampling).state.masked_BL.any()

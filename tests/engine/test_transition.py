@@ -307,33 +307,6 @@ def flags(length, *positions):
     return torch.tensor([[i in positions for i in range(length)]])
 
 
-def test_ties_go_to_the_lower_position():
-    change = run(row("gmmmm", scores=[0, 0.5, 0.7, 0.5, 0.7], kappa=Fraction(3, 4))).check()
-    assert where(change.revealed_BL) == [1, 2, 4]
-    change = run(row("gmmmm", kappa=Fraction(1, 2))).check()
-    assert where(change.revealed_BL) == [1, 2]
-
-
-def test_kappa_zero_reveals_nothing_and_still_takes_a_step():
-    change = run(row("gmmm", kappa=0, step=2)).check()
-    assert not change.revealed_BL.any()
-    assert change.state.tokens_BL.tolist() == [[7, MASK, MASK, MASK]]
-    assert change.state.step_B.tolist() == [3]
-
-
-def test_kappa_rounds_up():
-    assert len(where(run(row("gmmmm", kappa=Fraction(26, 100))).check().revealed_BL)) == 2
-
-
-def test_remask_and_another_token_in_one_step():
-    change = run(row("grm", remask={1: True}, override={1: 4})).check()
-    assert change.state.tokens_BL.tolist() == [[7, 4, 2]]
-    assert where(change.remasked_BL) == [1]
-    assert where(change.revealed_BL) == [1, 2]
-    assert where(change.state.committed_BL) == [0, 1, 2]
-    assert math.isnan(change.confidence_BL[0, 1])
-
-
 # --- faults -------------------------------------------------------------------------------------------------------
 
 FAULTY = {
@@ -431,18 +404,6 @@ def test_all_reasons_and_the_first_row_are_named():
     with pytest.raises(InvalidAction, match=r"row 1, step 4: the region .*; kappa is outside") as caught:
         run(row("gmm"), faulty, row("gmm", kappa=2)).check()
     assert "alpha" not in str(caught.value)
-
-
-def test_an_invalid_row_is_left_as_it_was_and_spoils_no_other():
-    fine, bad = row("gmmr", kappa=Fraction(1, 2)), row("gmrm", kappa=2, region=[1, 3], remask={2: True})
-    change = run(fine, bad, fine)
-    assert change.fault_B.tolist() == [0, KAPPA, 0]
-    for b in (0, 2):
-        assert same(outcome(change, b, 4), slow_apply(fine))
-    assert change.state.tokens_BL[1].tolist() == [7, MASK, 7, MASK]
-    assert not change.revealed_BL[1].any()
-    assert not change.remasked_BL[1].any()
-    assert where(change.state.committed_BL, 1) == [0]
 
 
 # --- purity -------------------------------------------------------------------------------------------------------
