@@ -1,4 +1,4 @@
-"""Gates that cannot hurt: bounds by bets, the sequence of tests, and how often it fails on tasks that are made up."""
+"""Gates whose loss is bounded: bounds by bets, the sequence of tests, and how often it fails on made-up tasks."""
 
 import math
 
