@@ -57,7 +57,6 @@ from unmask.methods.swordsman import Swordsman
 from unmask.methods.vsb import VSB
 from unmask.methods.wino import WINO
 
-__all__ = ["ANY_FAMILY", "METHODS", "OURS", "RECONSTRUCTION", "TAXONOMY", "MethodInfo", "describe_policy"]
 __all__ += ["find_method", "find_preset", "make_own_policy", "make_policy", "method_status", "parse_policy"]
 __all__ += ["preset_family", "split_policy"]
 # Classes of methods and searches.
