@@ -90,8 +90,11 @@ class TestHelp:
     def test_version(self, command):
         assert command("--version").out == f"unmask {unmask.__version__}\n"
 
-    def test_help_does_not_wait_for_torch(self, process):
-        code = "import sys; from unmask.cli import main; main(['generate', '--help']); sys.exit('torch' in sys.modules)"
+    def test_help_and_tasks_do_not_wait_for_torch(self, process):
+        lines = ["generate --help", "models --help", "methods --help", "methods show selective", "tasks --json"]
+        lines += ["tasks show html-close-tags -n 1"]
+        code = f"import sys; from unmask.cli import main; bad = [c for c in {lines} if main(c.split())]; "
+        code += "sys.exit(bad or 'torch' in sys.modules)"
         assert process(code=code).wait() == 0
 
 
