@@ -129,7 +129,7 @@ class Likelihoods:
         return Estimate(value, _exp_or_inf(-mean.high), _exp_or_inf(-mean.low), n=len(self.rows))
 
     def to_json(self) -> str:
-        """Everything as JSON; a number that does not exist is null, one that is infinite is a word."""
+        """Return everything as JSON; a number that does not exist is null, an infinite one is a word."""
         perplexity = {name: None if value != value else value for name, value in asdict(self.perplexity).items()}
         document = {
             "quantity": self.quantity,
@@ -157,12 +157,12 @@ class _PlacedText:
     request: Request
 
     def truth(self, state: State, row: int) -> Tensor:
-        """Return the row's whole canvas with the text on it."""
+        """Return the whole canvas of a row with the text on it."""
         truth_L = state.tokens_BL[row].clone()
         truth_L[slice(*self.request.answer)] = torch.tensor(self.tokens, device=truth_L.device)
         return truth_L
 
-    def result(
+    def to_row(
         self,
         log_likelihood: float,
         forwards: int,
@@ -171,7 +171,7 @@ class _PlacedText:
         log_probs: Sequence[float] = (),
         order: Sequence[tuple[int, ...]] = (),
     ) -> TextLikelihood:
-        """Return the row of this text."""
+        """Make the result row of this text."""
         return TextLikelihood(
             self.text, self.prompt, self.tokens, log_likelihood, error, tuple(log_probs), tuple(order), forwards
         )
@@ -320,6 +320,7 @@ class TeacherForcing(Policy):
 
 
 def _likelihood_error(policy: Policy | Search, why: str) -> ConfigError:
+    """Make the error for a method under which a text has no exact likelihood."""
     return ConfigError(f"{policy.name} gives a text no exact likelihood: {why}; {_ALLOWED}")
 
 
@@ -355,7 +356,7 @@ def exact_likelihoods(
             span = slice(*one.request.answer)
             log_p, steps = log_p_BL[row, span].tolist(), step_BL[row, span].tolist()
             order = [tuple(at for at, s in enumerate(steps) if s == t) for t in sorted(set(steps))]
-            rows.append(one.result(math.fsum(log_p), int(end.forwards_B[row]), log_probs=log_p, order=order))
+            rows.append(one.to_row(math.fsum(log_p), int(end.forwards_B[row]), log_probs=log_p, order=order))
     return rows
 
 
@@ -381,7 +382,7 @@ def monte_carlo_bound(
     # The strata make samples slightly dependent; the error is computed as of independent ones.
     value_U = torch.cat(values).cpu().numpy()
     error = float(value_U.std(ddof=1) / math.sqrt(samples)) if samples > 1 else None
-    return text.result(float(value_U.mean()), samples * output.forwards, error=error)
+    return text.to_row(float(value_U.mean()), samples * output.forwards, error=error)
 
 
 def masked_sets(request: Request, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -444,7 +445,7 @@ def best_order(
             log_probs[start - first + at] = log_p_SB[subset][at]
             order.append((start - first + at,))
             subset |= 1 << at
-    return text.result(math.fsum(log_probs), forwards, log_probs=log_probs, order=order)
+    return text.to_row(math.fsum(log_probs), forwards, log_probs=log_probs, order=order)
 
 
 def _best_block_order(log_p_SB: Sequence[Sequence[float]], size: int) -> list[int]:

@@ -65,7 +65,7 @@ class ExactOptions(Options):
 
 
 class PlaceOptions(Options):
-    """Where the files of a checkpoint are."""
+    """Options that say where the files of a checkpoint are."""
 
     path: str | None = Field(None, description="A folder or a hub id; None for the published one, where there is one.")
     revision: str | None = Field(None, description="A branch, tag or commit of the hub repository.")
@@ -73,7 +73,7 @@ class PlaceOptions(Options):
 
 
 class DeviceOptions(Options):
-    """Where a network runs, and in which type."""
+    """Options that say where a network runs, and in which dtype."""
 
     device: str = Field("auto", description="`cpu`, `cuda`, `cuda:1`, ...; `auto` is a GPU if there is one.")
     dtype: str = Field("auto", description="`bf16`, `fp16` or `fp32`; `auto` is bf16 on a GPU and fp32 on a CPU.")

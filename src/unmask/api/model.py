@@ -104,7 +104,7 @@ class Generation(Displayable):
         return sum(self.answer_tokens) / self.forwards
 
     def to_json(self) -> str:
-        """Everything but the trajectory as JSON; the same run gives the same bytes."""
+        """Return everything but the trajectory as JSON; the same run gives the same bytes."""
         steps = self.trajectory.state.step_B.tolist()
         columns = zip(self.texts, self.canvases, self.tokens, self.answer_tokens, steps, self.row_forwards, strict=True)
         names = ("text", "canvas", "tokens", "answer_tokens", "steps", "forwards")
@@ -140,7 +140,7 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Which model this is: a hash of a checkpoint's files, or of the name and options it was made from."""
+        """Hash that names the model: of its checkpoint's files, or of the name and options it was made from."""
         made_from = json.dumps([self.name, json_values(self.options)], sort_keys=True)
         return str(self.options.get("fingerprint") or hashlib.sha256(made_from.encode()).hexdigest()[:16])
 

@@ -53,11 +53,11 @@ class TextSide:
     """Positions of the longest canvas."""
 
     def canvas(self, prompt: Prompt, max_new_tokens: int) -> int:
-        """Positions of a prompt's canvas, as `prompt_request` makes it."""
+        """Count the positions of a prompt's canvas, as `prompt_request` makes it."""
         return len(self.codec.encode(prompt)) + max_new_tokens + len(self.codec.closing)
 
     def blank_canvas(self, text: str) -> int:
-        """Positions of the canvas of a text with blanks, as `infill_request` makes it."""
+        """Count the positions of the canvas of a text with blanks, as `infill_request` makes it."""
         return len(self.codec.canvas(text))
 
 
@@ -90,7 +90,7 @@ class Request:
         return np.array(self.canvas, "<i8").tobytes()
 
     def padded_length(self, bucket: int) -> int:
-        """Length of the canvas rounded up to a multiple of `bucket`: a function of this prompt alone."""
+        """Round the length of the canvas up to a multiple of `bucket`: a function of this prompt alone."""
         return -(-len(self.canvas) // bucket) * bucket
 
 
@@ -171,7 +171,7 @@ def is_conversation(value: object) -> bool:
 def check_texts(name: str, given: Any) -> list[Any]:
     """Check one text or several, called `name` in messages, and return a list. A "prompt" may be a conversation."""
     if name == "prompt" and is_conversation(given):
-        return [_storable_prompt(given)]
+        return [_clean_prompt(given)]
     # Bytes are a sequence too: each would be taken for a text of its own.
     in_bytes = isinstance(given, bytes | bytearray | memoryview)
     require(not in_bytes, name, given, "a text, or a list of texts", f"decode the bytes: {name}.decode('utf-8')")
@@ -182,16 +182,16 @@ def check_texts(name: str, given: Any) -> list[Any]:
         ok = isinstance(text, str) or (name == "prompt" and is_conversation(text))
         allowed = "a text, or a list of texts" + (" or conversations" if name == "prompt" else "")
         require(ok, name, text, allowed, f"pass the {name} as a string")
-        texts[at] = _storable_prompt(text)
+        texts[at] = _clean_prompt(text)
         # Only now: a text of a byte order mark alone is empty.
         require(len(texts[at]) > 0, name, texts[at], "one character or more", f"write a {name}")
     return texts
 
 
-def _storable_prompt(prompt: Any) -> Any:
+def _clean_prompt(prompt: Any) -> Any:
     """Return a prompt whose text every file can hold, without a byte order mark."""
     if isinstance(prompt, str):
         return storable(prompt).removeprefix(_BYTE_ORDER_MARK)
     if isinstance(prompt, Mapping):
-        return {key: _storable_prompt(value) for key, value in prompt.items()}
-    return [_storable_prompt(turn) for turn in prompt] if is_conversation(prompt) else prompt
+        return {key: _clean_prompt(value) for key, value in prompt.items()}
+    return [_clean_prompt(turn) for turn in prompt] if is_conversation(prompt) else prompt

@@ -81,6 +81,7 @@ def count_by_factor(score_BL: Tensor, factor: float, region_BL: Tensor, *, autho
     candidate always passes if the one before it does, as in the authors' function.
     """
     n_B = region_BL.sum(-1)
+    # In float64, because a score is compared with 1 - factor / (r + 1), which float32 would round.
     sorted_BL = torch.where(region_BL, score_BL.double(), float("-inf")).sort(-1, descending=True).values
     rank_L = torch.arange(1, sorted_BL.shape[1] + 1, device=sorted_BL.device)
     passes_BL = (sorted_BL >= 1 - factor / (rank_L + 1)) | (rank_L == 1)

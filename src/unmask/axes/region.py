@@ -101,6 +101,7 @@ def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor 
 
 def first_masks(state: State, count: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
     """Open the first `count` masks that lie within `longest` positions of the first mask (DCD)."""
+    # Groups of `count` masks; those that are far from the first mask come after all near ones.
     group_BL = (state.masked_BL.long().cumsum(-1) - 1) // count
     if longest is not None:
         near_BL = state.rank_BL < (first_mask_rank(state) + longest)[:, None]
@@ -120,6 +121,7 @@ def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor
     """Open the masks within `radius` of a visible token, then those within twice the radius, and so on."""
     visible_BL = state.valid_BL & ~state.masked_BL
     position_L = torch.arange(visible_BL.shape[1], device=visible_BL.device)
+    # Farther than any position, and finite, so that differences of two of them stay finite.
     far = 2 * visible_BL.shape[1]
     before_BL = torch.where(visible_BL, position_L, -far).cummax(-1).values
     after_BL = torch.where(visible_BL, position_L, far).flip(-1).cummin(-1).values.flip(-1)

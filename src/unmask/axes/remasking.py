@@ -18,6 +18,7 @@ VARIANTS = ("cap", "rescale", "conf", "loop")
 
 def sigma_max(alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
     """Return the largest valid sigma: min(1, (1 - alpha_s) / alpha_t), or 1 if alpha_t = 0."""
+    # `where` computes both branches: dividing by a safe number avoids a NaN in the branch that is not used.
     safe_t = torch.where(alpha_t > 0, alpha_t, torch.ones_like(alpha_t))
     return torch.where(alpha_t > 0, ((1 - alpha_s) / safe_t).clamp(max=1), torch.ones_like(alpha_t))
 

@@ -40,6 +40,7 @@ def stability(prediction: Prediction) -> Tensor:
     """Return exp(-KL(p_t || p_{t-1})), new posterior first; the confidence if there is no previous posterior."""
     if prediction.drift_BN is None:
         return torch.full_like(prediction.confidence_BN, float("nan"))
+    # NaN marks positions that were not masked a step ago, and so have no previous posterior.
     known_BN = ~prediction.drift_BN.isnan()
     return torch.where(known_BN, (-prediction.drift_BN).exp(), prediction.confidence_BN)
 
@@ -96,6 +97,7 @@ def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
     # A stable sort, because `topk` and other sorts order equal scores differently on different devices.
     order_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
     rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
+    # The inverse permutation: the place of each position in the order.
     place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
     return eligible_BL & (place_BL < k_B[:, None])
 

@@ -205,6 +205,7 @@ class Layout(Generic[T]):
 
 def copy_in(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """Copy each value into its buffer, with one kernel for all pairs that have equal strides and one dtype."""
+    # `_foreach_copy_` is one kernel only for tensors of one dtype whose strides agree pair by pair.
     groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
     for number, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
         together = buffer.stride() == value.stride()

@@ -78,6 +78,7 @@ class Slots:
 
         Shapes then do not depend on the number of flags, so that the host need not wait for the device to count them.
         """
+        # Without `nonzero`, whose output has a size that the host must wait for.
         rank_BN = _number_flagged_slots(flags_BN)
         wanted_BN = flags_BN & (rank_BN < rows)
         place_BN = torch.where(wanted_BN, rank_BN, rows)

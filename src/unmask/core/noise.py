@@ -16,6 +16,7 @@ from torch import Tensor
 from unmask.base.errors import ContractError
 from unmask.core.batch import BatchValue
 
+# SplitMix64's constants. They and the order of fields may never change: all recorded runs depend on them.
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64, SplitMix64's increment
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -87,6 +88,7 @@ class Noise(BatchValue):
 
     def derive(self, name: str) -> "Noise":
         """Return independent noise for the same rows, for example for another attempt at them."""
+        # A new key, so that none of its counters can equal a counter of this noise.
         return Noise(_hash_field(self.key_B, _purpose_id(name)))
 
     def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:

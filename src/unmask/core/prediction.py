@@ -200,7 +200,7 @@ class Prediction(BatchValue):
     posterior: Posterior | None = None
 
     def drop_large_parts(self) -> "Prediction":
-        """The prediction without posterior, attention and hidden states, which are too large to keep for every step."""
+        """Return the prediction without posterior, attention and hidden states, which are too large for every step."""
         if self.attention_BNN is None and self.hidden_BNH is None and self.posterior is None:
             return self
         return replace(self, attention_BNN=None, hidden_BNH=None, posterior=None)

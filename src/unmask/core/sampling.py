@@ -138,6 +138,7 @@ def sample(
     if output.attention_BNN is not None:
         is_token_BN = inputs.valid_BN & (inputs.tokens_BN != vocabulary.mask_id)
         visible_BN = (output.attention_BNN * is_token_BN[:, None, :]).sum(-1)
+    # Divergences of the next step need the posterior of this one.
     keep_posterior = needs.posterior or needs.divergence
     return Prediction(
         wanted_BN=output.wanted_BN,
@@ -167,6 +168,7 @@ def _token_draw(
     settings = (sampling.temperature, sampling.top_p, sampling.top_k)
     if sampling.temperature == 0:
         return TokenDraw(*settings)
+    # The first draw has no number in its name, so that a run's tokens do not depend on the number of draws.
     purposes = ["token", *(f"token/{draw}" for draw in range(1, draws))]
     if sampling.sampler == "inverse":
         uniforms = [noise.uniform_packed(step_R, position_R, row_R, purpose) for purpose in purposes]

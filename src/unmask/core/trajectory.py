@@ -44,7 +44,7 @@ class Step(BatchValue):
     """Rows whose pass was already a look-ahead of the step before, which paid for it; None if none was remembered."""
 
     def drop_large_parts(self) -> "Step":
-        """The step without the parts of its prediction that are too large to keep for every step."""
+        """Return the step without the parts of its prediction that are too large to keep for every step."""
         small = self.prediction.drop_large_parts()
         return self if small is self.prediction else replace(self, prediction=small)
 

@@ -75,10 +75,10 @@ FLOOR = tl.constexpr(-1e4)
 
 
 def kernels_support(logits_RV: Tensor, request: StatsRequest) -> bool:
-    """Whether the kernels can answer a request.
+    """Whether the kernels can compute the statistics of a request.
 
-    They cannot apply filters (which need a sorted row), look for more than `MAX_TOP_K` tokens, read float64, or draw
-    with Gumbel noise that is not derived from counters.
+    They cannot apply filters (which need a sorted row), find more than `MAX_TOP_K` tokens, read float64, or draw with
+    Gumbel noise that is not derived from counters.
     """
     draw, previous = request.draw, request.previous
     tempered = draw.temperature > 0
@@ -93,7 +93,7 @@ def kernels_support(logits_RV: Tensor, request: StatsRequest) -> bool:
 
 @dataclass(frozen=True)
 class KernelVariant:
-    """All that the kernels are compiled for."""
+    """Everything that the kernels are compiled for. Each new combination is compiled once, which takes seconds."""
 
     device: torch.device
     dtype: torch.dtype
@@ -132,7 +132,7 @@ class KernelVariant:
 
 
 def run_kernels(variant: KernelVariant, logits_RV: Tensor, request: StatsRequest) -> VocabStats:
-    """Compute the statistics of every packed row; `variant` must be that of these logits and this request."""
+    """Compute the statistics of every packed row with the kernels; `variant` must fit the logits and the request."""
     rows, vocab, k, draws = len(logits_RV), variant.vocab, variant.top_k, variant.draws
     tokens_per_row = max(draws, 1)
     size = min(PIECE, _next_power_of_two(vocab))
@@ -209,12 +209,12 @@ def run_kernels(variant: KernelVariant, logits_RV: Tensor, request: StatsRequest
 
 
 def _settings_tensor(variant: KernelVariant, request: StatsRequest) -> Tensor:
-    """Return what the kernels read as numbers: temperature, edits, untrusted tokens, edits of the previous logits.
+    """Return a tensor with temperature, edits, untrusted tokens, and edits of the previous logits.
 
-    They are not kernel arguments, since Triton passes floats as float32, and Gumbel draws need the temperature in
-    float64. The tensor is made anew in each call by two launches that carry the numbers as arguments. A copy from the
-    host could not be captured in a CUDA graph. A cache would grow with every temperature, or free a tensor that a graph
-    still reads; made here, the tensor lies in the memory of the graph that captures the call, and goes with it.
+    They are not kernel arguments, because Triton passes floats as float32 and Gumbel draws need the temperature in
+    float64. Every call makes a new tensor by two launches that have the numbers as arguments: a CUDA graph could not
+    contain a copy from the host, and a cache would grow with every temperature, or free a tensor that a graph still
+    reads. A tensor that is made here is in the memory of the graph that records the call, and is freed with it.
     """
     old = request.previous.edit if request.previous is not None and variant.has_previous else Edit()
     values = (
@@ -229,9 +229,9 @@ def _settings_tensor(variant: KernelVariant, request: StatsRequest) -> Tensor:
 
 
 def _contiguous_and_aligned(z_RV: Tensor) -> Tensor:
-    """Return rows behind each other from an address that is a multiple of 16.
+    """Return the rows as one contiguous tensor whose address is a multiple of 16.
 
-    Triton compiles another program for other addresses, which reads a piece in another way and rounds differently.
+    For other addresses Triton compiles another program, which reads a piece in another way and rounds differently.
     """
     z_RV = z_RV.contiguous()
     return z_RV if z_RV.data_ptr() % 16 == 0 else z_RV.clone()
@@ -255,7 +255,7 @@ def _apply_edits(z: tensor, column: tensor, settings: tensor, EDITS: tl.constexp
 
 @triton.jit
 def _finite_peak(peak: tensor) -> tensor:
-    """The largest logit, or 0 where it is -inf: -inf - (-inf) would be NaN."""
+    """Return the largest logit, or 0 if it is -inf, because -inf - (-inf) would be NaN."""
     return tl.where(peak == NEVER, 0.0, peak)
 
 
@@ -266,7 +266,7 @@ def _store_piece_top(
     """Store the K largest logits of a piece and their tokens, ties to the lower token."""
     for k in tl.static_range(K):
         best = tl.max(z, 0)
-        # NaN equals nothing, itself included; V - 1 keeps the token in range then, and no address is out of bounds.
+        # If `best` is NaN, no entry equals it. V - 1 then keeps the token, and later addresses, in range.
         token = tl.min(tl.where(z == best, column, V - 1), 0)
         tl.store(numbers + k, best)
         tl.store(tokens + k, token)
@@ -275,7 +275,7 @@ def _store_piece_top(
 
 @triton.jit
 def _store_softmax_sums(z: tensor, peak: tensor, numbers: tensor) -> tensor:
-    """Store the sums of exp(z - peak) and of the same times z - peak; return the exponentials."""
+    """Store the sums of exp(z - peak) and of exp(z - peak) (z - peak); return the exponentials."""
     gap = z - _finite_peak(peak)
     weight = tl.exp(gap)
     tl.store(numbers, tl.sum(weight, 0))
@@ -287,10 +287,10 @@ def _store_softmax_sums(z: tensor, peak: tensor, numbers: tensor) -> tensor:
 def _store_divergence_sums(
     z: tensor, weight: tensor, peak: tensor, old_z: tensor, old_logz: tensor, numbers: tensor
 ) -> None:
-    """Store what both divergences need, before the normaliser of the row is known.
+    """Store the sums that both divergences need, before the normaliser of the row is known.
 
-    Logits enter as differences below their peaks: where little has changed these are small, and so is their rounding.
-    Tokens far below all others are summed apart, since their log p is the floor and does not follow from their logit.
+    Logits enter as differences from their peaks, which are small if little has changed, and so is their rounding error.
+    Tokens far below all others are summed separately, because their log p is the floor and not a function of the logit.
     """
     log_q = tl.maximum(old_z - old_logz, FLOOR)
     q = tl.exp(log_q)
@@ -309,8 +309,8 @@ def _store_divergence_sums(
 
 @triton.jit
 def _log_exponential(bits: tensor, column: tensor) -> tensor:
-    """log(-log U) for the uniform of each vocabulary entry: the bits of `Noise.uniform_vocab`."""
-    # A step of SplitMix64, as in `core.noise`.
+    """Return log(-log U) for the uniform of each vocabulary entry, from the same bits as `Noise.uniform_vocab`."""
+    # One step of SplitMix64, as in `core.noise`; anything else would draw other tokens than the plain pass.
     x = (bits ^ column.to(tl.int64)).to(tl.uint64, bitcast=True) + 0x9E3779B97F4A7C15
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
@@ -408,22 +408,22 @@ def reduce_pieces(
 
 @triton.jit
 def _scales(peak_P: tensor, peak: tensor) -> tensor:
-    """Factor exp(piece maximum - row maximum) that brings a piece's sums to the row's scale.
+    """Return the factors exp(piece maximum - row maximum) that bring the sums of pieces to the scale of the row.
 
-    In float64, as are all sums over pieces: they are few, and float32 would add a rounding for each piece.
+    Sums over pieces are in float64: there are few, and float32 would add a rounding error for each piece.
     """
     return tl.exp(peak_P.to(tl.float64) - _finite_peak(peak).to(tl.float64))
 
 
 @triton.jit
 def _log_sum(peak_P: tensor, sum_P: tensor, peak: tensor) -> tensor:
-    """Log of the row's sum of exp(z - peak)."""
+    """Return the log of the row's sum of exp(z - peak)."""
     return tl.log(tl.sum(_scales(peak_P, peak) * sum_P.to(tl.float64), 0))
 
 
 @triton.jit
 def _entropy(peak_P: tensor, sum_P: tensor, weighted_P: tensor, peak: tensor, log_sum: tensor) -> tensor:
-    """Entropy of a row, never below 0."""
+    """Return the entropy of a row, at least 0."""
     scale_P = _scales(peak_P, peak)
     # A piece without a possible token has scale 0 and peak -inf; without `where` their product would be NaN.
     shift_P = tl.where(scale_P > 0, (peak_P - _finite_peak(peak)).to(tl.float64), 0.0)
@@ -476,7 +476,7 @@ def _store_row_top(
 
 @triton.jit
 def _argmax_token(value_P: tensor, token_P: tensor, V: tl.constexpr) -> tensor:
-    """The token of the largest value, ties to the lower token."""
+    """Return the token of the largest value; of equal values the lower token."""
     best = tl.max(value_P, 0)
     return tl.min(tl.where(value_P == best, token_P, V - 1), 0)
 
@@ -494,7 +494,7 @@ def _draw_by_inverse_cdf(
     LANES: tl.constexpr,
     EDITS: tl.constexpr,
 ) -> tensor:
-    """The first token whose cumulative mass exceeds the uniform's share: find its piece, then search inside it."""
+    """Return the first token whose cumulative mass exceeds the uniform's share: find its piece, then search in it."""
     piece_P = tl.arange(0, LANES)
     peak = tl.max(peak_P, 0)
     # Running sums do not fall, and lanes behind the last piece add 0: their maximum is the mass of the row.
@@ -611,7 +611,7 @@ def combine_pieces(
 def _divergences(
     numbers_P: tensor, mask_P: tensor, peak_P: tensor, sum_P: tensor, peak: tensor, log_sum: tensor, old_logz: tensor
 ) -> tensor:
-    """KL(new || old) and KL(old || new), never below 0; `numbers_P` points to the sums for the divergences."""
+    """Return KL(new || old) and KL(old || new), at least 0; `numbers_P` points to the sums for the divergences."""
     logz = log_sum + peak.to(tl.float64)
     gain = logz - old_logz.to(tl.float64)
     shift_P = _finite_peak(peak_P).to(tl.float64) - tl.load(numbers_P + 6, mask=mask_P, other=0.0).to(tl.float64)

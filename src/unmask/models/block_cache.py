@@ -158,7 +158,7 @@ class BlockCache:
 
 
 class CachedStep:
-    """A block cache inside graphed steps: values that the host needs are read from the device before each step."""
+    """The block cache as a part of graphed steps: the host reads what it needs from the device before each step."""
 
     def __init__(self, cache: BlockCache):
         self.cache = cache
@@ -352,7 +352,7 @@ class SeatMemory:
             new[: other.rows, :, : other.slots] = old[:, :, : other.slots]
 
     def mark_fresh_rows(self, fresh: Sequence[int], rows: int) -> None:
-        """Tell the device which rows begin anew."""
+        """Tell the device which rows are to be computed as a whole, because they begin anew."""
         # Most steps have none, as the step before: then nothing is copied.
         if self._begun == (rows, *fresh):
             return
@@ -407,7 +407,7 @@ class Seats:
         """Passes since each row's last complete one; 0 asks for one."""
 
     def assign(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
-        """Give the rows of a pass the first seats in their order, and return the part of each to be recomputed.
+        """Give the rows of a pass the first seats, in their order; return the span of each that is to be recomputed.
 
         A row that was here before keeps its keys, values and age. A new row has no span yet, so only it begins anew.
         The host reads the device once, or twice where rows move.
@@ -440,7 +440,7 @@ class Seats:
 
 @dataclass(frozen=True)
 class CachedPass:
-    """One pass over rows in their seats: complete for those that begin anew, over their spans for the others."""
+    """One pass of a block cache: over whole rows where they begin anew, over their spans elsewhere."""
 
     network: Network
     memory: SeatMemory

@@ -19,7 +19,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 
 def cut_at_blanks(text: str, mask: str) -> list[str | int]:
-    """Cut a text at its blanks: into texts, and numbers that stand for so many blanks in a row."""
+    """Cut a text at its blanks; return the texts between them, and each run of blanks as its number."""
     parts: list[str | int] = []
     end = 0
     for blank in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
@@ -68,7 +68,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class LetterCodec:
-    """One letter per token, "a" for 0. The mask is "_", and its token is one past the last letter."""
+    """Codec with one letter per token, "a" for 0. The mask is "_", and its token is one past the last letter."""
 
     vocab: int
     mask: str = "_"

@@ -299,7 +299,7 @@ def load_masked_lm(
 
 
 def _read_with_transformers(folder: Path, dtype: torch.dtype, attention: bool, tokenizer: Any) -> tuple[Any, Any]:
-    """Read model and tokenizer without a word of transformers; what its files make it raise names the folder."""
+    """Read model and tokenizer by transformers, silently; an error of its files names the folder."""
     remedy = f"allowed: version {OLDEST_TRANSFORMERS[0]}.{OLDEST_TRANSFORMERS[1]} or newer; pip install 'unmask[hf]'"
     try:
         import transformers
@@ -389,6 +389,6 @@ def _check_padding(folder: Path, denoiser: MaskedLM, codec: MaskedLMCodec) -> No
 
 
 def _first_position(config: Any) -> int:
-    """Number of the first position; above 0 where the architecture counts from its padding token on."""
+    """Return the number of the first position; above 0 where the architecture counts from its padding token on."""
     rotary = getattr(config, "position_embedding_type", "absolute") == "rotary"
     return 0 if rotary or config.model_type not in COUNTS_AFTER_PADDING else int(config.pad_token_id) + 1

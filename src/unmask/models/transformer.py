@@ -123,7 +123,7 @@ class AttentionInputs(NamedTuple):
 
 
 class Hidden(NamedTuple):
-    """Last hidden states of a pass, before the final norm, and the attention inputs of watched layers."""
+    """Result of a pass: last hidden states before the final norm, and the attention inputs of watched layers."""
 
     x_BNH: Tensor
     watched: tuple[AttentionInputs, ...]
@@ -215,7 +215,7 @@ class Transformer(nn.Module):
         return self.head.weight.dtype
 
     def fuse(self, fused: bool) -> "Transformer":
-        """Run stacked maps as one product, or one product each as published: the same numbers up to rounding."""
+        """Choose whether stacked maps run as one product or, as published, one each: equal numbers up to rounding."""
         for module in self.modules():
             if isinstance(module, Fused):
                 module.fused = fused

@@ -216,12 +216,12 @@ def _rotate_heads(x: Tensor, heads: int, rotation: Rotation, head_dim: int) -> N
 
 
 def _follows_in_memory(q: Tensor, k: Tensor) -> bool:
-    """Whether k begins where q ends in every slot, as in the output of one product; one launch then rotates both."""
+    """Tell whether k begins where q ends in every slot, as in the output of one product: one launch rotates both."""
     return q.stride() == k.stride() and k.data_ptr() == q.data_ptr() + q.shape[-1] * q.element_size()
 
 
 def _rows_are_evenly_spaced(x: Tensor) -> bool:
-    """Whether rows lie at equal distances in memory, so that the number of a row gives its address."""
+    """Tell whether rows lie at equal distances in memory, so that the number of a row gives its address."""
     return x.stride(-1) == 1 and all(
         x.shape[axis] == 1 or x.stride(axis) == x.stride(axis + 1) * x.shape[axis + 1] for axis in range(x.dim() - 2)
     )
@@ -290,7 +290,7 @@ def _sum_heads(  # type: ignore[no-untyped-def]
 
 
 def supports_readout(watched: AttentionInputs) -> bool:
-    """Whether the read-out kernel can compute these heads: half precision, and a width that a tile can have."""
+    """Tell whether the read-out kernel can compute these heads: half precision, and a width that a tile can have."""
     width = watched.q_BMNF.shape[-1]
     return watched.q_BMNF.dtype in (torch.bfloat16, torch.float16) and width >= 16 and width & (width - 1) == 0
 

@@ -40,7 +40,7 @@ Sizes in the words of transformers are among them, because the shapes of the wei
 
 
 class RopeParameters(Options):
-    """Plain rotations as newer versions of transformers write them. Scaled rotations have further keys: refused."""
+    """Parameters of plain rotations, as newer versions of transformers write them; others have further keys."""
 
     rope_type: Literal["default"] = "default"
     type: Literal["default"] = "default"
@@ -48,7 +48,7 @@ class RopeParameters(Options):
 
 
 class CheckpointConfig(Options):
-    """Keys that every family has. Subclasses add their own, spelled as in the file."""
+    """Keys of `config.json` that every family has. Subclasses add their own, spelled as in the file."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 

@@ -302,7 +302,7 @@ class TextCodec:
         return self.decode(tokens)
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Return the text of all tokens, by default with control tokens; spare rows of the embedding are <id>."""
+        """Return the text of all tokens, by default with control tokens; an id without a token is spelled <id>."""
         # Masks, and tokens without a text, are spelled by signs of ours.
         known = {token for token in tokens if 0 <= token < 2**32 and self.tokenizer.id_to_token(token) is not None}
         signs = {token: f"<{token}>" for token in tokens if token not in known} | {self.mask_id: self.mask}
@@ -315,7 +315,7 @@ class TextCodec:
         return "".join(pieces)
 
     def _tokens(self, text: str, what: str, add_special_tokens: bool = False) -> list[int]:
-        """Tokenize a text; refuse one that the tokenizer would change silently."""
+        """Tokenize a text; refuse one that UTF-8 cannot write, which the tokenizer would change silently."""
         try:
             text.encode()
         except UnicodeEncodeError as error:

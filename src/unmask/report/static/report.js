@@ -65,11 +65,12 @@ function startFilter(filter) {
 /** Open what a link leads to. */
 function unfoldTarget() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const folded = target && target.closest("details");
-  if (folded && !folded.open) {
+  let moved = false;
+  for (let folded = target && target.closest("details"); folded; folded = folded.parentElement.closest("details")) {
+    moved ||= !folded.open;
     folded.open = true;
-    target.scrollIntoView();
   }
+  if (moved) target.scrollIntoView();
 }
 
 export function startReport() {
