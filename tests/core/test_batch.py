@@ -61,7 +61,7 @@ def test_a_posterior_selects_slots_and_keeps_its_packed_rows():
     assert output.slots.index_R.tolist() == [0, 2, 3]
     whole = Posterior(output.logits_RV, output.logits_RV.logsumexp(-1), output.slot_BN, Edit())
     for rows in (torch.tensor([1, 0]), torch.tensor([1]), torch.tensor([0, 1, 0])):
-        assert torch.equal(select(whole, rows).dense(), whole.dense()[rows])
+        assert torch.equal(select(whole, rows).to_dense(), whole.to_dense()[rows])
 
 
 def test_posteriors_join_behind_each_other_and_share_what_they_share():
@@ -74,5 +74,5 @@ def test_posteriors_join_behind_each_other_and_share_what_they_share():
     a, b = posterior(0), posterior(1)
     joined = concat([a.select(torch.tensor([1])), b, a.select(torch.tensor([0]))])
     assert len(joined.logits_RV) == 8
-    expected = torch.cat((a.dense()[1:], b.dense(), a.dense()[:1]))
-    assert torch.equal(joined.dense(), expected)
+    expected = torch.cat((a.to_dense()[1:], b.to_dense(), a.to_dense()[:1]))
+    assert torch.equal(joined.to_dense(), expected)

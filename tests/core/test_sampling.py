@@ -234,7 +234,7 @@ def test_drift_is_nan_without_a_previous_posterior():
     assert first.displacement_BN.isnan().all()
     again = run(SamplingParams(), needs, seed=1, previous=first.posterior)
     assert torch.equal(again.drift_BN.isnan(), ~again.wanted_BN)
-    p, q = again.posterior.dense()[..., :MASK], first.posterior.dense()[..., :MASK]
+    p, q = again.posterior.to_dense()[..., :MASK], first.posterior.to_dense()[..., :MASK]
     seen = again.wanted_BN
     torch.testing.assert_close(again.drift_BN[seen], (p * (p / q).log()).sum(-1)[seen])
     torch.testing.assert_close(again.displacement_BN[seen], (q * (q / p).log()).sum(-1)[seen])

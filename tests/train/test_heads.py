@@ -99,7 +99,7 @@ def mask_probabilities(model, tokens, start):
     given = [[at < start for at in range(len(tokens))]]
     state = State.from_canvases([list(map(int, tokens))], steps=1, mask_id=mask_id, given=given)
     logits = model.denoiser(ModelInput.of(state, Needs()), Needs()).logits_RV.float().clone()
-    return SamplingParams().edit(model.denoiser.vocabulary).apply_(logits).softmax(-1)
+    return SamplingParams().make_logit_edit(model.denoiser.vocabulary).edit_logits_(logits).softmax(-1)
 
 
 def test_dependence_is_what_forwards_say(mini, monkeypatch):

@@ -249,7 +249,7 @@ def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: Sa
     out = []
     # In pieces: 126,464 probabilities of float64 are a megabyte a row.
     for z_CV, token_C in zip(logits_RV.split(ROWS_AT_ONCE), token_R.split(ROWS_AT_ONCE), strict=True):
-        z_CV = filter_logits_(edit.apply_(z_CV.double().clone()) / sampling.temperature, draw)
+        z_CV = filter_logits_(edit.edit_logits_(z_CV.double().clone()) / sampling.temperature, draw)
         out.append(z_CV.log_softmax(-1).gather(1, token_C[:, None]).squeeze(1))
     return torch.cat(out) if out else logits_RV.new_zeros(0, dtype=torch.float64)
 
@@ -368,7 +368,7 @@ def monte_carlo_bound(
 ) -> TextLikelihood:
     """Estimate LLaDA's lower bound: n / l times the sum of log p over l tokens masked at random, l in 1..n."""
     start = start_trajectory(denoiser, [text.request], seed=0)
-    truth_L, edit = text.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
+    truth_L, edit = text.truth(start.state, 0), sampling.make_logit_edit(denoiser.vocabulary)
     hidden_UL, count_U = masked_sets(text.request, samples, seed, truth_L.device)
     values: list[Tensor] = []
     for hidden_PL, count_P in zip(hidden_UL.split(batch), count_U.split(batch), strict=True):
@@ -417,7 +417,7 @@ def best_order(
     Predictions under a subset do not depend on the order that led to it, so 2^b - 1 forwards replace b! orders.
     """
     state = start_trajectory(denoiser, [text.request], seed=0).state
-    truth_L, edit = text.truth(state, 0), sampling.edit(denoiser.vocabulary)
+    truth_L, edit = text.truth(state, 0), sampling.make_logit_edit(denoiser.vocabulary)
     place_L = torch.arange(len(truth_L), device=truth_L.device)
     first, last = text.request.answer
     log_probs, order, forwards = [0.0] * (last - first), [], 0

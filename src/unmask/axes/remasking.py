@@ -108,7 +108,7 @@ class ReMDM:
         return uniform_BL < self.sigma(state, psi_BL)
 
     def sigma_per_row(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
-        """Return the sigma that all positions of a row share; 0 under `conf`, where positions differ."""
+        """Return the remasking probability that all positions of a row share; 0 for `conf`, where they differ."""
         if self.variant == "conf":
             return torch.zeros_like(alpha_t_B)
         if self.variant == "cap":

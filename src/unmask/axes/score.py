@@ -157,7 +157,7 @@ def describe_mixture(mixture: Mixture) -> dict[str, Any]:
 
 
 def alpha_rows(mixture: Mixture, state: State) -> Tensor:
-    """Return a mixture as `alpha_BJ`, the same for all rows of a state."""
+    """Return the weights of a mixture as `alpha_BJ`, repeated for each row of a state."""
     return _weights_on_device(tuple(weights(mixture)), state.tokens_BL.device).repeat(state.batch, 1)
 
 

@@ -78,7 +78,7 @@ class NotEnoughMemory(UnmaskError):
 
 
 class NotComplete(UnmaskError):
-    """Work was set aside after repeated failures, and other work needs its result."""
+    """A job failed repeatedly and was set aside, and other jobs need its result."""
 
 
 class WorkerDied(UnmaskError):

@@ -94,6 +94,7 @@ def _annotation_allows_tuple(annotated: Any) -> bool:
 
 
 def _lists_to_tuples(value: Any) -> Any:
+    """Turn a list, and all lists in it, into tuples."""
     return tuple(map(_lists_to_tuples, value)) if type(value) in (list, tuple) else value
 
 

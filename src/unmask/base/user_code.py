@@ -25,7 +25,7 @@ CODE_FORMS = "package.module:Name, or a file path.py:Name"
 
 
 def is_code_name(name: str) -> bool:
-    """Whether a text has the form of a name of code. Nothing is run."""
+    """Whether a text could name user code, such as "path.py:Name" or "package.module:Name". Nothing is run."""
     place, colon, attribute = name.rpartition(":")
     dotted = [*([] if place.endswith(".py") else place.split(".")), *attribute.split(".")]
     return bool(colon) and all(part.isidentifier() for part in dotted)
@@ -188,7 +188,7 @@ def _find_source_file(code: Any) -> Path | None:
 
 
 def _import_closure(module: str, path: Path) -> dict[str, Path]:
-    """Return the file of a module, under the name "", and the files of all local modules that it needs."""
+    """Return module name -> file for all local modules that a module needs, and "" -> its own file."""
     # Not under the module's own name, which for a file that was run contains a hash of its path.
     files = {"": path}
     queue = [(module, path)]

@@ -20,7 +20,7 @@ class Edit:
     ids: tuple[int, ...] = ()
     deltas: tuple[float, ...] = ()
 
-    def apply_(self, scratch_RV: Tensor) -> Tensor:
+    def edit_logits_(self, scratch_RV: Tensor) -> Tensor:
         """Add the numbers in place; call it only on a copy of the logits."""
         # One column at a time: a list of ids would be copied to the device, which breaks CUDA graphs.
         for token, delta in zip(self.ids, self.deltas, strict=True):
@@ -43,10 +43,10 @@ class Posterior(BatchValue):
     def log_prob(self, rows_C: Tensor) -> Tensor:
         """Return log-probabilities of packed rows, in float32 or more; -1e4 if barred, so that 0 * log 0 is 0."""
         # Indexing copies, so the edit does not change the stored logits.
-        z_CV = self.edit.apply_(self.logits_RV[rows_C].to(self.logz_R.dtype))
+        z_CV = self.edit.edit_logits_(self.logits_RV[rows_C].to(self.logz_R.dtype))
         return z_CV.sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
 
-    def dense(self) -> Tensor:
+    def to_dense(self) -> Tensor:
         """Return all probabilities as (B, N, V), zero at unwanted slots; for small vocabularies and tests."""
         known_BN = self.slot_BN >= 0
         log_p = self.log_prob(self.slot_BN[known_BN])

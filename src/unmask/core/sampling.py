@@ -52,7 +52,7 @@ class SamplingParams:
         """The options at temperature 0, for hypothetical canvases."""
         return replace(self, temperature=0.0, sampler="inverse")
 
-    def edit(self, vocabulary: Vocabulary) -> Edit:
+    def make_logit_edit(self, vocabulary: Vocabulary) -> Edit:
         """Return the changes of logits that these options make in a vocabulary."""
         deltas: dict[int, float] = {}
         if self.bar_mask and vocabulary.mask_id < vocabulary.size:
@@ -83,7 +83,7 @@ def sample(
     slots = output.slots
     index_R = slots.index_R
     _check_output(output, index_R, inputs, vocabulary)
-    edit = sampling.edit(vocabulary)
+    edit = sampling.make_logit_edit(vocabulary)
     row_R, position_R = index_R // inputs.tokens_BN.shape[1], inputs.position_BN.flatten()[index_R]
     previous_R = None
     if needs.divergence and previous is not None:
@@ -108,7 +108,7 @@ def sample(
     # With a fixed number of packed rows some of them belong to no wanted slot.
     wanted_R = output.wanted_BN.flatten()[index_R] if slots.is_packed else None
 
-    def spread(values_R: Tensor) -> Tensor:
+    def spread_to_slots(values_R: Tensor) -> Tensor:
         """Put values of packed rows on the input's slots, zero at unwanted slots."""
         if wanted_R is not None:
             values_R = torch.where(wanted_R.view(-1, *[1] * (values_R.dim() - 1)), values_R, 0)
@@ -117,7 +117,7 @@ def sample(
         out[index_R] = values_R
         return out.view(*shape, *values_R.shape[1:])
 
-    def spread_together(values: Sequence[Tensor], fill: float) -> Sequence[Tensor]:
+    def spread_all_to_slots(values: Sequence[Tensor], fill: float) -> Sequence[Tensor]:
         """Put several numbers per packed row on the slots with one kernel, because on a GPU every launch takes time."""
         out = values[0].new_full((len(values), shape.numel()), fill)
         stacked = torch.stack(list(values))
@@ -126,14 +126,16 @@ def sample(
 
     numbers = [stats.entropy_R, stats.logz_R, stats.proposed_R, stats.filtered_entropy_R]
     numbers += [] if inputs.given_BN is None else [stats.given_R]
-    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = spread_together(numbers, 0.0)
+    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = spread_all_to_slots(numbers, 0.0)
     drift_BN = displacement_BN = None
     if needs.divergence:
-        drift_BN, displacement_BN = spread_together([stats.drift_R, stats.displacement_R], float("nan"))
-    token_BND, confidence_BND = spread(stats.token_RD), spread(stats.confidence_RD)
-    clean = filtered = Statistics(spread(stats.top_RK), spread(stats.p_RK), entropy_BN)
+        drift_BN, displacement_BN = spread_all_to_slots([stats.drift_R, stats.displacement_R], float("nan"))
+    token_BND, confidence_BND = spread_to_slots(stats.token_RD), spread_to_slots(stats.confidence_RD)
+    clean = filtered = Statistics(spread_to_slots(stats.top_RK), spread_to_slots(stats.p_RK), entropy_BN)
     if request.has_filtered:
-        filtered = Statistics(spread(stats.filtered_top_RK), spread(stats.filtered_p_RK), filtered_entropy_BN)
+        filtered = Statistics(
+            spread_to_slots(stats.filtered_top_RK), spread_to_slots(stats.filtered_p_RK), filtered_entropy_BN
+        )
     visible_BN = None
     if output.attention_BNN is not None:
         is_token_BN = inputs.valid_BN & (inputs.tokens_BN != vocabulary.mask_id)
@@ -156,7 +158,7 @@ def sample(
         displacement_BN=displacement_BN,
         attention_BNN=output.attention_BNN,
         visible_BN=visible_BN,
-        hidden_BNH=None if output.hidden_RH is None else spread(output.hidden_RH),
+        hidden_BNH=None if output.hidden_RH is None else spread_to_slots(output.hidden_RH),
         posterior=Posterior(output.logits_RV, stats.logz_R, output.slot_BN, edit) if keep_posterior else None,
     )
 

@@ -165,7 +165,7 @@ def _from_tree(tree: Any, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, 
 
 
 def check_tensor_fields(value: Any, name: str, sizes: dict[str, int]) -> None:
-    """Check the tensors of a dataclass against the names of its fields, which give their type and axes.
+    """Refuse tensors whose type or axes do not fit the name of their field in a dataclass.
 
     `tokens_BL` must hold integers on two axes, and an axis must have one size in the whole value. `sizes` has the axes
     that are known; the others are added to it.

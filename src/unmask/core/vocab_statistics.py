@@ -119,7 +119,7 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
     """Compute the statistics of the rows `row_C`."""
     draw, previous, greedy = request.draw, request.previous, request.draw.temperature == 0
     dtype = torch.promote_types(logits_RV.dtype, torch.float32)
-    z_CV = request.edit.apply_(logits_RV[row_C].to(dtype))
+    z_CV = request.edit.edit_logits_(logits_RV[row_C].to(dtype))
     top_z_CK, top_CK = _top_logits(z_CV, request.top_k)
     peak_C1 = top_z_CK[:, :1]
 

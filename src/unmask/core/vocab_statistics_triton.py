@@ -308,7 +308,7 @@ def _store_divergence_sums(
 
 
 @triton.jit
-def _log_exponential(bits: tensor, column: tensor) -> tensor:
+def _log_exponential_noise(bits: tensor, column: tensor) -> tensor:
     """Return log(-log U) for the uniform of each vocabulary entry, from the same bits as `Noise.uniform_vocab`."""
     # One step of SplitMix64, as in `core.noise`; anything else would draw other tokens than the plain pass.
     x = (bits ^ column.to(tl.int64)).to(tl.uint64, bitcast=True) + 0x9E3779B97F4A7C15
@@ -328,7 +328,7 @@ def _store_gumbel_best(
 
     In float64, as in LLaDA's loop: float32 noise has too few digits for the small probabilities of a large vocabulary.
     """
-    score = tl.where(column < V, z.to(tl.float64) - temperature * _log_exponential(bits, column), NEVER)
+    score = tl.where(column < V, z.to(tl.float64) - temperature * _log_exponential_noise(bits, column), NEVER)
     best = tl.max(score, 0)
     tl.store(scores, best)
     tl.store(tokens, tl.min(tl.where(score == best, column, V - 1), 0))

@@ -416,7 +416,7 @@ def _forward_texts(model: LoadedModel, state: State, revealed: bool = False) -> 
     if output.hidden_RH is None:
         raise ConfigError(f"{model.name} gives no hidden rows; allowed: models that do; choose another")
     # Cloned, because the edit works in place.
-    z_RV = SamplingParams().edit(model.denoiser.vocabulary).apply_(output.logits_RV.float().clone())
+    z_RV = SamplingParams().make_logit_edit(model.denoiser.vocabulary).edit_logits_(output.logits_RV.float().clone())
     p_RV, counts = z_RV.softmax(-1), wanted_BL.sum(-1).tolist()
     p_R = p_RV.gather(1, state.tokens_BL[wanted_BL][:, None]).squeeze(1) if revealed else p_RV[:, 0]
     return _Output(output.hidden_RH.split(counts), p_RV, p_R.split(counts))

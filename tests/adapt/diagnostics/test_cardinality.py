@@ -13,7 +13,7 @@ from unmask.axes import score as rules
 def transfer(traj, row, epsilon, swapped=False):
     """D(i -> j) of one row, entry by entry."""
     last, L = traj.last, traj.state.tokens_BL.shape[1]
-    new_NV, old_NV = traj.current_prediction.posterior.dense()[row], last.prediction.posterior.dense()[row]
+    new_NV, old_NV = traj.current_prediction.posterior.to_dense()[row], last.prediction.posterior.to_dense()[row]
     D = np.zeros((L, L))
     for j in range(L):
         if not (traj.state.masked_BL[row, j] and last.state.masked_BL[row, j]):

@@ -35,8 +35,8 @@ def slow_displacement(history, row, i, window):
     for (before, _), (after, _) in list(pairwise(history))[-window:]:
         if before.state.masked_BL[row, i] and after.state.masked_BL[row, i]:
             old, new = (
-                before.current_prediction.posterior.dense()[row, i],
-                after.current_prediction.posterior.dense()[row, i],
+                before.current_prediction.posterior.to_dense()[row, i],
+                after.current_prediction.posterior.to_dense()[row, i],
             )
             moves.append(kl(old, new))
     return max(moves, default=None)
@@ -56,7 +56,7 @@ def test_decision_is_value_against_pressure(kit, seed):
             excess = []
             for i in new_BL[row].nonzero().flatten().tolist():
                 rho = slow_displacement(history[: t + 1], row, i, 4)
-                p_V = traj.current_prediction.posterior.dense()[row, i]
+                p_V = traj.current_prediction.posterior.to_dense()[row, i]
                 eta = max(0.0, rho - slow_flip(p_V))
                 beta = 0.0
                 for j in (traj.state.masked_BL[row] & ~new_BL[row]).nonzero().flatten().tolist():
@@ -67,7 +67,8 @@ def test_decision_is_value_against_pressure(kit, seed):
                         for r in sources
                     )
                     tau = kl(
-                        traj.current_prediction.posterior.dense()[row, j], last.prediction.posterior.dense()[row, j]
+                        traj.current_prediction.posterior.to_dense()[row, j],
+                        last.prediction.posterior.to_dense()[row, j],
                     )
                     tau = tau / (1e-3 + heard)
                     beta += float(p_V.max()) * tau * float(traj.current_prediction.attention_BNN[row, j, i])
@@ -90,7 +91,7 @@ def test_displacement_has_the_old_posterior_first(kit):
     torch.testing.assert_close(
         rho_BL[traj.state.masked_BL], traj.current_prediction.displacement_BN[traj.state.masked_BL]
     )
-    new, old = traj.current_prediction.posterior.dense(), traj.last.prediction.posterior.dense()
+    new, old = traj.current_prediction.posterior.to_dense(), traj.last.prediction.posterior.to_dense()
     i = int(traj.state.masked_BL[0].nonzero()[0])
     assert float(rho_BL[0, i]) == pytest.approx(kl(old[0, i], new[0, i]))
     assert abs(float(rho_BL[0, i]) - kl(new[0, i], old[0, i])) > 1e-4

@@ -101,7 +101,7 @@ def test_evidence_uses_the_drift_with_the_new_posterior_first(kit):
     for seed in range(6):
         denoiser, start = kit.exact_problem(seed=seed, dependence=6.0)
         traj, action = kit.states_of(denoiser, start, sampling=SamplingParams(temperature=1.0))[1]
-        new_BNV, old_BNV = traj.current_prediction.posterior.dense(), traj.last.prediction.posterior.dense()
+        new_BNV, old_BNV = traj.current_prediction.posterior.to_dense(), traj.last.prediction.posterior.to_dense()
         before_BLJ = rules.score_all_rules(traj.last.prediction, start.tokens_BL.shape[1])
         pair = draw_pairs(traj.state.masked_BL, traj.state.step_B, 256)
 
