@@ -30,7 +30,7 @@ from unmask.tasks.splits import rank_ids, split_ids
 from unmask.tasks.task import SPLITS, Example, Extraction, Part, Scorer, Task, Verdict, score
 
 TRIED_TARGETS = 3
-"""Number of prompts whose targets a user's scoring function must be able to score before a run starts."""
+"""Number of targets on which a user's scoring function is tried before a run; it must be able to score one."""
 MIN_VALIDATION = 2
 """Least number of validation prompts of a task. With fewer, nothing can be chosen on them."""
 RANK_NAME = "own"
