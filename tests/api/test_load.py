@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.api.load import MODELS, CheckpointOptions, ExactOptions, load, saved_codec, text_side_of
-from unmask.api.request import text_side
+from unmask.api.load import MODELS, CheckpointOptions, ExactOptions, find_saved_codec, find_text_info, load
+from unmask.api.request import get_text_info
 from unmask.base.errors import (
     CheckpointError,
     ConfigError,
@@ -92,26 +92,28 @@ class TestLoad:
 
     def test_text_side_needs_no_weights(self, folders, tmp_path, monkeypatch):
         """Of a folder, of the package, of a part of a download; what is not here is None."""
-        whole = text_side(load(str(folders["dream"])))
+        whole = get_text_info(load(str(folders["dream"])))
         part = tmp_path / "models--Dream-org--Dream-v0-Instruct-7B" / "snapshots" / "abc"
         shutil.copytree(folders["dream"], part, ignore=shutil.ignore_patterns("*.safetensors*"))
         refs = part.parent.parent / "refs"
         refs.mkdir()
         (refs / "main").write_text("abc")
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-        for text in (text_side_of(str(folders["dream"]), {}), text_side_of("dream", {"device": "cuda"})):
+        for text in (find_text_info(str(folders["dream"]), {}), find_text_info("dream", {"device": "cuda"})):
             assert (text.vocab, text.max_length) == (whole.vocab, whole.max_length)
             assert text.codec.encode(QUESTION) == whole.codec.encode(QUESTION)
-        assert text_side_of("mini", {}).canvas("Hi", 8) == text_side(load("mini", device="cpu")).canvas("Hi", 8)
-        assert text_side_of("exact", {"n": 6}).max_length == 6
-        assert text_side_of("llada", {}) is None
-        assert text_side_of("dream", {"path": str(tmp_path)}) is None
+        assert find_text_info("mini", {}).count_prompt_canvas("Hi", 8) == get_text_info(
+            load("mini", device="cpu")
+        ).count_prompt_canvas("Hi", 8)
+        assert find_text_info("exact", {"n": 6}).max_length == 6
+        assert find_text_info("llada", {}) is None
+        assert find_text_info("dream", {"path": str(tmp_path)}) is None
 
     def test_saved_codec_finds_the_tokenizer_of_a_run(self, dream):
         run = dream.generate(QUESTION, max_new_tokens=4)
-        assert saved_codec(run.config).decode(run.tokens[0]) == dream.codec.decode(run.tokens[0])
+        assert find_saved_codec(run.config).decode(run.tokens[0]) == dream.codec.decode(run.tokens[0])
         for config in (None, {}, {"model": 3}, {"model": {"name": "exact", "n": "x"}}, {"model": {"name": "./none"}}):
-            assert saved_codec(config) is None
+            assert find_saved_codec(config) is None
 
 
 class TestOptions:

@@ -120,7 +120,7 @@ def test_failed_pass_is_followed_by_a_complete_one(cache, network, monkeypatch):
     def full(*args):
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(CachedPass, "_pass_over_spans", full)
+    monkeypatch.setattr(CachedPass, "_compute_spans", full)
     with pytest.raises(torch.OutOfMemoryError):
         wrapper(inputs, Needs())
     monkeypatch.undo()

@@ -55,7 +55,7 @@ def test_pool_is_shared_while_one_of_its_graphs_lives(events, monkeypatch):
     third = build_graph(lambda: None, CPU, pool=memory)
     del second, third
     fourth = build_graph(lambda: None, CPU, pool=memory)
-    memory.abandon()
+    memory.abandon_memory()
     build_graph(lambda: None, CPU, pool=memory)
     assert [pool for _, (pool, _) in events] == ["a", "a", "a", "b", "c"]
     assert fourth.result is None
@@ -101,7 +101,7 @@ def test_replay_on_a_gpu_equals_plain_work(rehearsals):
 
 def test_work_runs_once_is_recorded_then_replayed(events):
     done, cache = [], GraphCache(CPU, limit=1)
-    first, second = cache.nested_cache(), cache.nested_cache()
+    first, second = cache.make_nested_cache(), cache.make_nested_cache()
     for graphs in (first, second, first):
         for key in (0, 1, 0, 0):
             graphs.run(key, lambda key=key: done.append(key))
@@ -198,7 +198,7 @@ def test_failing_kernels_are_replaced_by_plain_operations(transformer, events):
     warn_once.cache_clear()
     model, plain = transformer("llada"), transformer("llada")
     graphs, values = PassGraphs(model), batch(2, 4)
-    model.use(Failing())
+    model.use_ops(Failing())
     expected = run_layers(plain, *values).x_BNH
     message = r"^the engine is graph, not fused: the kernels do not run \(out of resource: shared memory\)$"
     with pytest.warns(UserWarning, match=message):
@@ -215,11 +215,11 @@ def test_graphs_of_replaced_kernels_are_never_replayed(transformer, network, eve
     """Several caches share a model: steps, passes and block caches. One that fails turns it plain for all."""
     net = replace(network("llada"), model=transformer("llada"))
     others, values = PassGraphs(net.model), batch(2, 4)
-    net.model.use(Working())
+    net.model.use_ops(Working())
     for _ in range(2):
         others(*values)
     (recorded,), before = others.kept.values(), net.variant
-    net.model.use(PLAIN)
+    net.model.use_ops(PLAIN)
     for _ in range(3):
         others(*values)
     assert recorded.graph.replays == 1

@@ -10,7 +10,7 @@ from unmask.base.errors import DenoiserError
 from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
 from unmask.engine import decode
 from unmask.methods import make_policy
-from unmask.models import Network, Transformer, TransformerSpec, default_layers
+from unmask.models import Network, Transformer, TransformerSpec, default_readout_layers
 from unmask.models.network import BUCKET
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]
@@ -300,7 +300,7 @@ def test_reading_attention_changes_no_bit(kind, dtype, network):
     ("layers", "chosen"), [(1, (0,)), (2, (1,)), (3, (1, 2)), (28, (15, 19, 22, 26)), (32, (18, 22, 26, 30))]
 )
 def test_default_layers_are_four_of_the_upper_half(layers, chosen):
-    assert default_layers(layers) == chosen
+    assert default_readout_layers(layers) == chosen
 
 
 # Whose attention.

@@ -6,15 +6,14 @@ from unmask.models.cuda_graphs import CudaGraph, GraphCache, NotGraphable, build
 from unmask.models.exact import ExactDenoiser, JointDistribution
 from unmask.models.execution import compile_layers
 from unmask.models.guidance import GuidedDenoiser
-from unmask.models.network import Network, default_layers, pad_input
-from unmask.models.transformer import Fused, Transformer, TransformerSpec
+from unmask.models.network import Network, default_readout_layers, pad_input
+from unmask.models.transformer import StackedLinear, Transformer, TransformerSpec
 
 __all__ = [
     "BlockCache",
     "Codec",
     "CudaGraph",
     "ExactDenoiser",
-    "Fused",
     "GraphCache",
     "GuidedDenoiser",
     "JointDistribution",
@@ -22,10 +21,11 @@ __all__ = [
     "Network",
     "NotGraphable",
     "Prompt",
+    "StackedLinear",
     "Transformer",
     "TransformerSpec",
     "build_graph",
     "compile_layers",
-    "default_layers",
+    "default_readout_layers",
     "pad_input",
 ]

@@ -14,7 +14,7 @@ from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory
 from unmask.core import ModelInput, Needs, State
 from unmask.models import Transformer
 from unmask.models.checkpoints import DREAM, LLADA, load_checkpoint, load_weights, save_weights
-from unmask.models.checkpoints.load import check_manifest, sha256_of
+from unmask.models.checkpoints.load import check_manifest, hash_file
 
 CPU = torch.device("cpu")
 INDEX = "model.safetensors.index.json"
@@ -281,7 +281,7 @@ def test_manifest_detects_changed_files(spoil):
     path = folder / "manifest.json"
     path.write_text('{"files": "elsewhere"}')
     assert check_manifest(folder) is None
-    files = {file.name: sha256_of(file) for file in folder.iterdir() if file != path}
+    files = {file.name: hash_file(file) for file in folder.iterdir() if file != path}
     path.write_text(json.dumps({"config_sha256": "", "files": files}))
     assert load(folder).info.max_length == 4096
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
