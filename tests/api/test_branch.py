@@ -146,12 +146,6 @@ class TestPoliciesOfOnesOwn:
             model.branch(path, step=3)
         assert count_steps(model.branch(path, step=3, policy=LeftToRight())) == count_steps(whole)
 
-    @each_case("name", METHODS)
-    def test_every_method_is_rebuilt_from_its_settings(self, name):
-        assert policy_from_config(
-            json.loads(json.dumps(json_values(describe_policy(make_policy(name)))))
-        ) == make_policy(name)
-
     @pytest.mark.parametrize(
         "described",
         [
@@ -230,8 +224,7 @@ class TestRefusals:
         ("options", "words"),
         [
             *(({"step": step}, "step is") for step in (-1, 4, 1.0, "1", None)),
-            *(({name: 2}, f"{name} is no option of branch") for name in ("steps", "samples", "cache", "prompt")),
-            *(({name: 2}, f"{name} is no option of branch") for name in ("max_new_tokens", "gen_length")),
+            *(({name: 2}, f"{name} is no option of branch") for name in ("samples", "cache", "prompt", "gen_length")),
             *(({"action": action}, "action is") for action in ("fixed", 3, {}, LLaDA)),
             *(({"generation": source}, "generation is") for source in (None, 3, b"run.npz", [], {})),
         ],

@@ -13,11 +13,6 @@ from unmask.base.errors import ConfigError
 from unmask.core import SamplingParams
 
 
-def test_every_option_has_a_description():
-    for kind in (DecodeOptions, LikelihoodOptions):
-        assert all(field.description.endswith(".") for field in kind.model_fields.values())
-
-
 def test_options_of_the_start_are_not_options_of_a_branch():
     names = {function: set(options) for function, options in FUNCTION_OPTIONS.items()}
     assert names["generate"] == OPTIONS - {"prompt", "gen_length"}

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory
+from unmask.base.errors import CheckpointError, NotEnoughMemory
 from unmask.core import ModelInput, Needs, State
 from unmask.models import Transformer
 from unmask.models.checkpoints import DREAM, LLADA, load_checkpoint, load_weights, save_weights
@@ -95,19 +95,6 @@ def test_no_code_of_the_folder_runs(spoil):
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     load(folder)
     assert not (folder / "ran").exists()
-
-
-def test_readout_takes_layers_of_the_network(published):
-    assert load(published["llada"], readout=[0]).network.readout == (0,)
-    for layers in ([], [3], [-1], [0, 7]):
-        message = rf"readout is \[{', '.join(map(str, layers))}\]; allowed: layers 0 to 2, one or more; leave it out"
-        with pytest.raises(ConfigError, match=message):
-            load(published["llada"], readout=layers)
-
-
-def test_unknown_key_is_warned_of(spoil):
-    with pytest.warns(UserWarning, match=r"^'own_scale' in .*config\.json is 0\.5, a key that is not known here"):
-        assert load(spoil(own_scale=0.5, extra=None)).info.unknown_keys == {"extra": None, "own_scale": 0.5}
 
 
 # The tokenizer fits the model.
