@@ -171,7 +171,7 @@ class _EncodedText:
         log_probs: Sequence[float] = (),
         order: Sequence[tuple[int, ...]] = (),
     ) -> TextLikelihood:
-        """Make the result for this text."""
+        """Make the `TextLikelihood` of this text from its log-likelihood and cost."""
         return TextLikelihood(
             self.text, self.prompt, self.tokens, log_likelihood, error, tuple(log_probs), tuple(order), forwards
         )

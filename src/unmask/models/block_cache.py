@@ -330,7 +330,7 @@ class SeatMemory:
             kept.append(memory)
         return memory
 
-    def read_spans(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
+    def find_spans(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
         """Copy the rows of a pass into the memory, and return the part of each row to recompute."""
         assert inputs.row_B is not None
         rows = len(inputs.row_B)
@@ -423,7 +423,7 @@ class SeatAssignment:
         The host reads the device once, or twice where rows move.
         """
         for _ in range(2):
-            spans = self.memory.read_spans(inputs, block, to_end)
+            spans = self.memory.find_spans(inputs, block, to_end)
             old = [self.row_ids.index(span.row_id) if span.row_id in self.row_ids else -1 for span in spans]
             self.row_ids = [span.row_id for span in spans]
             self.bounds = [self.bounds[seat] if seat >= 0 else (-1, -1) for seat in old]

@@ -140,7 +140,7 @@ class PassGraphs(GraphCache):
         return self.run(key, work, inputs, name=f"passes over {tuple(tokens_BN.shape)} slots")
 
     def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
-        """Run work as `GraphCache.run` does, and again with plain operations if the fused kernels fail."""
+        """Run work, from a CUDA graph if its key was used before; switch to plain operations if fused kernels fail."""
         try:
             # Graphs of kernels that were given up, here or by another cache of this model, are never replayed again.
             return super().run((type(self.model.ops), key), work, inputs, name=name)
