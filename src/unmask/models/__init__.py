@@ -8,24 +8,3 @@ from unmask.models.execution import compile_layers
 from unmask.models.guidance import GuidedDenoiser
 from unmask.models.network import Network, default_readout_layers, pad_input
 from unmask.models.transformer import StackedLinear, Transformer, TransformerSpec
-
-__all__ = [
-    "BlockCache",
-    "Codec",
-    "CudaGraph",
-    "ExactDenoiser",
-    "GraphCache",
-    "GuidedDenoiser",
-    "JointDistribution",
-    "LetterCodec",
-    "Network",
-    "NotGraphable",
-    "Prompt",
-    "StackedLinear",
-    "Transformer",
-    "TransformerSpec",
-    "build_graph",
-    "compile_layers",
-    "default_readout_layers",
-    "pad_input",
-]

@@ -293,7 +293,7 @@ def _notes(findings: Findings) -> Iterator[str]:
     unjudged, used = (int(counts[counts["measure"] == name]["value"].sum()) for name in ("unjudged", "prompts"))
     if unjudged:
         yield (
-            f"End to end, {unjudged:,} of {unjudged + used:,} prompts, count_noun once for each axis, are left out: "
+            f"End to end, {unjudged:,} of {unjudged + used:,} prompts, counted once for each axis, are left out: "
             "some arm's answer could not be judged; they are missing, not 0."
         )
     for experiment, what in (("diagnostics", "Diagnostics"), ("arms", "End to end")):

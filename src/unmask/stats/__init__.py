@@ -38,13 +38,3 @@ from unmask.stats.resampling import (
     weighted_mean,
 )
 from unmask.stats.theorem import adaptation_gap, frequency_margin, opportunity, pairwise_gap, reversal_lower_bound
-
-__all__ = [
-    "COVERAGES", "FEWEST", "FIXED_BY", "MARGIN", "PROMPT_RESAMPLES", "RESAMPLES", "STAGES", "TIE",
-    "Array", "Bools", "Calibration", "CalibrationSettings", "Detector", "Estimate", "FixedAction", "Ints",
-    "NotEnough", "StageSchedule", "Threshold",
-    "adaptation_gap", "auroc", "bootstrap", "estimate_measures", "estimate_ratio", "fit_detector", "fit_schedule",
-    "fitted_half", "frequency_margin", "gate_levels", "mean_of_task_means", "mean_over_tasks", "opportunity",
-    "pairwise_gap", "pareto_front", "reversal_lower_bound", "sequential_test", "smallest_margin", "spearman",
-    "stages", "task_seeds", "top_sums", "weighted_mean", "wilson", "worst_differences", "zero_rounding",
-]  # fmt: skip

@@ -98,7 +98,7 @@ class StudyRun:
     _planned: tuple[str, "PlannedModel"] | None = None
 
     @property
-    def shared(self) -> "Shared[tuple[StudyConfig, Examples]]":
+    def shared_study(self) -> "Shared[tuple[StudyConfig, Examples]]":
         """The study and its examples, as calls on any worker read them."""
         if self._shared is None:
             self._shared = self.executor.share((self.study, self.examples))
@@ -107,7 +107,7 @@ class StudyRun:
     def plan(self, spec: ModelSpec) -> "PlannedModel":
         """Plan the shards of a model where the model is, because its tokenizer decides; and note them in the store."""
         if self._planned is None or self._planned[0] != spec.name:
-            self._planned = spec.name, self.executor.submit(plan_model, spec, self.shared, spec).result()
+            self._planned = spec.name, self.executor.submit(plan_model, spec, self.shared_study, spec).result()
         # Refused if the store has another checkpoint or kind of device.
         self.store.set_metadata("models", spec.name, self._planned[1].provenance)
         return self._planned[1]
@@ -228,7 +228,7 @@ def branch_all_prompts(run: StudyRun) -> str:
         def start(jobs: Sequence[Job], spec: ModelSpec = spec, planned: PlannedModel = planned) -> "Future[Outcomes]":
             # A callback cannot travel: a cluster reports shards when they are stored.
             report = (run.tracker.watch_group(jobs),) if run.executor.is_local else ()
-            arguments = (run.shared, spec, planned.provenance, run.settings, jobs, *report)
+            arguments = (run.shared_study, spec, planned.provenance, run.settings, jobs, *report)
             score = partial(score_branches, workers=run.sandbox_workers, scoring=run.study.scoring)
             return run.executor.submit(branch_prompts, spec, *arguments, then=score)
 
