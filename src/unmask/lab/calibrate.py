@@ -63,7 +63,7 @@ from unmask.stats.protocol import (
     estimate_tested_lift,
     fit_calibration,
 )
-from unmask.tasks import Task, check_scorer, is_own, open_task
+from unmask.tasks import Task, check_scorer, is_file_or_code, open_task
 
 ROLE = "validation"
 SHARD_PROMPTS = 8
@@ -275,7 +275,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
         engine=BatchSettings(rows),
         shard=SHARD_PROMPTS,
         diagnostics=(find_diagnostic(options.axis),),
-        own={task.name: task} if is_own(task.source) else {},
+        own={task.name: task} if is_file_or_code(task.source) else {},
     )
 
 
