@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate, Guarantee, Lift
-from unmask.api import LoadedModel, Model, Request, steps_of
+from unmask.api import LoadedModel, Model, Request, count_steps
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
@@ -267,7 +267,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
         tasks=(task.name,),
         axes=(options.axis,),
         splits={ROLE: PromptRange(ROLE, 0, options.prompts)},
-        steps={task.name: steps_of(options.steps_share, task.max_new_tokens)},
+        steps={task.name: count_steps(options.steps_share, task.max_new_tokens)},
         states=options.states,
         rollouts=options.rollouts,
         temperature=0.0,
