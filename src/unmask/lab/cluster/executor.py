@@ -37,7 +37,7 @@ class Executor(Protocol):
 
     @property
     def ahead(self) -> int:
-        """Number of calls to keep under way, so that no process waits for the driver."""
+        """Number of calls to submit ahead of their results, so that no process waits for the driver."""
         ...
 
     def share(self, value: T) -> Shared[T]:
@@ -55,7 +55,7 @@ class Executor(Protocol):
         ...
 
     def coordinate(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Call a function in this process that submits calls itself and waits for them."""
+        """Run in this process a function that submits calls itself and waits for their results."""
         ...
 
 
