@@ -410,7 +410,7 @@ class Beam:
     ("guest", "words", "forwards"),
     [
         (Beam(), "a search owns its loop", False),
-        (P2(planner=True), "asks a planner", False),
+        (P2(planner=True), "asks a planner", True),
         (LLaDA(block_length=4), "divisor of the 6 new tokens", False),
         (LooksAheadSecretly(), "without saying so", True),
     ],

@@ -19,9 +19,9 @@ from unmask.lab.cluster.ray_executor import (
     as_sendable,
     check_identity,
     connect,
+    count_workers_on,
     gpus_of_worker,
     identity,
-    workers_on,
 )
 from unmask.lab.cluster.ship_code import pack_code
 
@@ -90,7 +90,7 @@ def test_without_ray_one_line_says_how_to_get_it():
     ],
 )
 def test_workers_that_a_node_has_room_for(gpus, node, workers):
-    assert workers_on(node, gpus) == workers
+    assert count_workers_on(node, gpus) == workers
 
 
 def test_a_worker_takes_a_gpu_where_there_are_some_and_no_more_than_there_are():

@@ -66,7 +66,7 @@ def test_shards_that_others_write_meanwhile_are_counted_once_each(tiny_run, stud
 
     tracked = tracker(study, Growing(tiny_run.folder), [])
     for _ in range(2 * len(infos)):
-        tracked.add_found()
+        tracked.count_found()
     assert tracked.total["shards"] == len(infos)
     assert tracked.total["branches"] == sum(info["branches"] for info in infos)
     assert tracked.total["done"] == sum(info["forwards"]["done"] for info in infos)

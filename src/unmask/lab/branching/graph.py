@@ -235,7 +235,7 @@ class RowPool:
         return Rows(concat(trajs), np.concatenate(nodes), np.concatenate(runs))
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """Flags, canvases and keys of a batch's rows, on the host."""
 
     flags: dict[str, np.ndarray]
@@ -268,7 +268,7 @@ class HostRows:
         self.event = torch.cuda.Event()
         self.event.record(torch.cuda.current_stream(bytes_BN.device))
 
-    def read(self) -> Outcome:
+    def read(self) -> StepOutcome:
         """Wait for the copy to arrive, and unpack it."""
         if self.event is not None:
             self.event.synchronize()
@@ -278,7 +278,7 @@ class HostRows:
         content = np.ascontiguousarray(bytes_BN[:, first:])
         canvas_BL = np.ascontiguousarray(content[:, : 4 * self.length]).view(np.int32)
         keys = [self.kind + blake2b(row, digest_size=16).digest() for row in content] if self.keyed else None
-        return Outcome(flags, canvas_BL, keys)
+        return StepOutcome(flags, canvas_BL, keys)
 
 
 class LaunchedStep(NamedTuple):
@@ -556,7 +556,7 @@ class BucketBranches:
         return node_U
 
     def _look_up_nodes(
-        self, rows_U: np.ndarray, run_B: np.ndarray, payer_B: np.ndarray, outcome: Outcome
+        self, rows_U: np.ndarray, run_B: np.ndarray, payer_B: np.ndarray, outcome: StepOutcome
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the node of each of these rows, and the indices of those whose node is new and not final."""
         graph, nodes, new = self.graph, [], []

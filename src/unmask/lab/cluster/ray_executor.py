@@ -27,7 +27,7 @@ import torch
 from unmask.base.environment import code_fingerprint, versions
 from unmask.base.errors import ConfigError, UnmaskError, WorkerDied, require
 from unmask.base.files import lock
-from unmask.lab.cluster.executor import Executor, LocalExecutor, is_out_of_memory, run_into
+from unmask.lab.cluster.executor import Executor, LocalExecutor, is_out_of_memory, run_to_future
 from unmask.lab.cluster.ship_code import ShippedCode, pack_code, ray_module
 
 T = TypeVar("T")
@@ -157,10 +157,10 @@ class RayExecutor:
         call = connection.ray.put(pack_code((function, arguments)))
         return self._make_future(connection.run_without_model.remote(connection.setup, [call]))
 
-    def coordinate(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+    def run_in_driver(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         # In a thread, so that several functions wait for their calls at the same time.
         outcome: Future[Any] = Future()
-        self._threads.submit(run_into, outcome, lambda: function(*arguments))
+        self._threads.submit(run_to_future, outcome, lambda: function(*arguments))
         return outcome
 
     def _connect(self) -> "Connection":
@@ -217,11 +217,11 @@ class Connection:
 
     def count_workers(self) -> int:
         """Count the calls that the nodes of this moment can run at the same time."""
-        fit = sum(workers_on(node, self.gpus) for node in self._nodes())
+        fit = sum(count_workers_on(node, self.gpus) for node in self._nodes())
         return fit if self.cluster.workers is None else min(fit, self.cluster.workers)
 
 
-def workers_on(node: Mapping[str, float], gpus: float) -> int:
+def count_workers_on(node: Mapping[str, float], gpus: float) -> int:
     """Count the workers that a node has room for, one core and so many GPUs each."""
     cores = int(node.get("CPU", 0))
     # A share such as 0.1 may lie a rounding error above a tenth.
@@ -234,7 +234,7 @@ def gpus_of_worker(cluster: Ray, nodes: Sequence[Mapping[str, float]]) -> float:
     gpus = cluster.gpus_per_worker
     if gpus is None:
         gpus = 1 if most >= 1 else 0
-    if not any(workers_on(node, gpus) for node in nodes):
+    if not any(count_workers_on(node, gpus) for node in nodes):
         counts = dict.fromkeys(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
         there = f"{len(nodes)} nodes: {'; '.join(counts)}" if nodes else "it has no nodes"
         raise ConfigError(
@@ -285,7 +285,7 @@ def _start_within(seconds: float | None, ray: Any, cluster: Ray) -> None:
             start()
             return
         # In a thread: Ray waits for minutes for a server that accepts connections and is no Ray.
-        threading.Thread(target=run_into, args=(connected, start), name="connect to Ray", daemon=True).start()
+        threading.Thread(target=run_to_future, args=(connected, start), name="connect to Ray", daemon=True).start()
         connected.result(seconds)
     except TimeoutError as error:
         raise TimeoutError(f"it does not answer as Ray does within {seconds:g} s") from error

@@ -65,7 +65,7 @@ class Lease:
                     # Others took and gave back leases since the first look, and removed the one of this number.
                     self.objects.remove(self.name)
                     continue
-                self._check_conditional()
+                self._check_conditional_puts()
             except BaseException:
                 self._give_back()
                 raise
@@ -78,7 +78,7 @@ class Lease:
             f"{self.objects.address!r} is being taken by other drivers; allowed: one at a time; run the command again"
         )
 
-    def _check_conditional(self) -> None:
+    def _check_conditional_puts(self) -> None:
         if self.objects.create(self.name, self._encode()):
             raise StorageError(
                 f"{self.objects.address!r} replaces an object that a conditional put must not replace; allowed: a "

@@ -274,10 +274,10 @@ class Store:
             names = [n for n in self._finished_names(kind) if kind == "decodes" or planned is None or n in planned]
             for name, reason in zip(names, self._damage_reasons(kind, names), strict=True):
                 if reason:
-                    damage.append(Damage(name, reason, _redo(kind, (planned or {}).get(name))))
+                    damage.append(Damage(name, reason, _describe_redo(kind, (planned or {}).get(name))))
             for name in sorted(set(finished.get(kind, [])) - set(names)):
                 reason = "it is not there any more, though the study was complete"
-                damage.append(Damage(name, reason, _redo(kind, (planned or {}).get(name))))
+                damage.append(Damage(name, reason, _describe_redo(kind, (planned or {}).get(name))))
         return damage
 
     def _damage_reasons(self, kind: ShardKind, names: Collection[str]) -> list[str]:
@@ -286,14 +286,14 @@ class Store:
         with suppress(DamagedManifest):
             study = self.fingerprint
 
-        def reason(name: str) -> str:
+        def damage_reason(name: str) -> str:
             try:
                 verify_shard(self.files, kind, name, study)
             except DamagedShard as error:
                 return error.reason
             return ""
 
-        return self.files.map(reason, names)
+        return self.files.map(damage_reason, names)
 
     def _set_damaged_aside(self) -> None:
         """Move every damaged shard out of the way; a run then measures it again."""
@@ -350,7 +350,7 @@ class Store:
         return utilities_of(table)
 
 
-def _redo(kind: ShardKind, planned: Mapping[str, Any] | None) -> str:
+def _describe_redo(kind: ShardKind, planned: Mapping[str, Any] | None) -> str:
     """Say what a run measures again."""
     if kind == "decodes":
         return "one model and task is decoded end to end again"

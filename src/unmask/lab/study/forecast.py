@@ -25,7 +25,7 @@ ARMS_OF_A_DIAGNOSTIC = 5 + DRAWS
 """Arms of each diagnostic beside the reference, counting every draw of the random gate."""
 
 
-class Decodes(NamedTuple):
+class DecodeCounts(NamedTuple):
     """Upper bounds of how often each prompt of a role is decoded from beginning to end."""
 
     validation: int
@@ -36,17 +36,17 @@ class Decodes(NamedTuple):
         return steps * sum(each * prompts.get(role, 0) for role, each in self._asdict().items())
 
 
-def decodes_at_most(study: StudyConfig, reference: str) -> Decodes:
+def decodes_at_most(study: StudyConfig, reference: str) -> DecodeCounts:
     """Count decodes of candidates and arms, as if no two arms were the same."""
     if not study.end_to_end:
-        return Decodes(0, 0)
+        return DecodeCounts(0, 0)
     sets = study.candidate_sets(reference)
     axes = dict.fromkeys(study.diagnosed_axes)
     joined = sum(not is_extension(reference, axis) for axis in axes) >= 2
     # The reference is a candidate of every axis and an arm of each diagnostic, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
     each = ARMS_OF_A_DIAGNOSTIC + len(study.gates) * (1 + FURTHER_DRAWS)
-    return Decodes(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
+    return DecodeCounts(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
 
 
 def prompts_by_role(study: StudyConfig, task: str, tasks: Examples | None = None) -> dict[str, int]:

@@ -326,13 +326,13 @@ class JobLoop(Generic[AnyJob]):
     def _handle_end(self, group: list[AnyJob], stored: StoredFuture) -> None:
         error = stored.exception()
         if error is not None:
-            raise_if_general(self.store, error)
+            raise_unless_job_error(self.store, error)
             if len(group) > 1:
                 self.alone.extend(group)
                 return
         for job, outcome in zip(group, [error] if error is not None else stored.result(), strict=True):
             if isinstance(outcome, BaseException):
-                raise_if_general(self.store, outcome)
+                raise_unless_job_error(self.store, outcome)
                 self._record_failure(job, outcome)
             else:
                 if self.store.failures.of(job.shard) is not None:
@@ -355,7 +355,7 @@ class JobLoop(Generic[AnyJob]):
         self.claims.pop(job.shard.name).close()
 
 
-def raise_if_general(store: Store, error: BaseException) -> None:
+def raise_unless_job_error(store: Store, error: BaseException) -> None:
     """Raise an error that belongs to the study, the store, the machine or the user, and to no single job."""
     if isinstance(error, _STUDY_ERRORS) or not isinstance(error, Exception | SystemExit):
         raise error

@@ -90,15 +90,15 @@ class ProgressTracker:
         self.live: dict[str, BranchProgress] = {}
         """Groups that are computed here and not stored, by the name of their first shard."""
         self.branching_since = self.decoding_since = math.nan
-        self.add_found()
+        self.count_found()
         self.done_before = self.total["done"]
 
-    def add_found(self) -> None:
+    def count_found(self) -> None:
         """Count the shards in the store that are not counted yet."""
         for shard, info in self.store.infos().items():
             self._count_shard(shard.name, info)
 
-    def add_stored(self, shard: Shard, info: Mapping[str, Any]) -> None:
+    def count_stored(self, shard: Shard, info: Mapping[str, Any]) -> None:
         """Count a shard that this run has stored."""
         if shard.kind == "branches":
             self._count_shard(shard.name, info)
@@ -133,7 +133,7 @@ class ProgressTracker:
 
         return report
 
-    def add_decoded(self, model: str, task: str, forwards: int) -> None:
+    def report_decoded(self, model: str, task: str, forwards: int) -> None:
         """Report how many row-forwards of a task's whole runs are done."""
         if math.isnan(self.decoding_since):
             self.decoding_since = time.monotonic()

@@ -168,8 +168,8 @@ def run_study(
             on_failure(failure)
 
         events = JobEvents(
-            on_stored=tracker.add_stored,
-            on_found=tracker.add_found,
+            on_stored=tracker.count_stored,
+            on_found=tracker.count_found,
             on_failure=on_failed_attempt,
             on_wait=on_wait,
             **({} if executor.is_local else {"on_tick": tracker.report_running}),
@@ -188,7 +188,7 @@ def run_study(
         if not stopped and study.end_to_end:
             stopped = decode_all_arms(run)
 
-        tracker.add_found()
+        tracker.count_found()
         failed = tuple(store.failures.set_aside())
         reason = stopped or _why_incomplete(failed, unavailable)
         return StudyOutcome(not reason, reason, {} if reason else store.finish(), unavailable, failed)
@@ -397,7 +397,7 @@ def decode_all_arms(run: StudyRun) -> str:
         def start(
             decodes: Sequence[DecodeJob], spec: ModelSpec = spec, planned: PlannedModel = planned
         ) -> "Future[Outcomes]":
-            return run.executor.coordinate(decode_and_score, run, spec, planned.jobs, decodes[0])
+            return run.executor.run_in_driver(decode_and_score, run, spec, planned.jobs, decodes[0])
 
         if reason := run_jobs(run.executor, pending, store, Work(start), run.stop, run.events):
             return reason
@@ -466,7 +466,7 @@ def decode_and_score(run: StudyRun, spec: ModelSpec, planned: Sequence[Job], job
         study.engine,
         submit,
         ahead=not executor.is_local,
-        on_batch=lambda: run.tracker.add_decoded(spec.name, task, decoder.forwards),
+        on_batch=lambda: run.tracker.report_decoded(spec.name, task, decoder.forwards),
     )
     arms = decode_arms(study, spec, job.chosen, decoder, score)
     run.tracker.finish_decoding(spec.name, task)
