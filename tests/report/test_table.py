@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unmask.report.table import Column, Table, count_noun, escape_latex, parse_columns, plain
+from unmask.report.table import Column, Table, count_noun, escape_latex, parse_columns, to_plain
 
 NAN = float("nan")
 COLUMNS = """
@@ -59,7 +59,7 @@ def test_csv_has_every_digit_and_empty_cells_for_what_is_missing():
 
 
 def test_people_see_rounded_cells_with_intervals():
-    assert [column.head for column in fruit().shown] == ["fruit", "eaten", "Δ_taste", "note", "why", "share"]
+    assert [column.head for column in fruit().visible_columns] == ["fruit", "eaten", "Δ_taste", "note", "why", "share"]
     assert fruit().cells == [
         ["apple & pear", "12,345", "0.5000 [0.2500, 0.7500]", "", "", "25.0 %"],
         ["50 %_|off|\nplums", "3", "–", "†", "late", "–"],
@@ -73,7 +73,7 @@ def test_records_are_json():
     assert (apple["eaten"], apple["ripe"], apple["why"]) == (12345, True, "")
     assert plums["taste"] == {"value": None, "low": None, "high": None, "undefined": 7}
     assert plums["weight"] is None
-    assert plain({"a": (1, NAN), "b": [float("inf")]}) == {"a": [1, None], "b": [None]}
+    assert to_plain({"a": (1, NAN), "b": [float("inf")]}) == {"a": [1, None], "b": [None]}
 
 
 def test_a_number_that_was_never_asked_for_has_no_interval():
