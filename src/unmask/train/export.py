@@ -14,7 +14,7 @@ from unmask import __version__
 from unmask.base.errors import CheckpointError, SchemaError
 from unmask.base.files import atomic_folder, write_text
 from unmask.models import Transformer
-from unmask.models.checkpoints import DREAM, LLADA, MANIFEST, check_manifest, save_weights, sha256_of
+from unmask.models.checkpoints import DREAM, LLADA, MANIFEST, check_manifest, hash_file, save_weights
 from unmask.train.config import TrainConfig
 from unmask.train.tokenizer import CHATS, ControlIds, make_tokenizer_files
 
@@ -62,11 +62,11 @@ def export_model(
             _write_json(partial / f"{name}.json", document)
         for name, text in make_tokenizer_files(tokenizer, chat, config.model.context).items():
             write_text(partial / name, text)
-        # Fused matrices are stored under the published names of their parts, which transformers and the authors read.
+        # Stacked matrices are stored under the published names of their parts, which transformers and the authors read.
         save_weights(model, TENSOR_NAMES[family], partial, dtype=DTYPES[config.run.export])
         # Written last, because it lists every other file with its hash.
         manifest = {
-            "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
+            "files": {path.name: hash_file(path) for path in sorted(partial.iterdir())},
             "parameters": spec.parameters,
             "config_sha256": config.digest,
             "config": config.flatten(),

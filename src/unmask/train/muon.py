@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.models import Fused, Transformer
+from unmask.models import StackedLinear, Transformer
 
 MOMENTUM = 0.95
 ITERATIONS = 5
@@ -81,7 +81,7 @@ def layer_matrices(model: Transformer) -> dict[Tensor, tuple[int, ...]]:
     """Map each weight matrix of the layers to the row counts of the matrices stored in it, such as q, k and v."""
     rows_of: dict[Tensor, tuple[int, ...]] = {}
     for module in model.layers.modules():
-        if isinstance(module, Fused):
+        if isinstance(module, StackedLinear):
             rows_of[module.weight] = module.rows
         elif isinstance(module, nn.Linear):
             rows_of[module.weight] = (module.out_features,)

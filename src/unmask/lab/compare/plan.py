@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from unmask.api import STEPS_SHARE, LoadedModel, json_values, steps_of
+from unmask.api import STEPS_SHARE, LoadedModel, count_steps, json_values
 from unmask.axes import AXES
 from unmask.base.errors import ConfigError, UnknownName, format_value, require
 from unmask.base.files import storable
@@ -154,7 +154,7 @@ class ComparePlan:
     def steps_for(self, task: Task) -> int:
         """Return the plan's steps, or the usual share of the task's horizon."""
         if self.steps is None:
-            return steps_of(STEPS_SHARE, task.max_new_tokens)
+            return count_steps(STEPS_SHARE, task.max_new_tokens)
         allowed = f"1 to {task.max_new_tokens}, the horizon of {task.name}"
         require(1 <= self.steps <= task.max_new_tokens, "steps", self.steps, allowed, "lower it, or leave the task out")
         return self.steps
