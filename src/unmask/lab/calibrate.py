@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate, Guarantee, Lift
-from unmask.api import LoadedModel, Model, Request, steps_of
+from unmask.api import LoadedModel, Model, Request, count_steps
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
@@ -63,7 +63,7 @@ from unmask.stats.protocol import (
     estimate_tested_lift,
     fit_calibration,
 )
-from unmask.tasks import Task, check_scorer, is_own, open_task
+from unmask.tasks import Task, check_scorer, is_file_or_code, open_task
 
 ROLE = "validation"
 SHARD_PROMPTS = 8
@@ -210,7 +210,7 @@ def _make_gate(
     if options.fixed_by == "end-to-end":
         # In the order of the states' candidates: a fixed action is a number in both.
         names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
-        policies = study.plan(model.reference).candidates[axis]
+        policies = study.branch_plan(model.reference).candidates[axis]
         runs.planned = len(names) + 1
         whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
         whole = whole.loc[fitted_P]
@@ -267,7 +267,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
         tasks=(task.name,),
         axes=(options.axis,),
         splits={ROLE: PromptRange(ROLE, 0, options.prompts)},
-        steps={task.name: steps_of(options.steps_share, task.max_new_tokens)},
+        steps={task.name: count_steps(options.steps_share, task.max_new_tokens)},
         states=options.states,
         rollouts=options.rollouts,
         temperature=0.0,
@@ -275,7 +275,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
         engine=BatchSettings(rows),
         shard=SHARD_PROMPTS,
         diagnostics=(find_diagnostic(options.axis),),
-        own={task.name: task} if is_own(task.source) else {},
+        own={task.name: task} if is_file_or_code(task.source) else {},
     )
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from unmask.api import LoadedModel, TextSide, start_trajectory, token_request
+from unmask.api import LoadedModel, TextInfo, start_trajectory, token_request
 from unmask.axes import POLICY
 from unmask.core import ModelInput, Needs
 from unmask.lab.branching import spaced_steps
@@ -22,10 +22,10 @@ from unmask.lab.study.validation import DRAWS, FURTHER_DRAWS, is_extension
 from unmask.methods import has_own_input, reference_of
 
 ARMS_OF_A_DIAGNOSTIC = 5 + DRAWS
-"""Fixed, stage, always, selective and end-to-end fixed, and the draws of the random gate. The reference is apart."""
+"""Arms of each diagnostic beside the reference, counting every draw of the random gate."""
 
 
-class Decodes(NamedTuple):
+class DecodeCounts(NamedTuple):
     """Upper bounds of how often each prompt of a role is decoded from beginning to end."""
 
     validation: int
@@ -36,17 +36,17 @@ class Decodes(NamedTuple):
         return steps * sum(each * prompts.get(role, 0) for role, each in self._asdict().items())
 
 
-def decodes_at_most(study: StudyConfig, reference: str) -> Decodes:
+def decodes_at_most(study: StudyConfig, reference: str) -> DecodeCounts:
     """Count decodes of candidates and arms, as if no two arms were the same."""
     if not study.end_to_end:
-        return Decodes(0, 0)
-    sets = study.sets(reference)
+        return DecodeCounts(0, 0)
+    sets = study.candidate_sets(reference)
     axes = dict.fromkeys(study.diagnosed_axes)
     joined = sum(not is_extension(reference, axis) for axis in axes) >= 2
     # The reference is a candidate of every axis and an arm of each diagnostic, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
     each = ARMS_OF_A_DIAGNOSTIC + len(study.gates) * (1 + FURTHER_DRAWS)
-    return Decodes(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
+    return DecodeCounts(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
 
 
 def prompts_by_role(study: StudyConfig, task: str, tasks: Examples | None = None) -> dict[str, int]:
@@ -65,7 +65,7 @@ def prompts_by_role(study: StudyConfig, task: str, tasks: Examples | None = None
 def forecast(
     study: StudyConfig,
     tasks: Examples | None = None,
-    texts: Mapping[str, TextSide | None] | None = None,
+    texts: Mapping[str, TextInfo | None] | None = None,
     rates: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Forecast a study: a row for each model and task. `texts` (tokenizers) and `rates` (row-forwards/s) are by model.
@@ -78,7 +78,7 @@ def forecast(
     rows = []
     for spec in study.models:
         text, rate = (texts or {}).get(spec.name), (rates or {}).get(spec.name)
-        sets = study.sets(spec.reference)
+        sets = study.candidate_sets(spec.reference)
         candidates = sum(len(named) for named in sets.values())
         own_inputs = sum(has_own_input(policy) for policy in sets.get(POLICY, {}).values())
         for task in study.tasks:
@@ -116,7 +116,7 @@ def uncounted_methods(study: StudyConfig) -> list[str]:
     """List the methods that look ahead, whose further forwards come on top of the bound."""
     names: dict[str, None] = {}
     for spec in study.models:
-        sets = study.sets(spec.reference)
+        sets = study.candidate_sets(spec.reference)
         for name, policy in sets.get(POLICY, {}).items():
             if policy.looks_ahead:
                 at_every_step = policy == reference_of(sets)
@@ -125,7 +125,7 @@ def uncounted_methods(study: StudyConfig) -> list[str]:
 
 
 def _widths(
-    study: StudyConfig, task: str, tasks: Examples | None, text: TextSide | None
+    study: StudyConfig, task: str, tasks: Examples | None, text: TextInfo | None
 ) -> dict[str, list[int]] | None:
     """Return canvas widths of the prompts that fit into the model, by role; None without tokenizer or data."""
     if tasks is None or text is None or task not in tasks:
@@ -133,7 +133,10 @@ def _widths(
     bucket, most = study.engine.bucket, study.task(task).max_new_tokens
     widths = {}
     for role, members in tasks[task].items():
-        lengths = (text.blank_canvas(e.prompt) if e.has_blanks else text.canvas(e.prompt, most) for e in members)
+        lengths = (
+            text.count_infill_canvas(e.prompt) if e.has_blanks else text.count_prompt_canvas(e.prompt, most)
+            for e in members
+        )
         fits = (n for n in lengths if text.max_length is None or n <= text.max_length)
         widths[role] = [-(-length // bucket) * bucket for length in fits]
     return widths
