@@ -194,10 +194,6 @@ class TestRevision:
         with pytest.raises(ConfigError, match="no 'revision'"):
             StudyConfig.parse(table(revision=...))
 
-    def test_where_it_is_given_the_study_is_what_it_was(self):
-        given = StudyConfig.parse(table(axes=["score"], diagnostics=["score"]))
-        assert given.config["revision"]["variant"] == "conf"
-
     def test_a_study_without_it_runs(self, tiny_folder, tiny_load, tmp_path):
         study = StudyConfig.parse(table(models__0__model=str(tiny_folder), states=1, **WITHOUT, end_to_end=True))
         store = Store.create(tmp_path / "out", study.config)
@@ -267,13 +263,6 @@ class TestDiagnostics:
             StudyConfig.parse(table(learned=True, diagnostics=...))
         with pytest.raises(ConfigError, match="learned is 'yes'; allowed: true or false"):
             StudyConfig.parse(table(learned="yes"))
-
-    def test_settings_are_part_of_the_study(self):
-        study = StudyConfig.parse(table(diagnostics=["score"]))
-        assert list(study.plan("llada").diagnostics) == ["score"]
-        assert study.config["diagnostics"]["score"]["pairs"] == 256
-        assert StudyConfig.parse(table(diagnostics=...)).plan("llada").diagnostics == {}
-        assert StudyConfig.parse(table(diagnostics=...)).config != study.config
 
     @pytest.mark.parametrize("value", [["region"], ["scor"], "score", ["score", "score"]])
     def test_refused(self, value):

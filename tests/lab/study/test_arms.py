@@ -22,7 +22,7 @@ from unmask.base.errors import ConfigError, OtherStudy, SchemaError
 from unmask.base.json_files import to_hashed_json
 from unmask.lab.analysis import analyse
 from unmask.lab.analysis.load import MEAN
-from unmask.lab.analysis.runs import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED
+from unmask.lab.analysis.runs import CHOSEN_AXIS, CONTROLS, DECODED_ARMS, GATED_ARMS, JOINT, JOINT_FIXED
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.shard import encode_shard, read_info
 from unmask.lab.study import StudyConfig, arms, prompts, protocol
@@ -228,7 +228,7 @@ class TestRun:
                 assert draws.pop("random gate") == wanted
                 assert set(map(tuple, draws.values())) == {(0,)}
                 for row in rows:
-                    gate = row["arm"] in GATED
+                    gate = row["arm"] in GATED_ARMS
                     assert (row["deviated"] is not None) == gate
                     assert row["forwards"] >= 1
             tried = rows_of(whole, task=task, axis="region", split="validation")
@@ -293,7 +293,7 @@ class TestRun:
         ]
         assert chosen["value"].tolist() == [0, 1, 0, 1]
         assert set(found.select("arms", measure="never")["note"]) == {"", "made shut"}
-        for axis in (CHOSEN, "score", "region"):
+        for axis in (CHOSEN_AXIS, "score", "region"):
             assert fact(found, "arms", "tasks", task=MEAN, axis=axis) == len(TASKS)
         assert found.select("joint", measure="axes")["note"].tolist() == ["score, region"] * 2
         for task in TASKS:
