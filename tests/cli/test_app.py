@@ -18,6 +18,7 @@ import unmask.api.load
 from tests.helpers import made_studies, tiny_demo
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
+from tests.helpers.paths import ROOT
 from unmask.cli.app import COMMANDS, app, main
 
 
@@ -43,7 +44,20 @@ def examples():
     for _, command in commands():
         for line in (command.help or "").splitlines():
             if line.strip().startswith("unmask "):
-                yield re.split(r"\s{3,}", line.strip())[0]
+                yield clean(line)
+
+
+def documented():
+    """Lines of README and documents that begin with `unmask`; those with an ellipsis show a form only."""
+    for page in [ROOT / "README.md", ROOT / "results" / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith("unmask ") and "..." not in line.replace("<answer>...", ""):
+                yield clean(line)
+
+
+def clean(line):
+    """A command without remarks, redirections and what follows it."""
+    return re.split(r"\s{3,}|\s#|\s>\s|\s&&\s", line.strip())[0]
 
 
 NEED_FILES = ("gate.json", "mine.", ".txt", ".npz", "out", "dream ", "llada", "head=", "--json", "data", "answers")
@@ -55,9 +69,9 @@ class TestHelp:
         assert len(shown.splitlines()) <= 40
         assert all(f"\n  {name} " in shown for name in COMMANDS)
 
-    @each_case("line", sorted(set(examples())))
-    def test_examples_parse(self, line):
-        words = shlex.split(line.partition(" > ")[0])[1:]
+    @each_case("line", sorted({*examples(), *documented()}))
+    def test_examples_and_documented_commands_parse(self, line):
+        words = shlex.split(line)[1:]
         found = {path: command for path, command in commands() if path}
         path = max((path for path in found if words[: len(path)] == list(path)), key=len)
         found[path].make_context(path[-1], words[len(path) :])
@@ -76,8 +90,11 @@ class TestHelp:
     def test_version(self, command):
         assert command("--version").out == f"unmask {unmask.__version__}\n"
 
-    def test_help_does_not_wait_for_torch(self, process):
-        code = "import sys; from unmask.cli import main; main(['generate', '--help']); sys.exit('torch' in sys.modules)"
+    def test_help_and_tasks_do_not_wait_for_torch(self, process):
+        lines = ["generate --help", "models --help", "methods --help", "methods show selective", "tasks --json"]
+        lines += ["tasks show html-close-tags -n 1"]
+        code = f"import sys; from unmask.cli import main; bad = [c for c in {lines} if main(c.split())]; "
+        code += "sys.exit(bad or 'torch' in sys.modules)"
         assert process(code=code).wait() == 0
 
 

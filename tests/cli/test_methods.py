@@ -93,6 +93,12 @@ def test_an_example_step_by_step(command):
     assert told["as_expected"] is True
 
 
+def test_an_example_of_a_single_decision_shows_its_numbers(command):
+    shown = command("methods", "show", "order-token-search", "--example").out
+    assert "  survivors [2, 1]\n" in shown
+    assert "1 of 1 as expected" in shown
+
+
 def test_an_example_that_comes_out_otherwise(command, monkeypatch):
     wrong = tuple(replace(case, expected={"revealed": [[0]]}) for case in examples.load_cases("klass"))
     monkeypatch.setattr(examples, "load_cases", lambda name: wrong)

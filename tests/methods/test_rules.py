@@ -21,7 +21,6 @@ from tests.methods.worked import (
     peak_logits,
     revealed,
     run,
-    run_statistics,
     script,
     table,
 )
@@ -32,7 +31,7 @@ from unmask.engine import decode
 from unmask.methods import DCD, DOS, DSB, DUS, KLASS, VSB, Dream, EBSampler, FastDLLM, FastDLLMDream, LLaDA, Swordsman
 from unmask.methods.blocks import block_clock
 from unmask.methods.check import Problem, check_policy
-from unmask.methods.examples import ScriptedDenoiser, TableNoise, load_cases, scripted_model
+from unmask.methods.examples import ScriptedDenoiser, TableNoise, load_cases, run_statistics, scripted_model
 from unmask.methods.vsb import _jensen_shannon
 from unmask.models import ExactDenoiser, JointDistribution
 

@@ -18,29 +18,3 @@ from unmask.adapt.adaptive import (
 from unmask.adapt.arms import Arms, joint_arm
 from unmask.adapt.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, Diagnostic, Reading
 from unmask.adapt.gate import EndToEnd, Gate, Guarantee, Lift
-
-__all__ = [
-    "DIAGNOSTICS",
-    "PAPER_DIAGNOSTICS",
-    "Adaptive",
-    "AlwaysRule",
-    "Arms",
-    "Coverage",
-    "DetectorRule",
-    "Diagnostic",
-    "EndToEnd",
-    "Gate",
-    "GateRule",
-    "Guarantee",
-    "Lift",
-    "RandomRule",
-    "Reading",
-    "Staged",
-    "coverage",
-    "joint_arm",
-    "nearest_candidate",
-    "needs_of",
-    "noted_diagnostics",
-    "read_together",
-    "without_deviation_notes",
-]

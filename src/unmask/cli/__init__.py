@@ -1,5 +1,3 @@
 """The command `unmask`: one module per group of commands."""
 
 from unmask.cli.app import main, start
-
-__all__ = ["main", "start"]

@@ -1,4 +1,7 @@
-"""`unmask models`, `unmask methods` and `unmask tasks`: what there is, and everything that is known of one of them."""
+"""`unmask models`, `unmask methods` and `unmask tasks`: list what there is, and show one of them.
+
+Tables of models and methods are imported where they are used, so that `unmask tasks` and every --help load no torch.
+"""
 
 import json
 from collections.abc import Mapping
@@ -6,17 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
-from unmask.api import MODELS, SELECTIVE
 from unmask.base.errors import ConfigError, require
 from unmask.cli.options import DataDir, Json, SandboxWorkers, complete_method, complete_task
 from unmask.cli.progress import show_bar
 from unmask.cli.terminal import Console, make_entry, make_table, print_text, spell_settings, wide_console
-from unmask.core import choose_statistics
-from unmask.methods import METHODS, TAXONOMY, describe_policy, examples, find_method
-from unmask.models.execution import choose_execution, resolve_device
 from unmask.tasks import (
     CONTROLS,
     SPLITS,
@@ -34,6 +32,12 @@ FAILED = 1
 
 def models(json_: Json = False) -> None:
     """List the models, their options, and how they run on this machine."""
+    import torch
+
+    from unmask.api import MODELS
+    from unmask.core import choose_statistics
+    from unmask.models.execution import choose_execution, resolve_device
+
     rows: list[dict[str, Any]] = []
     for name, entry in MODELS.items():
         options = dict(entry.options())
@@ -61,6 +65,8 @@ def list_methods(context: typer.Context, json_: Json = False) -> None:
     """List the unmasking methods: their row of the taxonomy, how far they can be trusted, and their settings."""
     if context.invoked_subcommand is not None:
         return
+    from unmask.methods import METHODS, TAXONOMY
+
     rows = [describe_method(name) for name in METHODS]
     if json_:
         print_text(json.dumps(rows, indent=2))
@@ -91,12 +97,16 @@ def show_method(
       unmask methods show klass
       unmask methods show klass --example
     """
+    if not example and name.lower() == SELECTIVE_ENTRY["name"]:
+        print_text(json.dumps(SELECTIVE_ENTRY, indent=2) if json_ else "\n".join(_selective_lines()))
+        return
+    from unmask.methods import METHODS
+
     name = {method.lower(): method for method in METHODS}.get(name.lower(), name)
     if example:
         _show_example(name, json_)
         return
-    # The gate of a task is used like a method, but is none of the table: what it does is in its file.
-    row = SELECTIVE_ENTRY if name.lower() == SELECTIVE else describe_method(name)
+    row = describe_method(name)
     print_text(json.dumps(row, indent=2) if json_ else "\n".join(_method_lines(row)))
 
 
@@ -108,10 +118,13 @@ SELECTIVE_ENTRY = {
     "read": "docs/protocol.md",
     "try": "unmask generate --model mini --policy selective --gate gate.json PROMPT",
 }
+"""The gate of a task is used like a method, but is none of the table: what it does is in its file."""
 
 
 def describe_method(name: str) -> dict[str, Any]:
     """Return everything that is known of a method, as plain values."""
+    from unmask.methods import TAXONOMY, describe_policy, examples, find_method
+
     info = find_method(name)
     policy = info.default
     fields = ("citation", *TAXONOMY, "learned", "label", "version", "made_for")
@@ -128,10 +141,14 @@ def describe_method(name: str) -> dict[str, Any]:
     }
 
 
+def _selective_lines() -> list[str]:
+    row, heads = SELECTIVE_ENTRY, {"needs": "needs", "settings": "settings", "read": "read on", "try": "try it"}
+    return [f"{row['name']}: {row['about']}", "", *(f"  {head:<12} {row[key]}" for key, head in heads.items())]
+
+
 def _method_lines(row: Mapping[str, Any]) -> list[str]:
-    if row is SELECTIVE_ENTRY:
-        heads = {"needs": "needs", "settings": "settings", "read": "read on", "try": "try it"}
-        return [f"{row['name']}: {row['about']}", "", *(f"  {head:<12} {row[key]}" for key, head in heads.items())]
+    from unmask.methods import TAXONOMY
+
     lines = [f"{row['name']}: {row['about']}", f"  {row['citation']} ({row['label']})", ""]
     lines += [f"  {axis:<12} {row[axis]}" for axis in TAXONOMY]
     lines += ["", f"  settings     {spell_settings(row['settings'])}"]
@@ -158,6 +175,8 @@ def _spell_policy(name: str, settings: Mapping[str, Any]) -> str:
 
 def _show_example(name: str, as_json: bool) -> None:
     """Run a method's worked example step by step; exit with 1 where the outcome is not the one found by hand."""
+    from unmask.methods import examples
+
     results = [examples.run_case(case) for case in examples.load_cases(name)]
     cases, lines = [], [f"{name}: worked example of {examples.example_source(name)}"]
     for result in results:

@@ -56,17 +56,3 @@ from unmask.methods.soar import SOAR
 from unmask.methods.swordsman import Swordsman
 from unmask.methods.vsb import VSB
 from unmask.methods.wino import WINO
-
-__all__ = ["ANY_FAMILY", "METHODS", "OURS", "RECONSTRUCTION", "TAXONOMY", "MethodInfo", "describe_policy"]
-__all__ += ["find_method", "find_preset", "make_own_policy", "make_policy", "method_status", "parse_policy"]
-__all__ += ["preset_family", "split_policy"]
-# Classes of methods and searches.
-__all__ += ["DCD", "DDPD", "DEMASK", "DOS", "DSB", "DUS", "KLASS", "P2", "VSB", "WINO", "CoRe", "Dream", "EBSampler"]
-__all__ += ["FastDLLM", "FastDLLMDream", "InfoGain", "LLaDA", "ReMDMLLaDA", "ReMDMSampler", "Swordsman"]
-__all__ += ["MEDAL", "SOAR", "BestOf", "LookUM", "OrderTokenSearch"]
-# One rule for each axis, and the candidate sets of a reference.
-__all__ += ["CombinedPolicy", "Composed", "compose", "fixed_action", "has_own_input", "with_remasking"]
-__all__ += ["HOLDS", "ORDER", "OWN", "CandidateSets", "candidate", "candidates", "check_reference"]
-__all__ += ["combine_candidates", "holding_share", "reference_of", "register_reference", "with_explicit_order"]
-# Learned heads of DEMASK and DDPD.
-__all__ += ["HEADS", "HeadCard", "read_card", "save_head", "shipped_heads", "with_head"]

@@ -8,24 +8,3 @@ from unmask.models.execution import compile_layers
 from unmask.models.guidance import GuidedDenoiser
 from unmask.models.network import Network, default_layers, pad_input
 from unmask.models.transformer import Fused, Transformer, TransformerSpec
-
-__all__ = [
-    "BlockCache",
-    "Codec",
-    "CudaGraph",
-    "ExactDenoiser",
-    "Fused",
-    "GraphCache",
-    "GuidedDenoiser",
-    "JointDistribution",
-    "LetterCodec",
-    "Network",
-    "NotGraphable",
-    "Prompt",
-    "Transformer",
-    "TransformerSpec",
-    "build_graph",
-    "compile_layers",
-    "default_layers",
-    "pad_input",
-]

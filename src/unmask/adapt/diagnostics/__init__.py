@@ -30,15 +30,3 @@ _VARIANTS: tuple[Diagnostic, ...] = (
 """Variants that read ambiguous places of the paper otherwise, under names such as `region:diagnosed:share`."""
 DIAGNOSTICS: Mapping[str, Diagnostic] = MappingProxyType({one.name: one for one in (*PAPER_DIAGNOSTICS, *_VARIANTS)})
 """All diagnostics by name, at their default settings."""
-
-__all__ = [
-    "DIAGNOSTICS",
-    "PAPER_DIAGNOSTICS",
-    "CardinalityDiagnostic",
-    "CommitmentDiagnostic",
-    "Diagnostic",
-    "Reading",
-    "RegionDiagnostic",
-    "ScoreDiagnostic",
-    "read_all",
-]

@@ -8,8 +8,6 @@ from unmask.lab.store import Store
 from unmask.stats import RESAMPLES
 from unmask.stats.measures import DRAWS
 
-__all__ = ["Findings", "StudyFrames", "analyse", "read_study"]
-
 
 def analyse(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) -> Findings:
     """Compute all findings of a study's finished shards. Experiments that the study lacks have no rows."""

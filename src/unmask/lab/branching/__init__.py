@@ -12,21 +12,3 @@ from unmask.lab.branching.graph import (
 from unmask.lab.branching.plan import PROPOSAL, Alternative, BatchSettings, BranchPlan, Continuation, stream
 from unmask.lab.branching.readings import SUMMARY
 from unmask.lab.branching.states import spaced_steps
-
-__all__ = [
-    "PROPOSAL",
-    "RECOMPUTED",
-    "REFERENCE_RUN",
-    "SAVINGS",
-    "SUMMARY",
-    "TRANSITION",
-    "Alternative",
-    "BatchSettings",
-    "BranchFrames",
-    "BranchPlan",
-    "BranchProgress",
-    "Continuation",
-    "branch",
-    "spaced_steps",
-    "stream",
-]

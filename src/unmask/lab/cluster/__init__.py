@@ -2,5 +2,3 @@
 
 from unmask.lab.cluster.executor import DaemonThread, Executor, Shared, is_out_of_memory, run_in_order
 from unmask.lab.cluster.ray_executor import Ray, open_executor
-
-__all__ = ["DaemonThread", "Executor", "Ray", "Shared", "is_out_of_memory", "open_executor", "run_in_order"]

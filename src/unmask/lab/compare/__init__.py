@@ -3,17 +3,3 @@
 from unmask.lab.compare.plan import CompareOptions, ComparePlan, open_tasks, plan_comparison
 from unmask.lab.compare.run import CompareProgress, Comparison, run_comparison
 from unmask.lab.compare.summary import CompareSummary, SpeedSummary, summarise, summarise_speed
-
-__all__ = [
-    "CompareOptions",
-    "ComparePlan",
-    "CompareProgress",
-    "CompareSummary",
-    "Comparison",
-    "SpeedSummary",
-    "open_tasks",
-    "plan_comparison",
-    "run_comparison",
-    "summarise",
-    "summarise_speed",
-]

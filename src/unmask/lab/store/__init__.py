@@ -8,26 +8,3 @@ from unmask.lab.store.schemas import FORMAT, SCHEMAS, fingerprint, plain_schema,
 from unmask.lab.store.shard import DamagedShard, Info, OtherFormat, Shard
 from unmask.lab.store.store import Damage, Store
 from unmask.lab.store.utilities import Utilities, split_table, utilities_of
-
-__all__ = [
-    "ATTEMPTS",
-    "FORMAT",
-    "SCHEMAS",
-    "Damage",
-    "DamagedManifest",
-    "DamagedShard",
-    "Failure",
-    "Failures",
-    "Info",
-    "OtherFormat",
-    "Shard",
-    "Store",
-    "Utilities",
-    "fingerprint",
-    "plain_schema",
-    "scheme_of",
-    "split_table",
-    "storage_error",
-    "table_hash",
-    "utilities_of",
-]

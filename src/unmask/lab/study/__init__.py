@@ -2,5 +2,3 @@
 
 from unmask.lab.study.config import FRESH, ROLES, ModelSpec, PromptRange, StudyConfig
 from unmask.lab.study.decode import decode_prompts, group_by_width
-
-__all__ = ["FRESH", "ROLES", "ModelSpec", "PromptRange", "StudyConfig", "decode_prompts", "group_by_width"]

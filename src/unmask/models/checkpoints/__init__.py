@@ -14,26 +14,3 @@ from unmask.models.checkpoints.load import (
 )
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import load_weights, save_weights
-
-__all__ = [
-    "DREAM",
-    "FAMILIES",
-    "LLADA",
-    "MANIFEST",
-    "Checkpoint",
-    "CheckpointInfo",
-    "Family",
-    "TextCodec",
-    "check_manifest",
-    "describe_checkpoint",
-    "find_family",
-    "find_local",
-    "fingerprint",
-    "is_cached",
-    "load_checkpoint",
-    "load_weights",
-    "read_config",
-    "resolve_path",
-    "save_weights",
-    "sha256_of",
-]

@@ -34,18 +34,6 @@ from unmask.base.files import storable
 from unmask.base.options import Options
 from unmask.tasks.sandbox import confine
 
-__all__ = [
-    "DEFAULT",
-    "ISOLATIONS",
-    "Limits",
-    "SandboxResult",
-    "Status",
-    "Unavailable",
-    "check_completion",
-    "check_many",
-    "choose_isolation",
-]
-
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 SETUP_S = 60.0
