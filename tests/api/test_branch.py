@@ -25,7 +25,7 @@ def model():
     return unmask.load("exact", eos="ac")
 
 
-def steps_of(generation):
+def count_steps(generation):
     """What every step of a run did, and to what."""
     return [
         (s.policy, s.state.tokens_BL.tolist(), s.revealed_BL.tolist(), s.forwards_B.tolist())
@@ -81,7 +81,7 @@ class TestInheritance:
     def test_every_option_is_inherited_from_a_file(self, options, model, tmp_path):
         whole = model.generate("ab", steps=6, seed=5, **options)
         again = model.branch(saved(whole, tmp_path), step=2)
-        assert steps_of(again) == steps_of(whole)
+        assert count_steps(again) == count_steps(whole)
         same = ("policy", "proposal", "cfg_scale", "eos_fill", "seed", "fingerprint", "task", "model")
         assert {k: again.config[k] for k in same} == {k: whole.config[k] for k in same}
 
@@ -137,20 +137,14 @@ class LeftToRight(Policy):
 class TestPoliciesOfOnesOwn:
     def test_own_policy_is_inherited_in_memory(self, model):
         whole = model.generate("a", policy=LeftToRight(), steps=7)
-        assert steps_of(model.branch(whole, step=3)) == steps_of(whole)
+        assert count_steps(model.branch(whole, step=3)) == count_steps(whole)
 
     def test_own_policy_must_be_named_for_a_file(self, model, tmp_path):
         whole = model.generate("a", policy=LeftToRight(), steps=7)
         path = saved(whole, tmp_path)
         with pytest.raises(ConfigError, match=r"the run's policy is 'left-to-right'; .*policy="):
             model.branch(path, step=3)
-        assert steps_of(model.branch(path, step=3, policy=LeftToRight())) == steps_of(whole)
-
-    @each_case("name", METHODS)
-    def test_every_method_is_rebuilt_from_its_settings(self, name):
-        assert policy_from_config(
-            json.loads(json.dumps(json_values(describe_policy(make_policy(name)))))
-        ) == make_policy(name)
+        assert count_steps(model.branch(path, step=3, policy=LeftToRight())) == count_steps(whole)
 
     @pytest.mark.parametrize(
         "described",
@@ -230,8 +224,7 @@ class TestRefusals:
         ("options", "words"),
         [
             *(({"step": step}, "step is") for step in (-1, 4, 1.0, "1", None)),
-            *(({name: 2}, f"{name} is no option of branch") for name in ("steps", "samples", "cache", "prompt")),
-            *(({name: 2}, f"{name} is no option of branch") for name in ("max_new_tokens", "gen_length")),
+            *(({name: 2}, f"{name} is no option of branch") for name in ("samples", "cache", "prompt", "gen_length")),
             *(({"action": action}, "action is") for action in ("fixed", 3, {}, LLaDA)),
             *(({"generation": source}, "generation is") for source in (None, 3, b"run.npz", [], {})),
         ],

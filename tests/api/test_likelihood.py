@@ -181,14 +181,6 @@ def test_bound_is_tight_on_true_conditionals(model):
     )
 
 
-def test_bound_on_a_network_lies_below_the_exact_value():
-    mini = unmask.load("mini")
-    found = mini.log_likelihood(["the answer is 4", "4"], prompt="2+2", tokens_per_step=2)
-    assert all(math.isfinite(row.log_likelihood) and row.log_likelihood < 0 for row in found.rows)
-    bound = mini.log_likelihood("the answer is 4", prompt="2+2", estimator="monte-carlo", samples=4)
-    assert bound.rows[0].forwards == 4
-
-
 @pytest.mark.parametrize(
     ("policy", "why"),
     [

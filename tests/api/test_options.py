@@ -7,22 +7,17 @@ import pytest
 
 import unmask
 from tests.helpers.cases import each_case
-from unmask.api.options import AT_START, FUNCTION_OPTIONS, OPTIONS, DecodeOptions, LikelihoodOptions
+from unmask.api.options import FIXED_AT_START, FUNCTION_OPTIONS, OPTIONS, DecodeOptions, LikelihoodOptions
 from unmask.api.resolve import SAMPLING
 from unmask.base.errors import ConfigError
 from unmask.core import SamplingParams
-
-
-def test_every_option_has_a_description():
-    for kind in (DecodeOptions, LikelihoodOptions):
-        assert all(field.description.endswith(".") for field in kind.model_fields.values())
 
 
 def test_options_of_the_start_are_not_options_of_a_branch():
     names = {function: set(options) for function, options in FUNCTION_OPTIONS.items()}
     assert names["generate"] == OPTIONS - {"prompt", "gen_length"}
     assert names["generate"] - names["infill"] == {"max_new_tokens"}
-    assert names["generate"] - names["branch"] == AT_START
+    assert names["generate"] - names["branch"] == FIXED_AT_START
 
 
 def test_sampling_options_have_the_defaults_of_sampling_params():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.api.load import load
-from unmask.api.request import infill_request, prompt_request, start_trajectory, steps_of, token_request
+from unmask.api.request import count_steps, infill_request, prompt_request, start_trajectory, token_request
 from unmask.base.errors import ConfigError
 from unmask.core import row_key
 
@@ -46,7 +46,7 @@ def test_generation_equals_infilling_on_the_right(model):
 
 @pytest.mark.parametrize(("share", "blanks", "steps"), [(0.5, 7, 4), (0.07, 100, 7), (0.1, 30, 3), (0.01, 3, 1)])
 def test_share_of_the_blanks_is_rounded_up_once(share, blanks, steps):
-    assert steps_of(share, blanks) == steps
+    assert count_steps(share, blanks) == steps
 
 
 def test_row_key_is_a_function_of_seed_canvas_and_stream(model):

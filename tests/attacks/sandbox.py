@@ -116,7 +116,9 @@ def checked(
         drain = threading.Thread(target=lambda: _drain(reader, said))
         drain.start()
         try:
-            result = sandbox.run({**PROBLEM, "test": test}, completion, limits, isolation, threading.Event(), writer)
+            result = sandbox.run_isolated(
+                {**PROBLEM, "test": test}, completion, limits, isolation, threading.Event(), writer
+            )
         finally:
             os.close(writer)
             drain.join()

@@ -58,7 +58,7 @@ def test_a_run_that_was_stopped_starts_from_the_beginning(command, tmp_path, sen
     _, err = process.communicate()
     if sent == signal.SIGINT:
         assert process.returncode == 130
-        assert f"stopped: nothing is kept in {str(tmp_path / 'made')!r}" in err
+        assert f"interrupted: nothing is kept in {str(tmp_path / 'made')!r}" in err
     assert [path.name for path in (tmp_path / "made").iterdir()] == [LOCK]
     again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
     assert "did not finish, and kept nothing: this one starts from the beginning" in again.out

@@ -97,6 +97,9 @@ class ManyRows:
     def packs(self, pack: int) -> Any:
         return get("Bounds")()
 
+    # Under the names of older trees, too.
+    find_layer_bounds, find_head_bounds = rows, packs
+
 
 def rows_of(output: Any, slots: int) -> list[Tensor]:
     """The logits of each row of an answer, copied."""

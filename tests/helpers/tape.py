@@ -86,7 +86,7 @@ class TapeRecorder(GraphCache):
         self.refused[key] = warning
         self.kept.pop(key, None)
 
-    def nested_cache(self) -> "Tapes":
+    def make_nested_cache(self) -> "Tapes":
         return Tapes(self)
 
 

@@ -129,16 +129,6 @@ def test_coupling_rows_are_information_shares(evidence):
     assert not np.allclose(weight, weight.T)
 
 
-@pytest.mark.parametrize("evidence", [{}, {2: 1}])
-def test_entropy_by_definition(evidence):
-    model = joint()
-    info = Information(model)
-    slow = -sum(p * log(p) for p in slow_distribution(model, (0, 3), evidence).values())
-    assert info.entropy((0, 3), evidence=evidence) == pytest.approx(slow, abs=1e-12)
-    chained = info.entropy((0,), evidence=evidence) + info.entropy((3,), given=(0,), evidence=evidence)
-    assert chained == pytest.approx(slow, abs=1e-12)
-
-
 @pytest.mark.parametrize(("given", "evidence"), [((), {}), ((3,), {}), ((), {3: 1})])
 def test_total_correlation_is_a_chain_of_mutual_information(given, evidence):
     model = joint()

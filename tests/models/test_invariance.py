@@ -14,7 +14,7 @@ from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache, Network, Transformer, TransformerSpec
 from unmask.models.execution import choose_execution, use_engine
-from unmask.models.invariance import SIZES, Bounds, RowBounds, find_bounds
+from unmask.models.invariance import COMPARED_ROWS, Bounds, RowBounds, find_bounds
 from unmask.models.transformer import PlainOps
 
 CUDA = torch.device("cuda:0")
@@ -55,7 +55,7 @@ def uneven(network, transformer):
     """A network of its own whose layers run some operations."""
 
     def build(ops, kind="llada", invariant=True):
-        model = transformer(kind).use(ops)
+        model = transformer(kind).use_ops(ops)
         return replace(network(kind), model=model, row_bounds=RowBounds(model) if invariant else None)
 
     return build
@@ -103,14 +103,14 @@ def places(differ):
     ],
 )
 def test_search_finds_the_least_size_from_which_all_agree(differ, bounds):
-    assert find_bounds(places(differ), SIZES) == bounds
+    assert find_bounds(places(differ), COMPARED_ROWS) == bounds
 
 
 def test_devices_where_places_differ_are_refused(uneven):
     net = uneven(PlacesDiffer())
     message = "invariant is True, but on this device a row's bits depend on its place among 32 rows; allowed: False"
     with pytest.raises(DenoiserError, match=message):
-        net.row_bounds.rows(32, 32)
+        net.row_bounds.find_layer_bounds(32, 32)
 
 
 # What it is for.

@@ -1,15 +1,11 @@
 """Masked LMs of Hugging Face: tiny ones of each family against the forward pass of transformers itself."""
 
 import json
-import logging
-import sys
 from dataclasses import replace
-from logging.handlers import BufferingHandler
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tests.helpers.cases import each_case
@@ -202,30 +198,11 @@ def test_unsupported_inputs_are_refused(home):
         decode(denoiser, make_policy("wino"), state, noise=Noise.of([1, 2, 3]))
 
 
-def test_loading_is_silent_and_restores_logging(home, capfd):
-    log = tf.utils.logging
-    folder, level = home("bert"), log.get_verbosity()
-    capfd.readouterr()
-    heard = BufferingHandler(1000)
-    logging.getLogger("transformers").addHandler(heard)
-    log.enable_progress_bar()
-    log.set_verbosity_info()
-    try:
-        load_masked_lm(folder)
-        assert log.get_verbosity() == log.INFO
-        assert log.is_progress_bar_enabled()
-    finally:
-        log.set_verbosity(level)
-        log.disable_progress_bar()
-        logging.getLogger("transformers").removeHandler(heard)
-    assert heard.buffer == []
-    assert capfd.readouterr() == ("", "")
-
-
 def test_other_checkpoints_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="no safetensors weights"):
         load_masked_lm(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="no safetensors weights"):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(CheckpointError, match=r"no safetensors weights.*pickles .* are not read.*save_pretrained"):
         load_masked_lm(tmp_path)
     headless = tmp_path / "headless"
     tf.BertModel(tf.BertConfig(**SIZES)).save_pretrained(headless)
@@ -260,14 +237,6 @@ def test_tokenizers_of_other_models_are_refused(tmp_path, home):
         load_masked_lm(small)
 
 
-def test_pickles_are_refused(tmp_path):
-    folder = save(tmp_path / "pickled", FAMILIES["bert"]())
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"pickled has no safetensors weights.*save_pretrained"):
-        load_masked_lm(folder)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -300,13 +269,6 @@ def test_configurations_of_other_weights_are_refused(tmp_path, changes, words):
 def test_impossible_readouts_are_refused(home, options, complaint):
     with pytest.raises(ConfigError, match=complaint):
         load_masked_lm(home("bert"), **options)
-
-
-def test_missing_transformers_names_the_extra(home, monkeypatch):
-    folder = home("bert")
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConfigError, match=r"unmask\[hf\]"):
-        load_masked_lm(folder)
 
 
 def test_old_transformers_are_refused(home, monkeypatch):

@@ -10,7 +10,7 @@ from unmask.base.errors import DenoiserError
 from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
 from unmask.engine import decode
 from unmask.methods import make_policy
-from unmask.models import Network, Transformer, TransformerSpec, default_layers
+from unmask.models import Network, Transformer, TransformerSpec
 from unmask.models.network import BUCKET
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]
@@ -84,15 +84,6 @@ def test_wanted_slots_are_packed_row_by_row(kind, network):
     assert torch.equal(answer.wanted_BN, some.wanted_BN)
     assert answer.forwards == 1
     assert answer.processed_B is answer.attention_BNN is answer.hidden_RH is None
-
-
-@kinds
-def test_slot_has_the_same_bits_alone_and_among_many(kind, network):
-    """Up to a pack of rows the head is one product of one shape."""
-    rows = tokens_of([40])
-    many = network(kind)(view_of(rows), Needs()).logits_RV
-    for slot in (0, 1, 39):
-        assert torch.equal(network(kind)(view_of(rows, [{slot}]), Needs()).logits_RV[0], many[slot])
 
 
 @kinds
@@ -294,13 +285,6 @@ def test_reading_attention_changes_no_bit(kind, dtype, network):
     net = network(kind, dtype, readout=(0, 1, 2))
     for inputs in (view_of(tokens_of([12, 40])), with_extra(tokens_of([6, 9]), [[2, 3, 4]] * 2)):
         assert torch.equal(net(inputs, Needs(attention=True)).logits_RV, net(inputs, Needs()).logits_RV)
-
-
-@pytest.mark.parametrize(
-    ("layers", "chosen"), [(1, (0,)), (2, (1,)), (3, (1, 2)), (28, (15, 19, 22, 26)), (32, (18, 22, 26, 30))]
-)
-def test_default_layers_are_four_of_the_upper_half(layers, chosen):
-    assert default_layers(layers) == chosen
 
 
 # Whose attention.

@@ -124,7 +124,7 @@ def plain(folder, kind, dtype, tokens_BN):
 @sizes
 @nets
 def test_float32_logits_equal_the_authors(kind, kv_heads, variant, size, transformer):
-    expected, model = golden(kind), transformer(kind, kv_heads=kv_heads).fuse(False)
+    expected, model = golden(kind), transformer(kind, kv_heads=kv_heads).set_fused(False)
     got_BNV = logits_of(model, expected[f"ids_{size}"])
     assert_close(kept(got_BNV, kind, size), expected[f"{variant}_fp32_logits_{size}"])
     assert torch.equal(got_BNV.argmax(-1), expected[f"{variant}_fp32_argmax_{size}"])
@@ -134,7 +134,7 @@ def test_float32_logits_equal_the_authors(kind, kv_heads, variant, size, transfo
 @sizes
 @nets
 def test_bfloat16_logits_equal_the_authors_within_rounding(kind, kv_heads, variant, size, transformer):
-    expected, model = golden(kind), transformer(kind, torch.bfloat16, kv_heads=kv_heads).fuse(False)
+    expected, model = golden(kind), transformer(kind, torch.bfloat16, kv_heads=kv_heads).set_fused(False)
     narrow, wide = (expected[f"{variant}_{dtype}_logits_{size}"] for dtype in ("bf16", "fp32"))
     off = (kept(logits_of(model, expected[f"ids_{size}"]), kind, size) - narrow).abs()
     assert off.mean() <= (narrow - wide).abs().mean()
@@ -149,7 +149,7 @@ def test_logits_equal_the_published_arithmetic_to_the_bit(
 ):
     """Whatever the machine: products of the same shapes in the same order round the same way."""
     tokens_BN = golden(kind)[f"ids_{size}"]
-    model = transformer(kind, DTYPES[dtype], kv_heads=kv_heads).fuse(False)
+    model = transformer(kind, DTYPES[dtype], kv_heads=kv_heads).set_fused(False)
     expected = plain(checkpoint(kind, kv_heads=kv_heads), kind, DTYPES[dtype], tokens_BN)
     assert torch.equal(logits_of(model, tokens_BN), expected)
 
@@ -157,7 +157,10 @@ def test_logits_equal_the_published_arithmetic_to_the_bit(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("kind", "kv_heads", "variant"), NETS)
 def test_logits_have_the_authors_bits_where_torch_rounds_alike(kind, kv_heads, variant, dtype, transformer, checkpoint):
-    model, folder = transformer(kind, DTYPES[dtype], kv_heads=kv_heads).fuse(False), checkpoint(kind, kv_heads=kv_heads)
+    model, folder = (
+        transformer(kind, DTYPES[dtype], kv_heads=kv_heads).set_fused(False),
+        checkpoint(kind, kv_heads=kv_heads),
+    )
     for size in SIZES:
         tokens_BN, expected = golden(kind)[f"ids_{size}"], golden(kind)[f"{variant}_{dtype}_logits_{size}"]
         if not torch.equal(kept(plain(folder, kind, DTYPES[dtype], tokens_BN), kind, size), expected):
@@ -186,9 +189,9 @@ def test_fused_products_change_rounding_alone(kind, kv_heads, variant, size, tra
     """Within 1e-5 of the largest logit in float32; in bfloat16 no more than the type itself costs."""
     tokens_BN = golden(kind)[f"ids_{size}"]
     wide, narrow = (transformer(kind, dtype, kv_heads=kv_heads) for dtype in DTYPES.values())
-    fused, parts = (logits_of(wide.fuse(on), tokens_BN) for on in (True, False))
+    fused, parts = (logits_of(wide.set_fused(on), tokens_BN) for on in (True, False))
     assert_close(fused, parts)
-    fused16, parts16 = (logits_of(narrow.fuse(on), tokens_BN) for on in (True, False))
+    fused16, parts16 = (logits_of(narrow.set_fused(on), tokens_BN) for on in (True, False))
     assert (fused16 - parts16).abs().max() <= (parts16 - parts).abs().max()
 
 
@@ -241,7 +244,7 @@ def test_published_sizes_have_their_parameters_and_tensors(family, config, param
     model = Transformer.empty(spec, "meta", torch.bfloat16)
     assert spec.parameters == sum(p.numel() for p in model.parameters()) == parameters
     assert model.device.type == "meta"
-    parts = family.names.parts(spec)
+    parts = family.names.map_parameters(spec)
     assert set(parts) == set(dict(model.named_parameters()))
     published = [tensor for part in parts.values() for tensor in part]
     assert len(dict(published)) == len(published) == tensors

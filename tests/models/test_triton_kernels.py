@@ -178,8 +178,8 @@ def test_network_of_kernels_equals_the_plain_one(kind, dtype, transformer, fused
     bias = torch.zeros(2, 1, 1, slots, dtype=TYPES[dtype], device=DEVICE)
     plain = head_of(model, run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
     with np.errstate(over="ignore"):
-        got = head_of(model.use(fused), run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
-    again = head_of(model.use(PLAIN), run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
+        got = head_of(model.use_ops(fused), run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
+    again = head_of(model.use_ops(PLAIN), run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
     assert torch.equal(again.logits, plain.logits)
     within = 1e-5 if dtype == "fp32" else 0.1
     torch.testing.assert_close(got.logits, plain.logits, rtol=0, atol=within * float(plain.logits.abs().max()))

@@ -147,12 +147,12 @@ def gated(tau=0.1, starts=(0.0,), expected=(0.0, 0.2)):
     return selective(fixed_action(), DIAGNOSTICS["region"], DetectorRule(starts, expected, tau))
 
 
-def steps_of(model, **policy):
+def count_steps(model, **policy):
     return run_data(model.generate("ab", steps=5, **policy).trajectory, 0, model.codec)["steps"]
 
 
 def test_signal_threshold_and_words_follow_the_gate(exact):
-    signals = sorted(s["signal"] for s in steps_of(exact, policy=gated(tau=None)) if s["signal"] is not None)
+    signals = sorted(s["signal"] for s in count_steps(exact, policy=gated(tau=None)) if s["signal"] is not None)
     border = (signals[0] + signals[-1]) / 2
     run = exact.generate("ab", policy=gated(starts=(border,)), steps=5).trajectory
     steps = run_data(run, 0, exact.codec)["steps"]
@@ -172,14 +172,14 @@ def test_signal_threshold_and_words_follow_the_gate(exact):
 
 
 def test_gate_inside_another_policy_has_its_threshold(exact):
-    steps = steps_of(exact, policy=with_remasking(gated(starts=(-5.0,))))
+    steps = count_steps(exact, policy=with_remasking(gated(starts=(-5.0,))))
     assert {step["threshold"] for step in steps if step["signal"] is not None} == {-5.0}
 
 
 def test_joint_gates_are_each_described(exact):
     rules = (DetectorRule((), (0.0,), None), DetectorRule((-5.0,), (0.0, 1.0), 0.5))
     policy = joint(fixed_action(), tuple(DIAGNOSTICS[name] for name in ("score", "region")), rules)
-    opened = [step for step in steps_of(exact, policy=policy) if step["open"]]
+    opened = [step for step in count_steps(exact, policy=policy) if step["open"]]
     assert {step["threshold"] for step in opened} == {-5.0}
     assert any("score: the gate stayed shut" in step["why"] and "never opens" in step["why"] for step in opened)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.cases import each_case
-from unmask.tasks.code_answers import CODE_LIMIT, code_stretches, find_completion, is_prose
+from unmask.tasks.code_answers import CODE_LIMIT, find_code_stretches, find_completion, is_prose
 from unmask.tasks.task import TEXT_LIMIT
 
 HEAD = 'import math\n\n\ndef double_all(xs):\n    """Double every number."""\n'
@@ -260,12 +260,12 @@ def test_code_is_never_taken_for_prose(line):
 )
 def test_inside_strings_and_brackets_there_is_no_prose(code):
     lines = code.split("\n")
-    assert code_stretches([*lines, "This is prose.", "and so on"]) == [lines, ["and so on"]]
+    assert find_code_stretches([*lines, "This is prose.", "and so on"]) == [lines, ["and so on"]]
 
 
 @given(st.lists(st.text(alphabet="Aa \\\"'()[]#\u00e9=:.-`>", max_size=12), max_size=12))
 def test_every_line_is_prose_or_kept(lines):
-    kept = [line for stretch in code_stretches(lines) for line in stretch]
+    kept = [line for stretch in find_code_stretches(lines) for line in stretch]
     left = iter(lines)
     assert all(line in left for line in kept)
     assert all(is_prose(line) or not line.strip() for line in set(lines) - set(kept))

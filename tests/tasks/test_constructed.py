@@ -14,7 +14,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.constructed import everything, many
 from unmask.tasks import Task
 from unmask.tasks.constructed import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list
-from unmask.tasks.draw import canonical
+from unmask.tasks.draw import canonical_json
 
 SUITE = tuple(module.TASK for module in (csv_cells, cloze, carry, sparse, constrained_json, unique_list, html_tags))
 ALL = (*SUITE, sparse.CLUSTERED)
@@ -49,7 +49,7 @@ def test_drafts_are_plain_text_of_bounded_length(task: Task) -> None:
         assert 0 < len(draft.target) <= LONGEST[task.name]
         # Room is left for the answer tags.
         assert tokens(draft.target) <= task.max_new_tokens - 5, draft.target
-        assert json.loads(canonical(draft.constraints)) == draft.constraints
+        assert json.loads(canonical_json(draft.constraints)) == draft.constraints
 
 
 @each

@@ -23,7 +23,7 @@ GOLDEN_CHANCES = [True, True, False, False, False, False, False, False, True, Tr
 def test_the_stream_of_a_known_key_never_changes() -> None:
     draw = Draw(b"a published key")
     assert [draw.bits(64) for _ in range(3)] == GOLDEN_WORDS
-    assert [draw.below(1000) for _ in range(10)] == GOLDEN_BELOW
+    assert [draw.index(1000) for _ in range(10)] == GOLDEN_BELOW
     assert draw.permute("abcdefgh") == GOLDEN_SHUFFLED
     assert draw.sample(range(10**6), 3) == GOLDEN_SAMPLE
     assert [draw.chance(0.3) for _ in range(12)] == GOLDEN_CHANCES
@@ -31,14 +31,14 @@ def test_the_stream_of_a_known_key_never_changes() -> None:
 
 @given(KEYS, st.integers(1, 2**130))
 def test_below_stays_below(key: bytes, n: int) -> None:
-    assert all(0 <= Draw(key).below(n) < n for _ in range(3))
+    assert all(0 <= Draw(key).index(n) < n for _ in range(3))
 
 
 @each_case("n", [1, 2, 3, 5, 6, 7, 64, 100])
 def test_below_is_fair(n: int) -> None:
     draw = Draw(b"fair")
     rounds = 400 * n
-    counts = Counter(draw.below(n) for _ in range(rounds))
+    counts = Counter(draw.index(n) for _ in range(rounds))
     assert len(counts) == n
     # Five standard deviations of a binomial count.
     assert all(abs(count - 400) < 5 * 400**0.5 for count in counts.values())
@@ -62,11 +62,11 @@ def test_a_sample_has_k_different_places(key: bytes, items: list[int], data: st.
 @each_case(
     "ask",
     [
-        lambda draw: draw.below(0),
+        lambda draw: draw.index(0),
         lambda draw: draw.choice([]),
         lambda draw: draw.sample([1, 2], 3),
         lambda draw: draw.sample([1, 2], -1),
-        lambda draw: draw.between(2, 1),
+        lambda draw: draw.integer(2, 1),
         lambda draw: draw.chance(1.5),
         lambda draw: draw.chance(float("nan")),
         lambda draw: draw.bits(-1),

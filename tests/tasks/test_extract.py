@@ -209,7 +209,7 @@ def test_only_closing_tags_are_read(text, names):
     ],
 )
 def test_the_last_json_object_is_read_strictly(text, value):
-    parsed = extract.parse_object(text)
+    parsed = extract.parse_json_object(text)
     assert parsed.value == value
     assert bool(parsed.problem) == (value is None)
 
@@ -232,7 +232,7 @@ def test_hostile_texts_take_linear_time():
         "for unit in eval(sys.stdin.read()):\n"
         "    text = unit * (TEXT_LIMIT // len(unit)) + 'x'\n"
         "    for read in (find_answer, find_number, parse_number, parse_spans, parse_items, parse_closing_tags, "
-        "parse_object):\n"
+        "parse_json_object):\n"
         "        read(text), read(text + '</answer>')\n"
         '    find_completion(text[:CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
     )
@@ -246,4 +246,4 @@ def test_no_text_raises(text):
     extract.parse_items(answer.text)
     extract.parse_closing_tags(answer.text)
     extract.parse_number(extract.find_number(text).text)
-    extract.parse_object(extract.find_object(text).text)
+    extract.parse_json_object(extract.find_json_object(text).text)

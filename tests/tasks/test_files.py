@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, SchemaError, StorageError, UnknownName
-from unmask.tasks import MissingData, example_line, export_tasks, find_task, score_predictions
-from unmask.tasks.draw import canonical
+from unmask.tasks import MissingData, export_tasks, find_task, score_predictions, write_example_line
+from unmask.tasks.draw import canonical_json
 
 
 def write(path, rows):
@@ -31,10 +31,10 @@ def test_export_holds_every_example_with_its_hash(tmp_path):
         name, split, _ = path.name.split(".")
         task = find_task(name)
         lines = path.read_text("ascii").splitlines()
-        assert lines == [example_line(e, task.prompts_version) for e in task.examples(split)]
+        assert lines == [write_example_line(e, task.prompts_version) for e in task.examples(split)]
         record = json.loads(lines[0])
         given = record.pop("sha256")
-        assert hashlib.sha256(canonical(record).encode()).hexdigest() == given
+        assert hashlib.sha256(canonical_json(record).encode()).hexdigest() == given
         assert " ".join(sorted(record)) == "constraints id level parts prompt split target task version"
 
 

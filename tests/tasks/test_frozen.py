@@ -21,15 +21,15 @@ from unmask.tasks import (
     TASKS,
     Example,
     Task,
-    example_line,
-    explain,
+    explain_verdict,
     find_task,
     own_task,
     score,
     words,
+    write_example_line,
 )
 from unmask.tasks.code_answers import find_completion
-from unmask.tasks.draw import Draw, canonical, digest
+from unmask.tasks.draw import Draw, canonical_json, digest
 from unmask.train.texts import make_arithmetic_text, make_code_text, make_english_text
 
 FILE = Path(__file__).with_name("frozen.json")
@@ -47,7 +47,7 @@ def hash_of(values: Iterable[str]) -> str:
 
 
 def lines(task: str, rows: Iterable[Example]) -> Iterator[str]:
-    return (example_line(row, find_task(task).prompts_version) for row in rows)
+    return (write_example_line(row, find_task(task).prompts_version) for row in rows)
 
 
 # What a model might write, from the number of the row, its target and the target of the row before.
@@ -121,7 +121,7 @@ OWN_TARGETS = {"number": OWN_NUMBERS, "json": OWN_OBJECTS}
 
 def verdict_text(text: str, example: Example) -> str:
     verdict = score(text, example)
-    return json.dumps([asdict(verdict), verdict.paper_utility, explain(verdict)], sort_keys=True)
+    return json.dumps([asdict(verdict), verdict.paper_utility, explain_verdict(verdict)], sort_keys=True)
 
 
 def verdicts(prefix: str, rows: list[Example]) -> Hashes:
@@ -176,9 +176,9 @@ def own_hashes(folder: Path) -> Hashes:
 
 
 def task_hashes(prefix: str, task: Task) -> Hashes:
-    yield prefix, hash_of([task.version, canonical(dict(task.counts))])
+    yield prefix, hash_of([task.version, canonical_json(dict(task.counts))])
     rows = [row for split in SPLITS for row in task.examples(split)]
-    yield f"{prefix}/rows", hash_of(example_line(row, task.version) for row in rows)
+    yield f"{prefix}/rows", hash_of(write_example_line(row, task.version) for row in rows)
     yield from verdicts(f"{prefix}/verdicts", rows)
     if rows[0].has_blanks:
         yield f"{prefix}/filled", hash_of(verdict_text("\n".join(row.parts), row) for row in rows)
@@ -187,13 +187,13 @@ def task_hashes(prefix: str, task: Task) -> Hashes:
 def word_hashes() -> Hashes:
     for name, value in vars(words).items():
         if name.isupper() and not name.startswith("_"):
-            yield f"words/{name}", hash_of([canonical(value)])
+            yield f"words/{name}", hash_of([canonical_json(value)])
 
 
 def text_hashes() -> Hashes:
     for name, write in TEXTS.items():
         drawn = (write(Draw(digest("unmask", "train", name, str(i)))) for i in range(400))
-        yield f"texts/{name}", hash_of(canonical(list(pair)) for pair in drawn)
+        yield f"texts/{name}", hash_of(canonical_json(list(pair)) for pair in drawn)
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ import pytest
 
 from unmask.tasks import SPLITS, TASKS, ChangedData, MissingData, find_task, official, score
 from unmask.tasks.code_answers import find_completion
-from unmask.tasks.extract import squeeze
+from unmask.tasks.extract import normalise_spaces
 from unmask.tasks.official import (
     DATA_VARIABLE,
     GSM8K_TEST,
@@ -39,7 +39,7 @@ def test_splits_cover_the_data_set(name, data):
     by_split = {split: find_task(name).examples(split, data) for split in SPLITS}
     assert {split: len(by_split[split]) for split in SPLITS} == dict(TASKS[name].counts)
     ids = [e.id for split in SPLITS for e in by_split[split]]
-    prompts = {squeeze(e.prompt) for split in SPLITS for e in by_split[split]}
+    prompts = {normalise_spaces(e.prompt) for split in SPLITS for e in by_split[split]}
     assert len(ids) == len(set(ids)) == len(prompts) == FILES[name].rows
 
 
@@ -131,10 +131,10 @@ def test_gsm8k_reads_its_own_solutions(data):
 
 
 def test_gsm8k_training_is_the_other_file(data):
-    taken = {squeeze(e.prompt) for split in SPLITS for e in find_task("gsm8k").examples(split, data)}
+    taken = {normalise_spaces(e.prompt) for split in SPLITS for e in find_task("gsm8k").examples(split, data)}
     drawn = list(find_task("gsm8k").training(data_dir=data))
     assert len(drawn) == 7473
-    assert taken.isdisjoint(squeeze(e.prompt) for e in drawn)
+    assert taken.isdisjoint(normalise_spaces(e.prompt) for e in drawn)
     assert list(find_task("gsm8k").training(5, data))[:2] == drawn[5:7]
 
 
@@ -150,11 +150,11 @@ def test_every_canonical_solution_is_extracted(data):
     for example in problems(data):
         head, entry = (str(example.constraints[key]) for key in ("prompt", "entry_point"))
         solution = example.target
-        want = squeeze(solution)
+        want = normalise_spaces(solution)
         for text in (solution, solution.strip(), f"Sure:\n```python\n{solution}```\nThat is it."):
-            assert squeeze(find_completion(text, head, entry).normalised) == want, example.id
+            assert normalise_spaces(find_completion(text, head, entry).normalised) == want, example.id
         whole = find_completion(f"Here:\n```python\n{head}{solution}```", head, entry).normalised
-        assert want in squeeze(whole)
+        assert want in normalise_spaces(whole)
         compile(head + whole, "whole", "exec")
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.attacks import sandbox as attacks
 from tests.helpers.paths import DOCS
 from unmask.cli.app import main
-from unmask.tasks import Extraction, Verdict, explain, find_task, score
+from unmask.tasks import Extraction, Verdict, explain_verdict, find_task, score
 
 PAGE = DOCS / "tasks.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 def walk_through() -> str:
     example = min(find_task("carry-rtl").examples("development")[:40], key=lambda e: (e.level, len(e.prompt)))
     verdict = score(r"Right to left: \boxed{[1]=1; [2]=1; [3]=1}", example)
-    steps = "\n".join(explain(verdict))
+    steps = "\n".join(explain_verdict(verdict))
     return f"`{example.id}`:\n\n```text\n{example.prompt}\n```\n\n```text\n{steps}\n```\n"
 
 
@@ -71,7 +71,7 @@ def test_the_walk_through_is_true():
 
 def test_long_texts_are_shortened_in_explanations():
     verdict = Verdict("x", None, "no sandbox", Extraction("a" * 10_000, "nothing", "", ""), ())
-    lines = explain(verdict)
+    lines = explain_verdict(verdict)
     assert max(map(len, lines)) < 200
     assert lines[-1].endswith("unavailable: no sandbox")
 

@@ -27,7 +27,15 @@ from hypothesis import strategies as st
 from tests.attacks import sandbox as attacks
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.tasks import sandbox
-from unmask.tasks.sandbox import Limits, SandboxResult, check_completion, check_many, choose_isolation, confine, values
+from unmask.tasks.sandbox import (
+    Limits,
+    SandboxResult,
+    check_completion,
+    check_completions,
+    choose_isolation,
+    confine,
+    values,
+)
 
 PROBLEM = attacks.PROBLEM
 RIGHT, WRONG = "    return 2 * x\n", "    return 0\n"
@@ -67,7 +75,7 @@ def wait_until(condition, seconds: float) -> bool:
 
 def judged(bodies: Iterable[str], limits: Limits = SHORT, workers: int = 3) -> list[SandboxResult]:
     """Results of completions of `PROBLEM`."""
-    return check_many([(PROBLEM, body) for body in bodies], workers, limits=limits)
+    return check_completions([(PROBLEM, body) for body in bodies], workers, limits=limits)
 
 
 def others(names: Iterable[str], results: Iterable[SandboxResult], allowed: str) -> dict[str, SandboxResult]:
@@ -423,7 +431,7 @@ def test_broken_problems_are_unavailable():
         {**PROBLEM, "test": "def check(candidate):\n    candidate(object())"},
         {**PROBLEM, "prompt": "def double(x)"},
     ]
-    results = check_many([(problem, RIGHT) for problem in problems])
+    results = check_completions([(problem, RIGHT) for problem in problems])
     assert not others(map(str, problems), results, "unavailable")
     assert all(result.detail for result in results)
 
@@ -474,7 +482,7 @@ def test_a_misspelt_isolation_is_refused_where_it_is_read(monkeypatch):
         check_completion(PROBLEM, RIGHT, isolation="landlok")
     monkeypatch.setenv("UNMASK_SANDBOX", "of")
     with pytest.raises(UnknownName, match="UNMASK_SANDBOX"):
-        check_many([(PROBLEM, RIGHT)])
+        check_completions([(PROBLEM, RIGHT)])
 
 
 @pytest.mark.parametrize(
@@ -483,12 +491,12 @@ def test_a_misspelt_isolation_is_refused_where_it_is_read(monkeypatch):
 )
 def test_bad_input_is_refused(problem, completion, words):
     with pytest.raises(ConfigError, match=words):
-        check_many([(PROBLEM, RIGHT), (problem, completion)])
+        check_completions([(PROBLEM, RIGHT), (problem, completion)])
     for wrong in ({"wall_s": 0}, {"cpu_s": float("inf")}, {"memory_mb": 1}, {"memory_mb": 99.5}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Limits(**wrong)
     with pytest.raises(ConfigError, match="workers"):
-        check_many([], workers=0)
+        check_completions([], workers=0)
 
 
 # Many at a time
@@ -497,10 +505,10 @@ def test_bad_input_is_refused(problem, completion, words):
 def test_many_keep_their_order_and_report_progress():
     bodies = [f"    return {n}\n" for n in range(6)] + [RIGHT]
     done: list[int] = []
-    results = check_many([(PROBLEM, body) for body in bodies], 3, lambda index, result: done.append(index))
+    results = check_completions([(PROBLEM, body) for body in bodies], 3, lambda index, result: done.append(index))
     assert [result.status for result in results] == ["fail"] * 6 + ["pass"]
     assert sorted(done) == list(range(7))
-    assert check_many([]) == []
+    assert check_completions([]) == []
 
 
 def test_interrupt_ends_everything():
@@ -511,7 +519,7 @@ def test_interrupt_ends_everything():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        check_many(items, 2, interrupt, Limits(wall_s=60, cpu_s=60))
+        check_completions(items, 2, interrupt, Limits(wall_s=60, cpu_s=60))
 
 
 def test_nothing_survives_the_death_of_the_evaluator():
@@ -543,9 +551,9 @@ def problems(data) -> list[dict[str, str]]:
 
 
 def test_all_canonical_solutions_pass_and_what_does_nothing_does_not(problems):
-    results = check_many([(problem, problem["canonical_solution"]) for problem in problems])
+    results = check_completions([(problem, problem["canonical_solution"]) for problem in problems])
     assert len(results) == 164
     assert not others([problem["task_id"] for problem in problems], results, "pass")
     some = problems[::10]
-    results = check_many([(problem, "    return None\n") for problem in some])
+    results = check_completions([(problem, "    return None\n") for problem in some])
     assert not others([problem["task_id"] for problem in some], results, "fail error")

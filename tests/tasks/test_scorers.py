@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, explain, find_task, score, score_all
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, explain_verdict, find_task, score, score_all
 from unmask.tasks.scorers import json_equal
 from unmask.tasks.task import TEXT_LIMIT
 
@@ -271,7 +271,7 @@ def test_no_json_is_worse_than_wrong(name, text):
     assert verdict.reason
     for written in texts(list(astuple(verdict))):
         written.encode("utf-8")
-    for line in explain(verdict):
+    for line in explain_verdict(verdict):
         line.encode("utf-8")
 
 

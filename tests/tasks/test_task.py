@@ -21,15 +21,15 @@ from unmask.tasks import (
     Task,
     Verdict,
     constructed_task,
-    example_line,
     find_task,
     score,
     score_all,
     scorers,
+    write_example_line,
 )
 from unmask.tasks.draw import Draw
-from unmask.tasks.extract import squeeze
-from unmask.tasks.splits import cut_ids, draw_examples
+from unmask.tasks.extract import normalise_spaces
+from unmask.tasks.splits import draw_examples, split_ids
 from unmask.tasks.task import split_counts
 
 PAPER = {
@@ -70,7 +70,7 @@ def plus_zero(prompts: int = 10**9) -> Callable[[Draw, int], Example]:
     """A generator with so many different prompts."""
 
     def generate(draw: Draw, level: int) -> Example:
-        n = draw.below(prompts)
+        n = draw.index(prompts)
         return Example(f"{n}  +  0?", str(n), (str(n),), {"n": n}, level)
 
     return generate
@@ -92,7 +92,7 @@ def stand_in(prompts: int = 10**9, version: str = "1") -> Task:
 
 
 def split_prompts(task: Task) -> dict[str, set[str]]:
-    return {split: {squeeze(e.prompt) for e in task.examples(split)} for split in SPLITS}
+    return {split: {normalise_spaces(e.prompt) for e in task.examples(split)} for split in SPLITS}
 
 
 @each_case("name", CONSTRUCTED)
@@ -109,8 +109,8 @@ def test_training_is_disjoint_and_does_not_depend_on_the_start(name):
     task = find_task(name)
     taken = set().union(*split_prompts(task).values())
     drawn = list(islice(task.training(), 300))
-    assert taken.isdisjoint(squeeze(e.prompt) for e in drawn)
-    assert len({squeeze(e.prompt) for e in drawn}) > 280
+    assert taken.isdisjoint(normalise_spaces(e.prompt) for e in drawn)
+    assert len({normalise_spaces(e.prompt) for e in drawn}) > 280
     assert {e.split for e in drawn} == {"training"}
     assert len({e.id for e in drawn}) == 300
     assert list(islice(task.training(7), 3)) == drawn[7:10]
@@ -121,16 +121,18 @@ def test_same_bytes_in_another_interpreter():
     """Another hash seed, another locale and another time zone change nothing."""
     code = (
         "import sys\n"
-        "from unmask.tasks import SPLITS, example_line, find_task\n"
+        "from unmask.tasks import SPLITS, write_example_line, find_task\n"
         "for name in sys.argv[1:]:\n"
         "    for split in SPLITS:\n"
-        "        for example in find_task(name).examples(split): print(example_line(example, '1'))\n"
+        "        for example in find_task(name).examples(split): print(write_example_line(example, '1'))\n"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "12345", "LC_ALL": "C", "TZ": "Asia/Kolkata", "PYTHONUTF8": "0"}
     run = subprocess.run(
         [sys.executable, "-c", code, *CONSTRUCTED], env=environment, capture_output=True, text=True, check=True
     )
-    here = [example_line(e, "1") for name in CONSTRUCTED for split in SPLITS for e in find_task(name).examples(split)]
+    here = [
+        write_example_line(e, "1") for name in CONSTRUCTED for split in SPLITS for e in find_task(name).examples(split)
+    ]
     assert run.stdout.splitlines() == here
 
 
@@ -151,13 +153,13 @@ def test_training_redraws_prompts_of_the_splits():
 def test_splits_are_cut_by_rank_and_count():
     ids = [f"id-{i}" for i in range(12)]
     counts = dict(zip(SPLITS, (3, 4, 5), strict=True))
-    parts = cut_ids("t", ids, counts)
+    parts = split_ids("t", ids, counts)
     assert {split: len(part) for split, part in parts.items()} == counts
     assert sorted(id for part in parts.values() for id in part) == sorted(ids)
-    assert cut_ids("t", ids[::-1], counts) == parts
-    assert cut_ids("other", ids, counts) != parts
+    assert split_ids("t", ids[::-1], counts) == parts
+    assert split_ids("other", ids, counts) != parts
     with pytest.raises(ConfigError, match="make the counts add up"):
-        cut_ids("t", ids[1:], counts)
+        split_ids("t", ids[1:], counts)
 
 
 def test_tasks_without_training_say_so():

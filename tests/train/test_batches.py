@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from unmask.train.batches import Batch, _MaskNoise, draw_batch, fit_places, group_rows_by_length, validation_batches
+from unmask.train.batches import (
+    Batch,
+    _MaskNoise,
+    draw_batch,
+    fill_or_sample_places,
+    group_rows_by_length,
+    make_validation_batches,
+)
 from unmask.train.data import Rows
 
 LEAST = 0.001
@@ -81,7 +88,7 @@ def test_ratios_are_stratified_and_weights_their_inverse(rows):
 def test_validation_reads_every_row_once_and_never_changes(rows):
     (group, _) = group_rows_by_length(rows, (32, 64), [1.0] * 3, 48)
     weight_E = 1.0 + rows.source_E[group.chosen_E]
-    batches = validation_batches(group, 5, LEAST, weight_E)
+    batches = make_validation_batches(group, 5, LEAST, weight_E)
     assert all(len(b.rows_B) == group.rows for b in batches)
     seen = np.concatenate([b.rows_B for b in batches])[: len(group.chosen_E)]
     assert sorted(seen) == list(range(len(group.chosen_E)))
@@ -92,7 +99,7 @@ def test_validation_reads_every_row_once_and_never_changes(rows):
     assert spare > 0
     assert (last.weight_R[filler_R] == 0).all()
     assert (last.weight_R[~filler_R & last.hidden_BN.flat[last.place_R]] > 0).all()
-    again = validation_batches(group, 5, LEAST, weight_E)
+    again = make_validation_batches(group, 5, LEAST, weight_E)
     assert all(np.array_equal(a.place_R, b.place_R) for a, b in zip(batches, again, strict=True))
 
 
@@ -113,7 +120,7 @@ def test_shapes_never_change_and_masked_tokens_hardly_ever_exceed_them(rows):
 
 
 def test_fillers_are_other_places_without_weight():
-    place_R, weight_R = fit_places(np.array([3, 5]), np.array([0.5, 2.0]), 6, 8, _MaskNoise("test", 0, 0, 8))
+    place_R, weight_R = fill_or_sample_places(np.array([3, 5]), np.array([0.5, 2.0]), 6, 8, _MaskNoise("test", 0, 0, 8))
     assert place_R.tolist() == [3, 5, 1, 2, 4, 6]
     assert weight_R.tolist() == [0.5, 2.0, 0.0, 0.0, 0.0, 0.0]
     assert weight_R.dtype == np.float32
@@ -124,9 +131,9 @@ def test_too_many_masked_tokens_are_sampled_without_bias():
     place_R, weight_R = np.array([2, 3, 5, 7, 11]), np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     total, draws = np.zeros(12), 10_000
     for step in range(draws):
-        place, weight = fit_places(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
+        place, weight = fill_or_sample_places(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
         assert len(place) == len(np.unique(place)) == 3
         np.add.at(total, place, weight / draws)
     assert np.allclose(total[place_R], weight_R, rtol=0.03)
-    again = fit_places(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
+    again = fill_or_sample_places(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
     assert np.array_equal(again[0], place)

@@ -29,7 +29,7 @@ def test_rows_are_prompt_answer_and_filler(data, config):
     kept = [row for row, source in zip(rows, data.training.source_E, strict=True) if source == 0]
     prompts = data.training.prompt_E[data.training.source_E == 0]
     assert 57 <= len(kept) <= 60
-    written = {f"{chat.render(text.prompt)}{text.answer}{chat.turn}" for text in texts}
+    written = {f"{chat.render_prompt(text.prompt)}{text.answer}{chat.turn}" for text in texts}
     shown = [data.tokenizer.decode(row, skip_special_tokens=False).replace(chat.eos, "") for row in kept]
     assert set(shown) <= written
     for row, prompt in zip(kept, prompts, strict=True):

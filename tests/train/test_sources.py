@@ -9,18 +9,18 @@ from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ContractError
 from unmask.tasks import SPLITS, TASKS, find_task, score
-from unmask.tasks.extract import squeeze
+from unmask.tasks.extract import normalise_spaces
 from unmask.train import sources
 from unmask.train.sources import CONSTRUCTED, FILES, WRITTEN, Folders, Text, generate_texts, stream_texts
 
 
 @each_case("source", CONSTRUCTED)
 def test_no_prompt_of_the_splits_is_trained_on(source):
-    forbidden = {squeeze(e.prompt) for split in SPLITS for e in find_task(source).examples(split)}
+    forbidden = {normalise_spaces(e.prompt) for split in SPLITS for e in find_task(source).examples(split)}
     assert len(forbidden) > 600
     for held_out in (False, True):
         drawn = generate_texts(source, 0, held_out, 0, 300, Folders())
-        assert not forbidden & {squeeze(text.prompt) for text in drawn}
+        assert not forbidden & {normalise_spaces(text.prompt) for text in drawn}
 
 
 def test_a_leak_is_caught_while_texts_are_made(monkeypatch):
@@ -77,8 +77,10 @@ def test_gsm8k_is_its_training_file_with_solutions(shared):
     assert "<<" not in first[0].answer
     for text, example in zip(first, find_task("gsm8k").training(0, folders.data), strict=False):
         assert score(text.answer, example).utility == 1.0
-    tests = {squeeze(e.prompt) for split in SPLITS for e in find_task("gsm8k").examples(split, folders.data)}
-    assert not tests & {squeeze(text.prompt) for text in generate_texts("gsm8k", 0, False, 0, len(rows), folders)}
+    tests = {normalise_spaces(e.prompt) for split in SPLITS for e in find_task("gsm8k").examples(split, folders.data)}
+    assert not tests & {
+        normalise_spaces(text.prompt) for text in generate_texts("gsm8k", 0, False, 0, len(rows), folders)
+    }
     held_out = generate_texts("gsm8k", 0, True, 0, 50, folders)
     assert not {text.prompt for text in held_out} & {text.prompt for text in first}
     assert held_out[0].prompt is not None

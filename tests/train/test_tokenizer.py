@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.models.checkpoints import TextCodec
-from unmask.train.tokenizer import CHATS, ControlIds, learn_tokenizer, tokenizer_files
+from unmask.train.tokenizer import CHATS, ControlIds, learn_tokenizer, make_tokenizer_files
 
 LESSONS = [
     "the lamp in the hall holds 42 candles; [1]=lamp",
@@ -39,7 +39,7 @@ def test_control_tokens_are_whole_and_come_last(tokenizer, chat):
 
 
 def test_files_read_back_and_the_template_writes_what_training_read(tokenizer, chat, tmp_path):
-    for name, text in tokenizer_files(tokenizer, chat, 512).items():
+    for name, text in make_tokenizer_files(tokenizer, chat, 512).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     ids = ControlIds.of(tokenizer, chat)
     codec = TextCodec.read(tmp_path, mask_id=ids.mask, vocab=300, ends=(ids.eos, chat.turn))
@@ -47,7 +47,7 @@ def test_files_read_back_and_the_template_writes_what_training_read(tokenizer, c
     assert codec.eos_ids == (ids.eos, ids.turn)
     question = "  How many candles?\n"
     assert codec.template is not None
-    assert codec.template.render([{"role": "user", "content": question}]) == chat.render(question)
-    assert codec.encode(question) == tokenizer.encode(chat.render(question), add_special_tokens=False).ids
+    assert codec.template.render([{"role": "user", "content": question}]) == chat.render_prompt(question)
+    assert codec.encode(question) == tokenizer.encode(chat.render_prompt(question), add_special_tokens=False).ids
     answer = [*tokenizer.encode("42 candles").ids, ids.turn, ids.eos, ids.eos]
     assert codec.answer(answer) == "42 candles"

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unmask.api.likelihood import Likelihoods
-    from unmask.api.load import MODELS, ExactOptions, check_model_name, saved_codec, text_side_of
+    from unmask.api.load import MODELS, ExactOptions, check_model_name, find_saved_codec, find_text_info
     from unmask.api.model import Generation, Model
     from unmask.api.options import DecodeOptions, check_options
     from unmask.api.request import (
         STEPS_SHARE,
         LoadedModel,
         Request,
-        TextSide,
+        TextInfo,
         check_texts,
+        count_steps,
+        get_text_info,
         infill_request,
         prompt_request,
         start_trajectory,
-        steps_of,
-        text_side,
         token_request,
     )
     from unmask.api.resolve import SELECTIVE, json_values, policy_from_config
@@ -37,19 +37,19 @@ __all__ = [
     "LoadedModel",
     "Model",
     "Request",
-    "TextSide",
+    "TextInfo",
     "check_model_name",
     "check_options",
     "check_texts",
+    "count_steps",
+    "find_saved_codec",
+    "find_text_info",
+    "get_text_info",
     "infill_request",
     "json_values",
     "policy_from_config",
     "prompt_request",
-    "saved_codec",
     "start_trajectory",
-    "steps_of",
-    "text_side",
-    "text_side_of",
     "token_request",
 ]
 

@@ -59,16 +59,16 @@ QUANTITIES = {
     ORACLE: "log-likelihood of the text's tokens in their best order, one at a time inside blocks, which only who sees "
     "the text can choose (DUEL's oracle); an upper end, no likelihood of a method",
 }
-"""The quantity that each estimator computes, in words."""
+"""Description of the quantity that each estimator computes."""
 
 SAMPLES, ORACLE_BLOCK = 128, 4
-"""LLaDA's and DUEL's own settings, where none are given."""
+"""Default number of samples (from LLaDA), and of tokens in an oracle block (from DUEL)."""
 
 LOG_P = "forced/log_p_BL"
-"""Note of a teacher-forced step: log-probability of the text's token where one was written, else 0."""
+"""Key of the note in which each step stores the log-probabilities of the tokens that it wrote."""
 
 ROWS_AT_ONCE = 256
-"""Packed rows whose distributions are held in float64 at a time."""
+"""Most packed rows whose distributions are held in float64 at a time."""
 
 _ALLOWED = (
     "allowed: a method that chooses positions without chance, keeps what it reveals and writes what the model says; "
@@ -85,16 +85,16 @@ class TextLikelihood:
     tokens: tuple[int, ...]
     log_likelihood: float
     standard_error: float | None
-    """Standard error of a Monte-Carlo estimate, as of independent samples; None for an exact number."""
+    """Standard error of a Monte-Carlo estimate, as if samples were independent; None for an exact number."""
     log_probs: tuple[float, ...]
-    """Log-probability of every token where it was revealed; empty under a bound."""
+    """Log-probability of each token at the step that revealed it; empty for a Monte-Carlo estimate."""
     order: tuple[tuple[int, ...], ...]
-    """Places of the text revealed in each step; empty under a bound."""
+    """Indices of the tokens that each step revealed; empty for a Monte-Carlo estimate."""
     forwards: int
 
     @property
     def perplexity(self) -> float:
-        """exp(-log-likelihood / tokens)."""
+        """Perplexity of the text: exp(-log-likelihood / tokens)."""
         return _exp_or_inf(-self.log_likelihood / len(self.tokens))
 
 
@@ -119,7 +119,7 @@ class Likelihoods:
 
     @property
     def perplexity(self) -> Estimate:
-        """exp(-sum of log-likelihoods / number of tokens), with an interval over resampled texts (two or more)."""
+        """Perplexity of all texts together, with a confidence interval if there are two texts or more."""
         total = sum(row.log_likelihood for row in self.rows)
         value = _exp_or_inf(-total / self.tokens)
         if len(self.rows) < 2 or not math.isfinite(total):
@@ -148,21 +148,21 @@ def _exp_or_inf(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class _PlacedText:
-    """The tokens of a text, and a request whose canvas has a blank for each of them."""
+class _EncodedText:
+    """A text's tokens, with a request whose canvas has a blank for each of them."""
 
     text: str
     prompt: Any
     tokens: tuple[int, ...]
     request: Request
 
-    def truth(self, state: State, row: int) -> Tensor:
-        """Return the whole canvas of a row with the text on it."""
+    def fill_canvas(self, state: State, row: int) -> Tensor:
+        """Return the canvas of a row with its blanks filled by the text."""
         truth_L = state.tokens_BL[row].clone()
         truth_L[slice(*self.request.answer)] = torch.tensor(self.tokens, device=truth_L.device)
         return truth_L
 
-    def to_row(
+    def make_result(
         self,
         log_likelihood: float,
         forwards: int,
@@ -171,7 +171,7 @@ class _PlacedText:
         log_probs: Sequence[float] = (),
         order: Sequence[tuple[int, ...]] = (),
     ) -> TextLikelihood:
-        """Make the result row of this text."""
+        """Make the `TextLikelihood` of this text from its log-likelihood and cost."""
         return TextLikelihood(
             self.text, self.prompt, self.tokens, log_likelihood, error, tuple(log_probs), tuple(order), forwards
         )
@@ -183,24 +183,24 @@ def log_likelihood(
     prompt: Prompt | Sequence[Prompt] | None,
     options: LikelihoodOptions,
 ) -> Likelihoods:
-    """Compute the log-likelihood of each text after its prompt, as `Model.log_likelihood` says."""
+    """Compute the log-likelihood of each text after its prompt, with the estimator that the options name."""
     sampling = resolve_sampling(model, options)
     policy = resolve_policy(model, options)[1] if options.estimator == EXACT else None
     texts = check_texts("text", text)
     prompts = _check_prompts(prompt, len(texts))
-    placed = [_place_text(model, *pair, options.tokens_per_step) for pair in zip(texts, prompts, strict=True)]
+    encoded = [_encode_text(model, *pair, options.tokens_per_step) for pair in zip(texts, prompts, strict=True)]
     scale, batch = options.cfg_scale, options.batch_size
     denoiser = GuidedDenoiser(model.denoiser, scale) if scale else model.denoiser
     named: dict[str, Any]
     if policy is not None:
         named = {"policy": json_values(describe_policy(policy)), "tokens_per_step": options.tokens_per_step}
-        rows = exact_likelihoods(denoiser, policy, sampling, placed, batch)
+        rows = compute_exact_likelihoods(denoiser, policy, sampling, encoded, batch)
     elif options.estimator == MONTE_CARLO:
         named = {"samples": options.samples or SAMPLES}
-        rows = [monte_carlo_bound(denoiser, sampling, one, named["samples"], options.seed, batch) for one in placed]
+        rows = [estimate_lower_bound(denoiser, sampling, one, named["samples"], options.seed, batch) for one in encoded]
     else:
         named = {"oracle_block": options.oracle_block or ORACLE_BLOCK}
-        rows = [best_order(denoiser, sampling, one, named["oracle_block"], batch) for one in placed]
+        rows = [compute_oracle_likelihood(denoiser, sampling, one, named["oracle_block"], batch) for one in encoded]
     config = {
         "task": "score",
         "bound": options.estimator,  # stored name
@@ -216,7 +216,7 @@ def log_likelihood(
 
 
 def _check_prompts(prompt: Any, texts: int) -> list[Any]:
-    """Return a prompt, or None, for each text."""
+    """Return one prompt, or None, for each text; a single prompt is repeated."""
     if prompt is None:
         return [None] * texts
     if isinstance(prompt, str) or is_conversation(prompt):
@@ -226,8 +226,8 @@ def _check_prompts(prompt: Any, texts: int) -> list[Any]:
     return prompts
 
 
-def _place_text(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> _PlacedText:
-    """Encode a text behind its prompt; refuse one that is empty or too long, or has blanks."""
+def _encode_text(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> _EncodedText:
+    """Encode a text behind its prompt; refuse an empty or too long text, and a text with blanks."""
     codec, frame = model.codec, model.codec.canvas("")
     opening, canvas = frame[: len(frame) - len(codec.closing)], codec.canvas(text)
     tokens = tuple(canvas[len(opening) : len(canvas) - len(codec.closing)])
@@ -237,11 +237,11 @@ def _place_text(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int
     before = opening if prompt is None else codec.encode(prompt)
     check_length(model, "text", len(before) + len(tokens) + len(codec.closing))
     request = token_request(model, before, len(tokens), -(-len(tokens) // tokens_per_step))
-    return _PlacedText(text, json_values(prompt), tokens, request)
+    return _EncodedText(text, json_values(prompt), tokens, request)
 
 
-def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: SamplingParams) -> Tensor:
-    """Compute the log-probability of a token in each row of logits, as tokens are sampled: edited and filtered.
+def compute_token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: SamplingParams) -> Tensor:
+    """Compute the log-probability of one token per row of logits, after temperature and filters.
 
     -inf for a token that a filter cuts off. In float64, because hundreds of these numbers are added up.
     """
@@ -259,7 +259,7 @@ def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: Sa
 
 @dataclass(frozen=True)
 class TeacherForcing(Policy):
-    """A method that chooses positions, with the tokens of a text written there in place of the model's.
+    """Policy that reveals the tokens of a given text at the positions that another method chooses.
 
     The method never sees what stands behind a mask; where it reads what was revealed, it reads the text. Every step
     notes the log-probabilities of the tokens that it wrote, under `LOG_P`.
@@ -268,9 +268,9 @@ class TeacherForcing(Policy):
     name: ClassVar[str] = "teacher-forcing"
     method: Policy
     truth_BL: Tensor
-    """The canvas of every row of the run with its text."""
+    """Canvases of all rows, filled with their texts."""
     sampling: SamplingParams
-    """How the model's tokens would be drawn; decoding itself is greedy."""
+    """Sampling parameters under which the text's tokens are scored; decoding itself is greedy."""
 
     @property
     def needs(self) -> Needs:
@@ -312,7 +312,7 @@ class TeacherForcing(Policy):
         rows_R = posterior.slot_BN[:, : truth_BL.shape[1]][revealed_BL]
         log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
         # A position is revealed once, so its probability is written once; all others stay 0.
-        log_p_BL[revealed_BL] = token_log_probs(
+        log_p_BL[revealed_BL] = compute_token_log_probs(
             posterior.logits_RV[rows_R], truth_BL[revealed_BL], posterior.edit, self.sampling
         )
         tokens_BL = torch.where(revealed_BL, truth_BL, -1)
@@ -324,10 +324,10 @@ def _likelihood_error(policy: Policy | Search, why: str) -> ConfigError:
     return ConfigError(f"{policy.name} gives a text no exact likelihood: {why}; {_ALLOWED}")
 
 
-def exact_likelihoods(
-    denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, texts: Sequence[_PlacedText], batch: int
+def compute_exact_likelihoods(
+    denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, texts: Sequence[_EncodedText], batch: int
 ) -> list[TextLikelihood]:
-    """Compute log-likelihoods under a method: the probabilities along its only way to each text, multiplied."""
+    """Compute exact log-likelihoods under a method, from the probability of each token as the method reveals it."""
     if isinstance(policy, Search):
         raise _likelihood_error(policy, "it searches: it owns its loop")
     if policy.random:
@@ -339,7 +339,7 @@ def exact_likelihoods(
     for first in range(0, len(texts), batch):
         part = texts[first : first + batch]
         start = start_trajectory(denoiser, [one.request for one in part], seed=0, extra_steps=policy.extra_steps)
-        truth_BL = torch.stack([one.truth(start.state, row) for row, one in enumerate(part)])
+        truth_BL = torch.stack([one.fill_canvas(start.state, row) for row, one in enumerate(part)])
         log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
         step_BL = torch.full_like(truth_BL, -1)
 
@@ -356,37 +356,37 @@ def exact_likelihoods(
             span = slice(*one.request.answer)
             log_p, steps = log_p_BL[row, span].tolist(), step_BL[row, span].tolist()
             order = [tuple(at for at, s in enumerate(steps) if s == t) for t in sorted(set(steps))]
-            rows.append(one.to_row(math.fsum(log_p), int(end.forwards_B[row]), log_probs=log_p, order=order))
+            rows.append(one.make_result(math.fsum(log_p), int(end.forwards_B[row]), log_probs=log_p, order=order))
     return rows
 
 
 # LLaDA's bound
 
 
-def monte_carlo_bound(
-    denoiser: Denoiser, sampling: SamplingParams, text: _PlacedText, samples: int, seed: int, batch: int
+def estimate_lower_bound(
+    denoiser: Denoiser, sampling: SamplingParams, text: _EncodedText, samples: int, seed: int, batch: int
 ) -> TextLikelihood:
-    """Estimate LLaDA's lower bound: n / l times the sum of log p over l tokens masked at random, l in 1..n."""
+    """Estimate LLaDA's lower bound on a text's log-likelihood, from randomly masked copies of the text."""
     start = start_trajectory(denoiser, [text.request], seed=0)
-    truth_L, edit = text.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
-    hidden_UL, count_U = masked_sets(text.request, samples, seed, truth_L.device)
+    truth_L, edit = text.fill_canvas(start.state, 0), sampling.edit(denoiser.vocabulary)
+    hidden_UL, count_U = draw_masked_sets(text.request, samples, seed, truth_L.device)
     values: list[Tensor] = []
     for hidden_PL, count_P in zip(hidden_UL.split(batch), count_U.split(batch), strict=True):
         state = start.state.select(torch.zeros_like(count_P))
         state = replace(state, tokens_BL=torch.where(hidden_PL, state.mask_id, truth_L))
         output = denoiser(ModelInput.of(state, Needs()), Needs())
-        log_p_R = token_log_probs(output.logits_RV, truth_L.expand_as(hidden_PL)[hidden_PL], edit, sampling)
+        log_p_R = compute_token_log_probs(output.logits_RV, truth_L.expand_as(hidden_PL)[hidden_PL], edit, sampling)
         sums_P = torch.zeros(len(count_P), dtype=torch.float64, device=log_p_R.device)
         sums_P = sums_P.index_add(0, hidden_PL.nonzero()[:, 0], log_p_R)
         values.append(sums_P * len(text.tokens) / count_P)
     # The strata make samples slightly dependent; the error is computed as of independent ones.
     value_U = torch.cat(values).cpu().numpy()
     error = float(value_U.std(ddof=1) / math.sqrt(samples)) if samples > 1 else None
-    return text.to_row(float(value_U.mean()), samples * output.forwards, error=error)
+    return text.make_result(float(value_U.mean()), samples * output.forwards, error=error)
 
 
-def masked_sets(request: Request, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the places of the answer that each sample masks, and their number.
+def draw_masked_sets(request: Request, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Draw the positions of the answer that each sample masks; return them with their number.
 
     The numbers of masks go round 1..n in equal strides from one random start, as in LLaDA's evaluation: each is
     uniform by itself, together they vary less.
@@ -408,8 +408,8 @@ def masked_sets(request: Request, samples: int, seed: int, device: torch.device)
 # DUEL's oracle
 
 
-def best_order(
-    denoiser: Denoiser, sampling: SamplingParams, text: _PlacedText, block: int, batch: int
+def compute_oracle_likelihood(
+    denoiser: Denoiser, sampling: SamplingParams, text: _EncodedText, block: int, batch: int
 ) -> TextLikelihood:
     """Compute the log-likelihood of a text in its best order, one token at a time inside blocks.
 
@@ -417,7 +417,7 @@ def best_order(
     Predictions under a subset do not depend on the order that led to it, so 2^b - 1 forwards replace b! orders.
     """
     state = start_trajectory(denoiser, [text.request], seed=0).state
-    truth_L, edit = text.truth(state, 0), sampling.edit(denoiser.vocabulary)
+    truth_L, edit = text.fill_canvas(state, 0), sampling.edit(denoiser.vocabulary)
     place_L = torch.arange(len(truth_L), device=truth_L.device)
     first, last = text.request.answer
     log_probs, order, forwards = [0.0] * (last - first), [], 0
@@ -437,19 +437,19 @@ def best_order(
             output = denoiser(replace(ModelInput.of(rows, Needs()), wanted_BN=wanted_UL), Needs())
             log_p_UB = torch.zeros(known_UB.shape, dtype=torch.float64, device=truth_L.device)
             token_R = truth_L.expand_as(wanted_UL)[wanted_UL]
-            log_p_UB[~known_UB] = token_log_probs(output.logits_RV, token_R, edit, sampling)
+            log_p_UB[~known_UB] = compute_token_log_probs(output.logits_RV, token_R, edit, sampling)
             log_p_SB += log_p_UB.tolist()
             forwards += output.forwards * len(subset_U)
         subset = 0
-        for at in _best_block_order(log_p_SB, size):
+        for at in _find_best_order(log_p_SB, size):
             log_probs[start - first + at] = log_p_SB[subset][at]
             order.append((start - first + at,))
             subset |= 1 << at
-    return text.to_row(math.fsum(log_probs), forwards, log_probs=log_probs, order=order)
+    return text.make_result(math.fsum(log_probs), forwards, log_probs=log_probs, order=order)
 
 
-def _best_block_order(log_p_SB: Sequence[Sequence[float]], size: int) -> list[int]:
-    """Return the order of a block's places with the largest sum; of equal ones the first by place.
+def _find_best_order(log_p_SB: Sequence[Sequence[float]], size: int) -> list[int]:
+    """Return the order of a block's positions with the largest sum of log-probabilities.
 
     `log_p_SB` has a row for each subset of revealed places, numbered by its bits.
     """

@@ -12,14 +12,14 @@ import torch
 from pydantic import Field
 
 from unmask.api.model import Model
-from unmask.api.request import TextSide, text_side
+from unmask.api.request import TextInfo, get_text_info
 from unmask.base.errors import CheckpointError, ConfigError, UnknownName, UnmaskError, require
 from unmask.base.options import Options
 from unmask.models import Codec, ExactDenoiser, JointDistribution, LetterCodec
 from unmask.models.checkpoints import (
     describe_checkpoint,
     find_family,
-    find_local,
+    find_local_copy,
     fingerprint,
     is_cached,
     load_checkpoint,
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 OnProgress = Callable[[str, int], None]
-"""Called with a parameter's name and its bytes after each one is read."""
+"""Function that is called with the name and the bytes of each loaded parameter."""
 
 SHIPPED = Path(__file__).parents[1] / "models" / "shipped"
-"""The models inside the package, each in its family's published format with a manifest and a card."""
+"""Folder with the models inside the package, each in the published format of its family."""
 
 PUBLISHED = {
     "llada": "GSAI-ML/LLaDA-8B-Instruct",
     "llada-1.5": "GSAI-ML/LLaDA-1.5",
     "dream": "Dream-org/Dream-v0-Instruct-7B",
 }
-"""The hub ids of the models that go by a name."""
+"""Hub ids of published models, by their short names."""
 
 LATER_OPTIONS = ("invariant", "query")
 """Options added after results had been stored: omitted at their default, so that configurations stay equal."""
@@ -64,7 +64,7 @@ class ExactOptions(Options):
     eos: str | None = Field(None, description='Letters that end a text and a turn, e.g. "d" or "dc"; None for neither.')
 
 
-class PlaceOptions(Options):
+class SourceOptions(Options):
     """Options that say where the files of a checkpoint are."""
 
     path: str | None = Field(None, description="A folder or a hub id; None for the published one, where there is one.")
@@ -103,12 +103,12 @@ class NetworkOptions(DeviceOptions):
     )
 
 
-class CheckpointOptions(NetworkOptions, PlaceOptions):
+class CheckpointOptions(NetworkOptions, SourceOptions):
     """Options of LLaDA and Dream checkpoints."""
 
 
-class MaskedLMOptions(DeviceOptions, PlaceOptions):
-    """Options of `masked-lm`."""
+class MaskedLMOptions(DeviceOptions, SourceOptions):
+    """Options of masked language models of transformers (`masked-lm`)."""
 
     attention: bool = Field(False, description="Make attention readable, by slower kernels.")
     readout: tuple[int, ...] | None = Field(
@@ -123,9 +123,9 @@ class ModelEntry:
     about: str
     options: type[Options]
     build: Callable[[Any, OnProgress | None], Model]
-    """Makes the model of options that name a device, a type and an engine of this machine."""
+    """Function that builds the model from options with device, dtype and engine resolved."""
     status: Callable[[], str]
-    """Says whether the model can be loaded here and now."""
+    """Function that returns a text: whether the model can be loaded on this machine now."""
 
 
 @overload
@@ -152,7 +152,7 @@ def load(
         # The one import from the laboratory: everything else here works without it.
         from unmask.lab.cluster.remote_model import ModelName, RemoteModel
 
-        return RemoteModel(cluster, load_named, ModelName(name, options))
+        return RemoteModel(cluster, load_on_worker, ModelName(name, options))
     # Unknown options, and devices that are not here, are refused before anything is downloaded.
     found = [_resolve_device(kind) for kind in check_model_name(name, options)]
     if name in MODELS:
@@ -165,13 +165,13 @@ def load(
     return _build_published(family.name, family.name, resolved, on_progress)
 
 
-def load_named(name: "ModelName") -> Model:
-    """Load a model in a worker of a cluster."""
+def load_on_worker(name: "ModelName") -> Model:
+    """Load a model inside a worker of a cluster."""
     return load(name.model, **name.options)
 
 
 def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Options, ...]:
-    """Refuse a name that `load` does not know, and options that no such model takes; return the options.
+    """Refuse an unknown model name, and options that the model does not take; return the checked options.
 
     A folder or hub id is not opened, so it may have options of either kind of checkpoint. No device is used.
     """
@@ -196,7 +196,7 @@ def check_model_name(name_or_path: str | Path, options: Mapping[str, Any]) -> tu
 
 
 def _resolve_device(options: AnyOptions) -> AnyOptions:
-    """Replace `auto` by what this machine has; refuse a device, dtype or engine that it does not have."""
+    """Replace `auto` in device, dtype and engine by concrete values; refuse those that this machine lacks."""
     if not isinstance(options, DeviceOptions):
         return options
     device = resolve_device(options.device)
@@ -206,25 +206,25 @@ def _resolve_device(options: AnyOptions) -> AnyOptions:
     return options.model_copy(update=resolved)
 
 
-def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSide | None:
-    """Return tokenizer and sizes of a model without reading weights; None where they are not on this machine."""
+def find_text_info(name_or_path: str | Path, options: Mapping[str, Any]) -> TextInfo | None:
+    """Return tokenizer and sizes of a model without reading weights; None if its files are not here."""
     name = str(name_or_path)
     if name == "exact":
-        return text_side(load(name, **options))
+        return get_text_info(load(name, **options))
     shipped = name in MODELS and MODELS[name].options is NetworkOptions
     place = options.get("path") or PUBLISHED.get(name, name)
-    folder = SHIPPED / name if shipped else find_local(place, options.get("revision"))
+    folder = SHIPPED / name if shipped else find_local_copy(place, options.get("revision"))
     if folder is None:
         return None
     try:
         info = describe_checkpoint(folder, chat=options.get("chat"))
     except CheckpointError:
         return None
-    return TextSide(info.codec, info.spec.vocab, info.max_length)
+    return TextInfo(info.codec, info.spec.vocab, info.max_length)
 
 
-def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
-    """Return the tokenizer of the model that a run's configuration names; None where it is not on this machine.
+def find_saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
+    """Return the codec of the model that a run's configuration names; None if it is not on this machine.
 
     Without the chat template, because only stored tokens are spelled. The configuration may come from any file.
     """
@@ -233,7 +233,7 @@ def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
         return None
     name, options = described["name"], {key: value for key, value in described.items() if key != "name"}
     try:
-        side = text_side_of(name, options if name == "exact" else {**options, "chat": False})
+        side = find_text_info(name, options if name == "exact" else {**options, "chat": False})
     except (UnmaskError, OSError, TypeError, ValueError):
         return None
     return None if side is None else side.codec
@@ -243,7 +243,7 @@ def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
 
 
 def _build_exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
-    """Draw a joint distribution; its default prompt is the most probable first letter."""
+    """Build the model `exact`: draw a joint distribution from the options."""
     codec = LetterCodec(options.vocab)
     require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
     require(1 <= options.n <= 1000, "n", options.n, "1 or more, as far as the table fits in memory", "change it")
@@ -263,7 +263,7 @@ def _build_exact(options: ExactOptions, on_progress: OnProgress | None) -> Model
 
 
 def _build_published(name: str, family: str, options: CheckpointOptions, on_progress: OnProgress | None) -> Model:
-    """Open a published checkpoint, or another one of its family at `path`, by which it is then known."""
+    """Load a published checkpoint, or another checkpoint of its family from `path`."""
     place = options.path or PUBLISHED[name]
     folder = resolve_path(place, revision=options.revision, offline=options.offline)
     found = find_family(folder)
@@ -283,7 +283,7 @@ def _open_checkpoint(
     default_prompt: str = "Hello! What can you do?",
     max_new_tokens: int = 128,
 ) -> Model:
-    """Load a checkpoint of LLaDA's or Dream's format, and record how."""
+    """Load a checkpoint in LLaDA's or Dream's format, and record the options that it was loaded with."""
     checkpoint = load_checkpoint(
         folder,
         device=torch.device(options.device),
@@ -320,7 +320,7 @@ def _open_checkpoint(
 
 
 def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Model:
-    """Open a masked language model of transformers."""
+    """Load a masked language model of transformers."""
     # transformers is an extra.
     from unmask.models.masked_lm import load_masked_lm
 
@@ -348,12 +348,12 @@ def _build_masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -
     )
 
 
-def _shipped_entry(name: str, about: str) -> ModelEntry:
+def _make_shipped_entry(name: str, about: str) -> ModelEntry:
     build = partial(_open_checkpoint, name, SHIPPED / name, default_prompt=UNCLOSED_PAGE, max_new_tokens=48)
     return ModelEntry(about, NetworkOptions, build, lambda: "ready: in the package")
 
 
-def _published_entry(name: str, family: str, about: str) -> ModelEntry:
+def _make_published_entry(name: str, family: str, about: str) -> ModelEntry:
     words = {True: "ready: in the local cache", False: "not downloaded: loading it fetches it"}
     build = partial(_build_published, name, family)
     about = f"{about} ({PUBLISHED[name]})"
@@ -361,10 +361,10 @@ def _published_entry(name: str, family: str, about: str) -> ModelEntry:
 
 
 MODELS: dict[str, ModelEntry] = {
-    "mini": _shipped_entry(
+    "mini": _make_shipped_entry(
         "mini", "LLaDA's architecture and format, 6.6 million parameters; trained on the suite's tasks."
     ),
-    "mini-dream": _shipped_entry(
+    "mini-dream": _make_shipped_entry(
         "mini-dream", "Dream's architecture and format, 6.3 million parameters; the same training."
     ),
     "exact": ModelEntry(
@@ -373,9 +373,9 @@ MODELS: dict[str, ModelEntry] = {
         _build_exact,
         lambda: "ready",
     ),
-    "llada": _published_entry("llada", "llada", "LLaDA, 8 billion parameters, 16 GB."),
-    "llada-1.5": _published_entry("llada-1.5", "llada", "LLaDA after preference tuning, 16 GB."),
-    "dream": _published_entry("dream", "dream", "Dream, 7 billion parameters, 15 GB."),
+    "llada": _make_published_entry("llada", "llada", "LLaDA, 8 billion parameters, 16 GB."),
+    "llada-1.5": _make_published_entry("llada-1.5", "llada", "LLaDA after preference tuning, 16 GB."),
+    "dream": _make_published_entry("dream", "dream", "Dream, 7 billion parameters, 15 GB."),
     "masked-lm": ModelEntry(
         "Any masked language model of Hugging Face transformers: BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...",
         MaskedLMOptions,
@@ -383,4 +383,4 @@ MODELS: dict[str, ModelEntry] = {
         lambda: "ready: give a path" if find_spec("transformers") else "needs pip install 'unmask[hf]'",
     ),
 }
-"""Every model by name."""
+"""All models that `load` knows, by name."""

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from unmask.api.likelihood import Likelihoods, log_likelihood
-from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_options, spell_options
+from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_options, document_options
 from unmask.api.request import (
     Request,
     check_length,
     check_texts,
+    count_steps,
     infill_request,
     start_trajectory,
-    steps_of,
     token_request,
 )
 from unmask.api.resolve import ResolvedOptions, branch_options, json_values, resolve
@@ -45,29 +45,29 @@ from unmask.models import Codec, Prompt
 DECODE_AGAIN = "allowed: what generate, infill and branch write; decode it again"
 
 REPR_CHARACTERS, REPR_ROWS = 60, 4
-"""Characters of a text, and number of texts, that the `repr` of a generation shows."""
+"""Most characters of a text, and most texts, in the `repr` of a generation."""
 
 
 @dataclass(frozen=True, repr=False)
 class Generation(Displayable):
-    """The result of `generate`, `infill` and `branch`: a row per prompt and sample, samples of one side by side."""
+    """The result of `generate`, `infill` and `branch`: one row for each sample of each prompt."""
 
     texts: tuple[str, ...]
     """The new text of each row; the whole text when infilling."""
     tokens: tuple[tuple[int, ...], ...]
     """The tokens of `texts`."""
     canvases: tuple[str, ...]
-    """Prompt and answer of each row."""
+    """The whole text of each row: prompt and answer."""
     trajectory: Trajectory
-    """How every row got there; without steps under `record=False`."""
+    """The decoding steps of all rows; without steps if decoded with `record=False`."""
     config: dict[str, Any]
     """The resolved configuration, enough to repeat the run, as plain JSON values."""
     policy: Policy | Search
-    """The method that decided."""
+    """The method that decoded the rows."""
     answer_tokens: tuple[int, ...] = ()
     """Number of tokens of each row's answer, without the end of text and the filler behind it."""
     codec: Codec | None = field(default=None, compare=False)
-    """Spells tokens where the run is shown."""
+    """The model's codec, which spells tokens when the run is displayed."""
 
     def __repr__(self) -> str:
         shorten = (text if len(text) <= REPR_CHARACTERS else f"{text[:REPR_CHARACTERS]}..." for text in self.texts)
@@ -78,14 +78,14 @@ class Generation(Displayable):
 
     @property
     def text(self) -> str:
-        """The text of the only row."""
+        """The text of a generation that has only one row."""
         rows = len(self.texts)
         require(rows == 1, "the number of texts", rows, "1", "use .texts, which has one for each prompt and sample")
         return self.texts[0]
 
     @property
     def row_forwards(self) -> tuple[int, ...]:
-        """Denoiser passes spent on each row, look-aheads and guidance included."""
+        """Denoiser passes of each row, look-aheads and guidance included."""
         return tuple(self.trajectory.forwards_B.tolist())
 
     @property
@@ -95,7 +95,7 @@ class Generation(Displayable):
 
     @property
     def cost(self) -> AnswerCost:
-        """Cost of all rows together: passes, the tokens they read, re-masked and answer positions."""
+        """Cost of all rows together: passes, tokens read, positions re-masked, answer positions."""
         return total_cost(self.trajectory)
 
     @property
@@ -128,7 +128,7 @@ class Model:
     denoiser: Denoiser = field(repr=False)
     codec: Codec = field(repr=False)
     options: Mapping[str, Any]
-    """How it was loaded: recorded in every result."""
+    """Options that the model was loaded with; recorded in every result."""
     max_length: int | None = None
     """Positions of the longest canvas; None for no limit."""
     default_prompt: str = ""
@@ -136,15 +136,15 @@ class Model:
     max_new_tokens: int | None = None
     """Tokens to add where no number is given; None for the rest of the canvas."""
     reference: str = "llada"
-    """The method its authors decode with: the policy where none is named."""
+    """Name of the method that the model's authors decode with; the default policy."""
 
     @property
     def fingerprint(self) -> str:
-        """Hash that names the model: of its checkpoint's files, or of the name and options it was made from."""
+        """Hash that identifies the model: of its files, or of name and options if it has no files."""
         made_from = json.dumps([self.name, json_values(self.options)], sort_keys=True)
         return str(self.options.get("fingerprint") or hashlib.sha256(made_from.encode()).hexdigest()[:16])
 
-    @spell_options
+    @document_options
     def generate(self, prompt: Prompt | Sequence[Prompt] | None = None, **options: Any) -> Generation:
         """Continue one prompt or several; without any, the model's own default prompt.
 
@@ -162,7 +162,7 @@ class Model:
         requests = [self._make_request(one, resolved) for one in prompts]
         return self._decode("generate", prompts, requests, resolved, default_prompt=prompt is None)
 
-    @spell_options
+    @document_options
     def infill(self, text: str | Sequence[str], **options: Any) -> Generation:
         """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given."""
         check_options("infill", options)
@@ -173,11 +173,11 @@ class Model:
             check_length(self, "text", len(request.canvas))
         return self._decode("infill", texts, requests, resolved, default_prompt=False)
 
-    @spell_options
+    @document_options
     def log_likelihood(
         self, text: str | Sequence[str], *, prompt: Prompt | Sequence[Prompt] | None = None, **options: Any
     ) -> Likelihoods:
-        """Compute how probable each text is after its prompt (one for all, or one each; none: the text alone).
+        """Compute the log-likelihood of each text, given one prompt for all, one for each, or none.
 
         estimator="exact": under `policy` (default: the model's reference) with any of its settings, `tokens_per_step`
         tokens in a step of its schedule; refused where the method draws positions, re-masks or writes tokens of its
@@ -189,7 +189,7 @@ class Model:
         check_options("log_likelihood", options)
         return log_likelihood(self, text, prompt, LikelihoodOptions(**options))
 
-    @spell_options
+    @document_options
     def branch(
         self,
         generation: Generation | Trajectory | str | Path,
@@ -199,7 +199,7 @@ class Model:
         action: Action | Policy | None = None,
         **options: Any,
     ) -> Generation:
-        """Decode one row of a run again from its state before `step`, differently.
+        """Decode one row of an earlier run again from a chosen step, with another action, policy or seed.
 
         `generation` is what `generate`, `infill` or `branch` returned, its trajectory, or the file of one (`--save`,
         `Trajectory.save`); a run of another model is refused. An option that is not given is inherited: policy and
@@ -240,7 +240,7 @@ class Model:
             if isinstance(action, Action):
                 action = GivenAction(map_tensors(action, lambda tensor: tensor.to(device)))
             require(isinstance(action, Policy), "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
-            start = resolved.decode_first_step(start, action)
+            start = resolved.take_first_step(start, action)
         end = resolved.decode(start)
         config = {
             **resolved.config,
@@ -255,10 +255,10 @@ class Model:
             },
         }
         answer = end.state.answer_BL[0].nonzero().flatten().tolist()
-        return self._generation(str(before["task"]), end, [(answer[0], answer[-1] + 1)], config, resolved)
+        return self._make_generation(str(before["task"]), end, [(answer[0], answer[-1] + 1)], config, resolved)
 
     def _make_request(self, prompt: Prompt, resolved: ResolvedOptions) -> Request:
-        """Make the request of a prompt; by default it adds as many tokens as the model says or has room for."""
+        """Make the request of a prompt; without `max_new_tokens`, use the model's default or all its room."""
         tokens, count = self.codec.encode(prompt), resolved.options.max_new_tokens
         taken = len(tokens) + len(self.codec.closing)
         allowed = "1 or more"
@@ -275,7 +275,7 @@ class Model:
         check_length(self, "prompt", taken + 1)
         require(1 <= count <= room, "max_new_tokens", count, allowed, "change it, or shorten the prompt")
         steps = resolved.options.steps
-        return token_request(self, tokens, count, steps_of(resolved.steps_share, count) if steps is None else steps)
+        return token_request(self, tokens, count, count_steps(resolved.steps_share, count) if steps is None else steps)
 
     def _decode(
         self,
@@ -285,7 +285,7 @@ class Model:
         resolved: ResolvedOptions,
         default_prompt: bool,
     ) -> Generation:
-        """Decode requests, and record for every row its prompt, key and steps."""
+        """Decode requests, and record the prompt, key and steps of every row in the configuration."""
         # Samples of a prompt lie side by side and differ in the stream of their row key.
         samples = range(resolved.options.samples)
         runs = [(*pair, sample) for pair in zip(prompts, requests, strict=True) for sample in samples]
@@ -310,16 +310,16 @@ class Model:
         config = resolved.config
         if (gate := resolved.gate) is not None:
             # A gate was calibrated with a share of steps; with another share its thresholds may not hold.
-            planned = [steps_of(resolved.steps_share, request.blanks) for request in requests]
+            planned = [count_steps(resolved.steps_share, request.blanks) for request in requests]
             texts = [gate.steps_warning(r.steps, steps, r.blanks) for r, steps in zip(requests, planned, strict=True)]
             warnings = [text for text in dict.fromkeys(texts) if text]
             for text in warnings:
                 warn_caller(text)
             config |= {"warnings": warnings} if warnings else {}
         config |= {"default_prompt": default_prompt, "rows": rows}
-        return self._generation(task, end, [request.answer for _, request, _ in runs], config, resolved)
+        return self._make_generation(task, end, [request.answer for _, request, _ in runs], config, resolved)
 
-    def _generation(
+    def _make_generation(
         self,
         task: str,
         end: Trajectory,
@@ -327,7 +327,7 @@ class Model:
         config: dict[str, Any],
         resolved: ResolvedOptions,
     ) -> Generation:
-        """Turn a finished run into texts, and give its trajectory the configuration that made it."""
+        """Make the `Generation` of a finished run: texts, tokens, costs and configuration."""
         lengths = end.state.length_B.tolist()
         canvases = [tuple(row[:n]) for row, n in zip(end.state.tokens_BL.tolist(), lengths, strict=True)]
         spans = [(0, n) for n in lengths] if task == "infill" else answers
@@ -348,7 +348,7 @@ class Model:
         )
 
     def _check_origin(self, traj: Trajectory) -> Mapping[str, Any]:
-        """Return the configuration of a run; refuse the run of another model, or without one that makes sense."""
+        """Return the configuration of a run; refuse a run of another model, and a malformed configuration."""
         config = traj.config or {}
         theirs = config.get("fingerprint")
         if theirs is None:

@@ -16,18 +16,17 @@ from unmask.base.options import Options
 F = TypeVar("F", bound=Callable[..., Any])
 
 GEN_LENGTH = "gen_length"
-"""LLaDA's name for `max_new_tokens`."""
+"""Second name of the option `max_new_tokens`, from LLaDA's code."""
 
-AT_START = frozenset({"preset", "max_new_tokens", "steps", "samples", "cache", "cache_refresh"})
+FIXED_AT_START = frozenset({"preset", "max_new_tokens", "steps", "samples", "cache", "cache_refresh"})
 """Options that are decided when a run starts: a branch cannot change them."""
 
-MOST_TOP = 16
-"""Largest `record_top`. One pass over the vocabulary finds as many on a GPU; beyond it other code would run, and the
-tokens might differ."""
+MOST_RECORD_TOP = 16
+"""Largest allowed `record_top`: beyond it a GPU would run other code, and the tokens might differ."""
 
 
 class MethodOptions(Options):
-    """Options that decoding and likelihoods share: the method, and how tokens are sampled."""
+    """Options that `generate` and `log_likelihood` share: the method, and how tokens are sampled."""
 
     # Settings of the policy are keywords beside the options, so unknown keywords are kept, and checked with the policy.
     model_config = ConfigDict(extra="allow")
@@ -68,12 +67,12 @@ class MethodOptions(Options):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Keywords that are no option: settings of the policy."""
+        """Settings of the policy: keywords that are no option."""
         return dict(self.model_extra or {})
 
 
 class DecodeOptions(MethodOptions):
-    """How prompts are decoded: every keyword of `generate` but the prompts."""
+    """Options of `generate`: every keyword except the prompts."""
 
     max_new_tokens: int | None = Field(None, description="Tokens to add. Default: the model's own number.")
     steps: int | None = Field(
@@ -104,7 +103,7 @@ class DecodeOptions(MethodOptions):
     record_top: int = Field(
         0,
         ge=0,
-        le=MOST_TOP,
+        le=MOST_RECORD_TOP,
         description="Keep so many of the most probable tokens of each position in every recorded step; 0: as many as "
         "the policy reads, two at least.",
     )
@@ -123,7 +122,7 @@ class DecodeOptions(MethodOptions):
 
     @model_validator(mode="after")
     def _check_together(self) -> "DecodeOptions":
-        """Refuse options that would silently do nothing beside the others."""
+        """Refuse options that would have no effect together with the others."""
         idle = self.cache is None and self.cache_refresh != 0
         require(not idle, "cache_refresh", self.cache_refresh, "0 without a cache", "name a cache, or leave it out")
         idle = self.record_top != 0 and not self.record
@@ -134,12 +133,12 @@ class DecodeOptions(MethodOptions):
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Keywords of `generate` or `infill` that give these options. None, the default, is omitted."""
+        """These options as keywords for `generate` or `infill`, without those that are None."""
         return {name: value for name, value in self if value is not None}
 
 
 class LikelihoodOptions(MethodOptions):
-    """Options of `log_likelihood`: the quantity, and how it is computed."""
+    """Options of `log_likelihood`: the estimator and its settings."""
 
     estimator: Literal["exact", "monte-carlo", "oracle"] = Field(
         "exact",
@@ -188,17 +187,17 @@ class LikelihoodOptions(MethodOptions):
 FUNCTION_OPTIONS = {
     "generate": tuple(DecodeOptions.model_fields),
     "infill": tuple(name for name in DecodeOptions.model_fields if name != "max_new_tokens"),
-    "branch": tuple(name for name in DecodeOptions.model_fields if name not in AT_START),
+    "branch": tuple(name for name in DecodeOptions.model_fields if name not in FIXED_AT_START),
     "log_likelihood": tuple(LikelihoodOptions.model_fields),
 }
-"""The options of each function of a model, in the order of their declaration."""
+"""Names of the options of each method of `Model`, in the order of their declaration."""
 
 OPTIONS = frozenset({"prompt", GEN_LENGTH, *DecodeOptions.model_fields})
-"""Every keyword of `generate`: no setting of a policy can have such a name."""
+"""All keywords of `generate`, which no setting of a policy may have as its name."""
 
 
 def check_options(function: str, given: Iterable[str]) -> None:
-    """Refuse an option that another function has. Unknown names are left to the policy, as its settings."""
+    """Refuse options that belong to another function; unknown names pass, as settings of the policy."""
     names = FUNCTION_OPTIONS[function]
     for name in given:
         if name in OPTIONS and name not in names and not (name == GEN_LENGTH and function == "generate"):
@@ -208,8 +207,8 @@ def check_options(function: str, given: Iterable[str]) -> None:
             )
 
 
-def spell_options(function: F) -> F:
-    """Show the options of a method that takes `**options` in its signature and its docstring, for `help`."""
+def document_options(function: F) -> F:
+    """Decorate a method with `**options`: list its options in signature and docstring, for `help`."""
     declared = LikelihoodOptions if function.__name__ == "log_likelihood" else DecodeOptions
     # A branch inherits what is not given.
     inherits = function.__name__ == "branch"

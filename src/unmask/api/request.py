@@ -17,14 +17,14 @@ from unmask.core import Denoiser, Noise, State, Trajectory, row_key
 from unmask.models import Codec, Prompt
 
 STEPS_SHARE = 0.5
-"""Steps per blank where no number of steps is given: two tokens per step."""
+"""Default number of steps per blank: two tokens in a step."""
 
 _BYTE_ORDER_MARK = "\ufeff"
-"""Some editors put it before a text."""
+"""Character that some editors put before a text; it is removed from prompts."""
 
 
 class LoadedModel(Protocol):
-    """A denoiser that reads and writes text; `unmask.Model` is one."""
+    """Interface of a loaded model, which `unmask.Model` implements."""
 
     @property
     def name(self) -> str: ...
@@ -43,8 +43,8 @@ class LoadedModel(Protocol):
 
 
 @dataclass(frozen=True)
-class TextSide:
-    """Tokenizer and sizes of a model, which are known before its weights are read."""
+class TextInfo:
+    """Tokenizer and sizes of a model, known before its weights are read."""
 
     codec: Codec
     vocab: int
@@ -52,23 +52,23 @@ class TextSide:
     max_length: int | None
     """Positions of the longest canvas."""
 
-    def canvas(self, prompt: Prompt, max_new_tokens: int) -> int:
-        """Count the positions of a prompt's canvas, as `prompt_request` makes it."""
+    def count_prompt_canvas(self, prompt: Prompt, max_new_tokens: int) -> int:
+        """Count the positions of the canvas of a prompt with `max_new_tokens` blanks."""
         return len(self.codec.encode(prompt)) + max_new_tokens + len(self.codec.closing)
 
-    def blank_canvas(self, text: str) -> int:
-        """Count the positions of the canvas of a text with blanks, as `infill_request` makes it."""
+    def count_infill_canvas(self, text: str) -> int:
+        """Count the positions of the canvas of a text with blanks."""
         return len(self.codec.canvas(text))
 
 
-def text_side(model: LoadedModel) -> TextSide:
+def get_text_info(model: LoadedModel) -> TextInfo:
     """Return codec, vocabulary size and longest canvas of a loaded model."""
-    return TextSide(model.codec, model.denoiser.vocabulary.size, model.max_length)
+    return TextInfo(model.codec, model.denoiser.vocabulary.size, model.max_length)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt ready to be decoded."""
+    """A prompt ready to be decoded: its canvas, given flags and number of steps."""
 
     id: str
     canvas: tuple[int, ...]
@@ -76,7 +76,7 @@ class Request:
     steps: int
     """The planned number of steps, T."""
     answer: tuple[int, int]
-    """Where on the canvas the answer begins and ends."""
+    """Start and end of the answer on the canvas."""
 
     @property
     def blanks(self) -> int:
@@ -85,22 +85,22 @@ class Request:
 
     @property
     def key(self) -> bytes:
-        """The prompt's part in its row key: bytes of its first canvas, and of nothing beside it."""
+        """Bytes of the canvas before the first step, from which the row's random numbers are derived."""
         # Of 64 bits and little-endian on every machine, or the same seed would draw other numbers.
         return np.array(self.canvas, "<i8").tobytes()
 
     def padded_length(self, bucket: int) -> int:
-        """Round the length of the canvas up to a multiple of `bucket`: a function of this prompt alone."""
+        """Return the length of the canvas, rounded up to a multiple of `bucket`."""
         return -(-len(self.canvas) // bucket) * bucket
 
 
 def prompt_request(model: LoadedModel, prompt: Prompt, max_new_tokens: int, steps: int, id: str = "") -> Request:
-    """Make the request of a prompt: its tokens, then `max_new_tokens` blanks."""
+    """Make the request of a prompt: its tokens, followed by `max_new_tokens` blanks."""
     return token_request(model, model.codec.encode(prompt), max_new_tokens, steps, id)
 
 
 def token_request(model: LoadedModel, prompt: Sequence[int], max_new_tokens: int, steps: int, id: str = "") -> Request:
-    """Make the request of a prompt that is encoded already."""
+    """Make the request of a prompt that is given as tokens."""
     # Given, so that a method fills the blanks between prompt and end, and never moves the end.
     closing = model.codec.closing
     canvas = (*prompt, *(model.denoiser.vocabulary.mask_id,) * max_new_tokens, *closing)
@@ -109,16 +109,16 @@ def token_request(model: LoadedModel, prompt: Sequence[int], max_new_tokens: int
 
 
 def infill_request(model: LoadedModel, text: str, steps: int | None = None, share: float = STEPS_SHARE) -> Request:
-    """Make the request of a text with blanks, all of it the answer; without `steps` a share of the blanks."""
+    """Make the request of a text with blanks; without `steps`, their number is `share` times the blanks."""
     canvas = tuple(model.codec.canvas(text))
     given = tuple(token != model.denoiser.vocabulary.mask_id for token in canvas)
     blanks = given.count(False)
     require(blanks > 0, "text", text, f"one {model.codec.mask!r} or [MASK] or more", "mark what is to be filled")
-    return Request("", canvas, given, steps_of(share, blanks) if steps is None else steps, (0, len(canvas)))
+    return Request("", canvas, given, count_steps(share, blanks) if steps is None else steps, (0, len(canvas)))
 
 
 def check_length(model: LoadedModel, name: str, needed: int) -> None:
-    """Refuse a prompt or text that needs a longer canvas than the model has."""
+    """Refuse a prompt or text that needs a longer canvas than the model allows."""
     if model.max_length is not None and needed > model.max_length:
         raise ConfigError(
             f"the {name} needs a canvas of {needed} positions; allowed: at most {model.max_length} with {model.name}; "
@@ -126,8 +126,8 @@ def check_length(model: LoadedModel, name: str, needed: int) -> None:
         )
 
 
-def steps_of(share: float, blanks: int) -> int:
-    """Return the number of steps for a share of the blanks, rounded up.
+def count_steps(share: float, blanks: int) -> int:
+    """Return the number of steps: `share` times the number of blanks, rounded up.
 
     A product such as 0.07 * 100 may lie a rounding error above its whole number, hence the tolerance.
     """
@@ -142,7 +142,7 @@ def start_trajectory(
     streams: Sequence[int] = (),
     extra_steps: bool = False,
 ) -> Trajectory:
-    """Make the trajectory of requests before their first step, on canvases of `slots` positions.
+    """Make a trajectory without steps from requests, on canvases padded to `slots` positions.
 
     `streams` tell repeated prompts apart. `extra_steps` is the policy's: without it more steps than answer positions
     are refused.
@@ -164,12 +164,12 @@ def start_trajectory(
 
 
 def is_conversation(value: object) -> bool:
-    """Whether a value is a list of messages, which is one prompt, and not a list of prompts."""
+    """Tell whether a value is one conversation: a list of messages, not a list of prompts."""
     return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)
 
 
 def check_texts(name: str, given: Any) -> list[Any]:
-    """Check one text or several, called `name` in messages, and return a list. A "prompt" may be a conversation."""
+    """Return one text or several as a list; refuse values that are no text, and call them `name` in the error."""
     if name == "prompt" and is_conversation(given):
         return [_clean_prompt(given)]
     # Bytes are a sequence too: each would be taken for a text of its own.
@@ -189,7 +189,7 @@ def check_texts(name: str, given: Any) -> list[Any]:
 
 
 def _clean_prompt(prompt: Any) -> Any:
-    """Return a prompt whose text every file can hold, without a byte order mark."""
+    """Return a prompt without a byte order mark, and with lone surrogates replaced, so that every file can hold it."""
     if isinstance(prompt, str):
         return storable(prompt).removeprefix(_BYTE_ORDER_MARK)
     if isinstance(prompt, Mapping):

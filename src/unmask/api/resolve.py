@@ -28,18 +28,18 @@ from unmask.methods import (
 from unmask.models import BlockCache, ExactDenoiser, GuidedDenoiser, Network
 
 SELECTIVE = "selective"
-"""The name of the policy that a gate holds."""
+"""Name of the policy in a gate file."""
 
 SAMPLING = [field.name for field in fields(SamplingParams) if field.name in DecodeOptions.model_fields]
-"""Options that are handed on to `SamplingParams`, which checks their ranges."""
+"""Names of the options that become `SamplingParams`, which checks their ranges."""
 
 END_OPTIONS = ("eos_fill", "logits_eos_inf", "confidence_eos_eot_inf", "eos_penalty")
-"""Options that need an end-of-text token."""
+"""Names of the options that need a model with an end-of-text token."""
 
 
 @dataclass(frozen=True)
 class ResolvedOptions:
-    """All that decides a result apart from the prompts: every name looked up, everything checked."""
+    """Checked options of a run as objects: policy, sampling parameters, gate and planner."""
 
     model: LoadedModel
     options: DecodeOptions
@@ -47,20 +47,20 @@ class ResolvedOptions:
     sampling: SamplingParams
     gate: Gate | None
     preset: str | None
-    """The key of the preset that the policy was made with."""
+    """Key of the preset that gave the policy's settings; None without a preset."""
     planner: Denoiser | None
-    """The second network."""
+    """The second network, which some policies consult; None without one."""
     steps_share: float
-    """Steps per blank, where the options give no number of steps."""
+    """Number of steps per blank, used if the options give no number of steps."""
 
-    def decode_first_step(self, start: Trajectory, policy: Policy) -> Trajectory:
-        """Take one step with another policy, which reads the model as this run does."""
+    def take_first_step(self, start: Trajectory, policy: Policy) -> Trajectory:
+        """Take one step with another policy, under the model and the sampling parameters of this run."""
         start = replace(start, sampling=self.sampling)
         denoiser, options = build_denoiser(self.model, self.options, self.policy), self.options
         return decode_one_step(denoiser, policy, start, eos_fill=options.eos_fill, record_top=options.record_top)
 
     def decode(self, start: Trajectory) -> Trajectory:
-        """Decode a trajectory to its end as the options say."""
+        """Decode a trajectory to its end with these options."""
         return decode(
             build_denoiser(self.model, self.options, self.policy),
             self.policy,
@@ -75,7 +75,7 @@ class ResolvedOptions:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration as it is recorded, in JSON's types. Hashes read it: keys and their order never change."""
+        """The configuration recorded with a run, as JSON values; keys and order never change, as it is hashed."""
         options, model, planner = self.options, self.model, self.options.planner
         config = {
             "model": {"name": model.name, **json_values(model.options)},
@@ -107,7 +107,7 @@ class ResolvedOptions:
 
 
 def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
-    """Look up what the options name, and refuse what this model does not have."""
+    """Turn options into policy, sampling parameters, gate and planner; refuse options that do not fit the model."""
     gate, preset = None, None
     if options.gate is None:
         preset, policy = resolve_policy(model, options)
@@ -136,10 +136,10 @@ def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
 
 
 def build_denoiser(model: LoadedModel, options: DecodeOptions, policy: Policy | Search) -> Denoiser:
-    """Put guidance or a block cache around a model's network. A cache serves one run: every call makes a new one.
+    """Wrap a model's network in guidance or in a new block cache, as the options say.
 
-    Keys and values of anything but the leftmost open block come from an earlier pass, so a method must fill one block
-    after the other and read masked positions alone.
+    A cache serves one run. Keys and values of anything but the leftmost open block come from an earlier pass, so a
+    method must fill one block after the other and read masked positions alone.
     """
     cache, denoiser = options.cache, model.denoiser
     if cache is None:
@@ -212,7 +212,7 @@ def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | No
 
 
 def _resolve_gate(model: LoadedModel, options: DecodeOptions) -> tuple[Gate, Policy | Search]:
-    """Return the gate, read from its file if it is named by that, and the policy that it holds."""
+    """Return the gate of the options, read from its file if a path is given, and the policy in it."""
     policy, settings, hint = options.policy, options.settings, "drop the policy or the gate"
     # Registered before the file is read, which names the reference that the gate was calibrated around.
     reference = register_reference(policy) if isinstance(policy, Policy) else None
@@ -251,7 +251,7 @@ def _fit_to_model(model: LoadedModel, policy: Policy | Search) -> Policy | Searc
 
 
 def resolve_sampling(model: LoadedModel, options: MethodOptions) -> SamplingParams:
-    """Return the sampling parameters; refuse options about the end of a text that the model cannot end."""
+    """Return the sampling parameters; refuse end-of-text options for a model without an end-of-text token."""
     given = dict(options)
     # They would silently do nothing.
     for name in END_OPTIONS:
@@ -269,7 +269,7 @@ def resolve_sampling(model: LoadedModel, options: MethodOptions) -> SamplingPara
 def branch_options(
     traj: Trajectory, given: Mapping[str, Any], policy: Policy | Search | None
 ) -> tuple[DecodeOptions, Mapping[str, Any]]:
-    """Return the options of a branch, those not given taken from the run, and the recorded entry of the run's gate.
+    """Return the options of a branch, with missing ones inherited from the run, and the run's recorded gate entry.
 
     `policy` is the run's own object; None for a run from a file, whose policy is made again from its settings.
     """
@@ -292,7 +292,7 @@ def branch_options(
         return DecodeOptions(**{**inherited, **given}), {}
     if settings:
         require(not gate, "policy settings", settings, "none with a gate", "they are in its file")
-        own = {"policy": described["name"], **_settings_of(described)}
+        own = {"policy": described["name"], **_read_settings(described)}
         return DecodeOptions(**{**inherited, **own, **given}), {}
     if policy is None and gate:
         raise ConfigError("the run was decoded with a gate, which its file does not hold; name it: gate='gate.json'")
@@ -300,7 +300,7 @@ def branch_options(
 
 
 def policy_from_config(described: Mapping[str, Any]) -> Policy | Search:
-    """Make a policy from its recorded settings; refuse settings that this version would record otherwise."""
+    """Make a policy from its recorded settings; refuse settings that differ from those of this version."""
     name = described.get("name") if isinstance(described, Mapping) else None
     hint = "name the policy: policy=..."
     if name not in METHODS:
@@ -308,7 +308,7 @@ def policy_from_config(described: Mapping[str, Any]) -> Policy | Search:
             f"the run's policy is {name!r}; allowed: one of {', '.join(METHODS)}, or one you name; {hint}"
         )
     try:
-        policy = make_policy(str(name), **_settings_of(described))
+        policy = make_policy(str(name), **_read_settings(described))
         # Settings that came or went since the file was written would change the run silently.
         same = json_values(describe_policy(policy)) == json_values(described)
     except (ConfigError, TypeError) as error:
@@ -317,8 +317,8 @@ def policy_from_config(described: Mapping[str, Any]) -> Policy | Search:
     return policy
 
 
-def _settings_of(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return recorded settings as `make_policy` takes them: nested policies as objects, other parts by dotted keys."""
+def _read_settings(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert recorded settings to keywords of `make_policy`: policies as objects, other parts by dotted keys."""
     usual = METHODS[described["name"]].default if described.get("name") in METHODS else None
     settings: dict[str, Any] = {}
     for key, value in described.items():
@@ -334,7 +334,7 @@ def _settings_of(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_values(value: Any) -> Any:
-    """Return a value in JSON's types. JSON has no infinities, so they become texts."""
+    """Convert a value to JSON types; infinities and unknown objects become texts."""
     if isinstance(value, Mapping):
         return {str(k): json_values(v) for k, v in value.items()}
     if isinstance(value, tuple | list):

@@ -19,8 +19,8 @@ from unmask.tasks import (
     CONTROLS,
     SPLITS,
     TASKS,
-    example_record,
-    explain,
+    example_values,
+    explain_verdict,
     export_tasks,
     find_task,
     score_predictions,
@@ -291,7 +291,7 @@ def show_task(
         for one in find_task(each).examples(part, data_dir)[:n]
     ]
     if json_:
-        print_text(json.dumps([example_record(example) for example in chosen], indent=2))
+        print_text(json.dumps([example_values(example) for example in chosen], indent=2))
         return
     for example in chosen:
         print_text(f"--- {example.id}  level {example.level}\n{example.prompt}\n>>> {example.target}\n")
@@ -331,7 +331,7 @@ def score_answers(
         return
     if explain_:
         for verdict in verdicts:
-            print_text(f"--- {verdict.id}\n" + "\n".join(explain(verdict)) + "\n")
+            print_text(f"--- {verdict.id}\n" + "\n".join(explain_verdict(verdict)) + "\n")
     mean = "none" if summary["mean"] is None else f"{summary['mean']:.4f}"
     print_text(f"{name}, {split}: mean utility {mean} over {summary['scored']} of {summary['examples']} examples")
     perfect, unavailable, missing = summary["perfect"], summary["unavailable"], len(summary["missing"])

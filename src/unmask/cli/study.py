@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
-from unmask.api import Model, check_model_name, saved_codec, text_side, text_side_of
+from unmask.api import Model, check_model_name, find_saved_codec, find_text_info, get_text_info
 from unmask.api.load import load
 from unmask.base.errors import ConfigError, require
 from unmask.cli.options import ClusterOptions, DataDir, Json, Quiet, SandboxWorkers, options_as_flags
@@ -91,7 +91,7 @@ def plan(
     chosen = _read_study(file)
     models = {spec.name: load_model(spec) for spec in chosen.models} if measure else {}
     texts = {
-        spec.name: text_side(models[spec.name]) if measure else text_side_of(spec.model, spec.options)
+        spec.name: get_text_info(models[spec.name]) if measure else find_text_info(spec.model, spec.options)
         for spec in chosen.models
     }
     # Without any tokenizer there is nothing to measure prompts with.
@@ -366,7 +366,9 @@ def find_states(store: Store, keys: Sequence[str] = ()) -> StateEvidence:
     """Find the states where a candidate gained or lost most; those named in `keys` come first."""
     # Models whose tokenizer is not on this machine are left out: their states show token numbers.
     specs = store.manifest["study"]["models"]
-    found = {spec["name"]: saved_codec({"model": {**spec.get("options", {}), "name": spec["model"]}}) for spec in specs}
+    found = {
+        spec["name"]: find_saved_codec({"model": {**spec.get("options", {}), "name": spec["model"]}}) for spec in specs
+    }
     codecs = {name: codec for name, codec in found.items() if codec is not None}
     return collect_state_evidence(store, codecs, keys=keys)
 

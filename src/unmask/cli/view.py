@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unmask.api import MODELS, ExactOptions, Model, saved_codec
+from unmask.api import MODELS, ExactOptions, Model, find_saved_codec
 from unmask.api.load import load as load_model
 from unmask.base.errors import ConfigError, StorageError, UnknownName, require
 from unmask.base.files import format_path, write_text
@@ -100,7 +100,7 @@ def _export_run(
 
 def _find_codec(run: Trajectory, model: str | None) -> Codec:
     """Return the tokenizer of the model named, else of the run's; where there is none, tokens become numbers."""
-    codec = saved_codec(run.config if model is None else {"model": {"name": model}})
+    codec = find_saved_codec(run.config if model is None else {"model": {"name": model}})
     if codec is not None:
         return codec
     if model is not None:

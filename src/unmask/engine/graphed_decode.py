@@ -98,7 +98,7 @@ def _decode_batches(
         key = (*same, slots, traj.rows_B.device, *shapes)
 
         def make(traj: Trajectory = traj, slots: LogitSlots = slots) -> GraphedRows:
-            return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.nested_cache())
+            return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.make_nested_cache())
 
         inner: StepDenoiser | None = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
         rows = None if inner is None else graphs.find(key, make)

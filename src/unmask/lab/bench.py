@@ -44,7 +44,7 @@ from unmask.engine import decode
 from unmask.lab.bench_outside import AUTHORS, FAST_DLLM, authors_loops, fast_dllm_loops, share_weights
 from unmask.lab.branching import BatchSettings, BranchFrames, BranchPlan, branch
 from unmask.methods import FastDLLM, LLaDA, candidates, fixed_action, reference_of
-from unmask.models import BlockCache, Network, Transformer, TransformerSpec, default_layers
+from unmask.models import BlockCache, Network, Transformer, TransformerSpec, default_readout_layers
 from unmask.models.execution import ENGINES, choose_execution, dtype_name, free_memory, use_engine
 
 FORMAT = "unmask-bench/2"
@@ -236,7 +236,9 @@ def random_network(shape: Shape, device: torch.device, dtype: torch.dtype) -> Ne
     with torch.no_grad():
         for name, values in model.named_parameters():
             torch.nn.init.ones_(values) if "norm" in name else torch.nn.init.normal_(values, std=0.02)
-    network = Network(model.requires_grad_(False), shape.vocabulary, shape.shift, default_layers(shape.spec.layers))
+    network = Network(
+        model.requires_grad_(False), shape.vocabulary, shape.shift, default_readout_layers(shape.spec.layers)
+    )
     return use_engine(network, choose_execution("auto", device).engine)
 
 

@@ -117,7 +117,7 @@ class PlainModelling:
     """Our network as a loop made for Hugging Face calls it: the published arithmetic, logits of every position."""
 
     def __init__(self, model: Transformer):
-        self.model = share_weights(model).fuse(False)
+        self.model = share_weights(model).set_fused(False)
         self.device = model.device
 
     def __call__(self, tokens_BN: Tensor, attention_mask: Tensor | None = None) -> SimpleNamespace:
@@ -164,7 +164,7 @@ def published_weights(model: Transformer) -> dict[str, Tensor]:
     own = model.state_dict()
     return {
         name: part
-        for ours, parts in names.parts(model.spec).items()
+        for ours, parts in names.map_parameters(model.spec).items()
         for (name, _), part in zip(parts, own[ours].split([shape[0] for _, shape in parts]), strict=True)
     }
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from unmask.adapt import DIAGNOSTICS, Arms, EndToEnd, Gate, Guarantee, Lift
-from unmask.api import LoadedModel, Model, Request, steps_of
+from unmask.api import LoadedModel, Model, Request, count_steps
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
@@ -63,7 +63,7 @@ from unmask.stats.protocol import (
     estimate_tested_lift,
     fit_calibration,
 )
-from unmask.tasks import Task, check_scorer, is_own, open_task
+from unmask.tasks import Task, check_scorer, is_file_or_code, open_task
 
 ROLE = "validation"
 SHARD_PROMPTS = 8
@@ -267,7 +267,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
         tasks=(task.name,),
         axes=(options.axis,),
         splits={ROLE: PromptRange(ROLE, 0, options.prompts)},
-        steps={task.name: steps_of(options.steps_share, task.max_new_tokens)},
+        steps={task.name: count_steps(options.steps_share, task.max_new_tokens)},
         states=options.states,
         rollouts=options.rollouts,
         temperature=0.0,
@@ -275,7 +275,7 @@ def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> St
         engine=BatchSettings(rows),
         shard=SHARD_PROMPTS,
         diagnostics=(find_diagnostic(options.axis),),
-        own={task.name: task} if is_own(task.source) else {},
+        own={task.name: task} if is_file_or_code(task.source) else {},
     )
 
 

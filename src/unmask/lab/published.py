@@ -23,7 +23,7 @@ from unmask.tasks import (
     Scorer,
     Task,
     Verdict,
-    canonical,
+    canonical_json,
     digest,
     official,
     rank_ids,
@@ -228,7 +228,7 @@ def published_task(run: PublishedRun, prompts: OfficialPrompts, shots: int) -> T
         max_new_tokens=run.new_tokens,
         scorer=prompts.scorer,
         counts=MappingProxyType({WHOLE_SPLIT: len(examples)}),
-        version=f"{suite.version}-{digest(canonical(shown), *(e.prompt for e in examples)).hex()[:16]}",
+        version=f"{suite.version}-{digest(canonical_json(shown), *(e.prompt for e in examples)).hex()[:16]}",
         make_splits=lambda data_dir: {WHOLE_SPLIT: examples},
     )
 
@@ -248,7 +248,7 @@ def _read_gsm8k(data_dir: DataDir) -> OfficialPrompts:
     problems = [
         replace(one, prompt=question(row))
         for one, row in zip(
-            official.read_examples(official.GSM8K_TEST, official.gsm8k_example, data_dir),
+            official.read_examples(official.GSM8K_TEST, official.make_gsm8k_example, data_dir),
             official.read_rows(official.GSM8K_TEST, data_dir),
             strict=True,
         )
@@ -266,7 +266,7 @@ def _score_before_next_question(text: str, example: Example) -> Verdict:
 def _read_humaneval(data_dir: DataDir) -> OfficialPrompts:
     problems = tuple(
         replace(one, prompt=f"Complete the following python code:\n{one.constraints['prompt']}")
-        for one in official.read_examples(official.HUMANEVAL_FILE, official.humaneval_example, data_dir)
+        for one in official.read_examples(official.HUMANEVAL_FILE, official.make_humaneval_example, data_dir)
     )
     return OfficialPrompts((official.HUMANEVAL_FILE,), problems, (), official.HUMANEVAL.scorer)
 

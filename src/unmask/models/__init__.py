@@ -6,5 +6,5 @@ from unmask.models.cuda_graphs import CudaGraph, GraphCache, NotGraphable, build
 from unmask.models.exact import ExactDenoiser, JointDistribution
 from unmask.models.execution import compile_layers
 from unmask.models.guidance import GuidedDenoiser
-from unmask.models.network import Network, default_layers, pad_input
-from unmask.models.transformer import Fused, Transformer, TransformerSpec
+from unmask.models.network import Network, default_readout_layers, pad_input
+from unmask.models.transformer import StackedLinear, Transformer, TransformerSpec

@@ -8,11 +8,11 @@ from torch import Tensor
 from unmask.models.transformer import PLAIN, AttentionInputs, Transformer
 
 _SCORES_AT_ONCE = 1 << 26
-"""Attention scores held at a time: 256 MiB in float32."""
+"""Most attention scores that are held in memory at a time: 256 MiB in float32."""
 
 
 def read_attention(model: Transformer, watched: Sequence[AttentionInputs], bias: Tensor) -> Tensor:
-    """Compute the mean attention of a pass; by a kernel where the model's layers run on kernels, too."""
+    """Compute the mean attention of a pass, with a Triton kernel where the model's layers run on Triton kernels."""
     if model.ops is not PLAIN and bias.is_cuda:
         from unmask.models.triton_kernels import fused_mean_attention, supports_readout
 

@@ -23,20 +23,20 @@ from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary
 from unmask.models.cuda_graphs import GraphCache
 from unmask.models.execution import PassGraphs
 from unmask.models.invariance import Bounds
-from unmask.models.network import BUCKET, Network, attention_bias, pad_input
+from unmask.models.network import BUCKET, Network, make_attention_bias, pad_input
 
-KINDS = ("prefix", "dual")
-SPARE = 8
-"""Slots behind the canvas of every seat: rows with less to recompute than others write there, and nobody reads it."""
+CACHE_KINDS = ("prefix", "dual")
+SPARE_SLOTS = 8
+"""Unread slots behind each seat's canvas, where rows with less to recompute than others write the surplus."""
 GRAPHED_BYTES = 4 << 30
-"""Largest memory that is kept for the next decode with the graphs that read it; above it, launches cost little."""
-SHAPES = 64
-"""Graphs of passes that are kept: a prefix cache has one for each block of a long answer."""
-COPIES = 64
-"""Rows by which a pass may be filled up, where it needs more of them to have the same bits as others."""
+"""Largest cache, in bytes, that is recorded in CUDA graphs; a larger one gains little from them."""
+MOST_PASS_GRAPHS = 64
+"""Number of recorded passes to keep: a prefix cache needs one for each block of a long answer."""
+SPARE_ROWS = 64
+"""Most rows by which a pass is filled up so that its bits do not depend on the number of rows."""
 T = TypeVar("T")
-_NUMBERS = itertools.count()
-_INPUTS = ("tokens_BN", "position_BN", "valid_BN", "fixed_BN", "wanted_BN")
+_MEMORY_NUMBERS = itertools.count()
+_INPUT_FIELDS = ("tokens_BN", "position_BN", "valid_BN", "fixed_BN", "wanted_BN")
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,14 @@ class BlockCache:
     block: int
     """Answer positions per block: the policy's own block length."""
     refresh: int = 0
-    """A complete pass every so many passes of a block; 0 for one at its start, 1 for no reuse at all."""
-    _seats: "list[Seats]" = field(default_factory=list, repr=False, compare=False)
-    """The memory of the last pass; empty before the first one and after one that failed."""
+    """Passes from one complete pass to the next; 0 for only one at the start of a block, 1 for no reuse."""
+    _seats: "list[SeatAssignment]" = field(default_factory=list, repr=False, compare=False)
+    """The seats of the last pass; empty before the first pass and after a failed one."""
 
     def __post_init__(self) -> None:
-        require(self.kind in KINDS, "cache", self.kind, " or ".join(KINDS), "or leave it out: the exact network")
+        require(
+            self.kind in CACHE_KINDS, "cache", self.kind, " or ".join(CACHE_KINDS), "or leave it out: the exact network"
+        )
         require(self.block >= 1, "block", self.block, "1 or more", "use the policy's block length")
         require(self.refresh >= 0, "cache_refresh", self.refresh, "0 or more", "0 refreshes at the start of a block")
 
@@ -72,19 +74,19 @@ class BlockCache:
 
     @property
     def step_graphs(self) -> GraphCache | None:
-        """The network's graphs of whole steps."""
+        """The CUDA graphs in which the network records whole decoding steps."""
         return self.network.step_graphs
 
     @property
     def variant(self) -> tuple[object, ...]:
-        """Settings besides the weights that change the output, and the spans of passes."""
+        """Settings, besides the weights, that change the output or the slots that a pass recomputes."""
         return type(self).__name__, self.kind, self.block, self.refresh, *self.network.variant
 
     def step_denoiser(self, rows: int, slots: int) -> "CachedStep | None":
-        """Return the cache as the denoiser of graphed steps; None where its memory is too large to keep with graphs."""
+        """Return a denoiser for steps recorded as CUDA graphs; None where the cache is too large for that."""
         padded = _pad_to_bucket(slots)
-        in_pieces = self.network.row_bounds is not None and self.network.bounds(padded).most is not None
-        return None if in_pieces or seat_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
+        in_pieces = self.network.row_bounds is not None and self.network.find_row_bounds(padded).most is not None
+        return None if in_pieces or count_cache_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
 
     @torch.inference_mode()
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
@@ -102,27 +104,29 @@ class BlockCache:
                     f"the policy asks for {name}; allowed: predictions of masked slots under an approximate cache; "
                     "choose another policy, or leave the cache out"
                 )
-        self.network.check(inputs, needs)
-        seats, shape, wanted = self.plan(inputs)
+        self.network.check_input(inputs, needs)
+        seats, shape, wanted = self.plan_cached_pass(inputs)
         memory = seats.memory
         cached = CachedPass(self.network, memory, shape, memory.graphs)
         # Started before slots are packed: the device need not wait for that.
-        started = cached.start()
+        hidden_BNH = cached.compute_hidden()
         wanted_BN, processed_B = memory.find_answered_slots(inputs)
-        output = cached.finish(started, Slots.of(wanted_BN, wanted), processed_B, needs)
+        output = cached.compute_output(hidden_BNH, Slots.of(wanted_BN, wanted), processed_B, needs)
         # Only now: what a pass that failed has left behind is not read again.
         self._seats.append(seats)
         return output
 
-    def plan(self, inputs: ModelInput, *, skip_done: bool = False) -> tuple["Seats", "PassShape", int]:
-        """Give the rows of a pass their places in the cache, and ask the device which slots to recompute.
+    def plan_cached_pass(
+        self, inputs: ModelInput, *, skip_done: bool = False
+    ) -> tuple["SeatAssignment", "PassShape", int]:
+        """Assign the rows of a pass to places in the cache, and find the slots to recompute.
 
-        Returns the seats, which the caller puts back, the shapes of the pass, and the number of slots that get an
-        answer. Rows without a mask are computed as a whole, unless they are skipped because they are done.
+        Return the seats, which the caller puts back, the sizes of the pass, and the number of slots that get logits.
+        Rows without a mask are recomputed whole, unless `skip_done` leaves them out.
         """
         padded = pad_input(inputs, _pad_to_bucket(inputs.tokens_BN.shape[1]))
-        seats = self._take_seats(padded)
-        spans = seats.assign(padded, self.block, self.kind == "prefix")
+        seats = self._take_last_seats(padded)
+        spans = seats.assign_rows(padded, self.block, self.kind == "prefix")
         ages = seats.advance_ages(spans, self.refresh)
         fresh = [b for b, age in enumerate(ages) if age == 0 and not (skip_done and spans[b].start >= spans[b].stop)]
         seats.memory.mark_fresh_rows(fresh, len(spans))
@@ -137,8 +141,8 @@ class BlockCache:
         wanted = sum(span.inside if age else span.wanted for span, age in zip(spans, ages, strict=True))
         return seats, PassShape(len(spans), width, len(fresh)), wanted
 
-    def _take_seats(self, inputs: ModelInput) -> "Seats":
-        """Take the seats of the last pass. Where they are too few or too short, move its rows to larger ones."""
+    def _take_last_seats(self, inputs: ModelInput) -> "SeatAssignment":
+        """Take over the seats of the last pass, and move its rows to a larger memory where they do not fit."""
         rows, slots = inputs.tokens_BN.shape
         old = self._seats.pop() if self._seats else None
         if old is not None and rows <= old.memory.rows and slots == old.memory.slots:
@@ -148,9 +152,13 @@ class BlockCache:
             # Another run. Its memory is given back first, because the new one may need the room.
             old = None
         # The narrowest passes need most rows.
-        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.row_bounds else 1
+        least = (
+            self.network.find_row_bounds(min(BUCKET, slots), slots + SPARE_SLOTS).least
+            if self.network.row_bounds
+            else 1
+        )
         rows = max(rows, least, 0 if old is None else old.memory.rows)
-        seats = Seats(SeatMemory.find_free(self.network, rows, slots))
+        seats = SeatAssignment(SeatMemory.find_free(self.network, rows, slots))
         if old is not None:
             seats.memory.copy_from(old.memory)
             seats.row_ids, seats.bounds, seats.ages = old.row_ids, old.bounds, old.ages
@@ -158,7 +166,7 @@ class BlockCache:
 
 
 class CachedStep:
-    """The block cache as a part of graphed steps: the host reads what it needs from the device before each step."""
+    """The block cache inside steps recorded as CUDA graphs; the host plans each pass before its step."""
 
     def __init__(self, cache: BlockCache):
         self.cache = cache
@@ -173,11 +181,11 @@ class CachedStep:
         return self.cache.device
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Plan the pass of the next step; its graph serves other steps of the same shapes, with the same memory."""
+        """Plan the pass of the next step, and return the key of its graph: sizes of the pass and its memory."""
         with torch.inference_mode():
             # The state made anew: what was derived from it belongs to an earlier step.
             inputs = replace(ModelInput.of(replace(state), Needs()), row_B=rows_B)
-            seats, shape, _ = self.cache.plan(inputs, skip_done=True)
+            seats, shape, _ = self.cache.plan_cached_pass(inputs, skip_done=True)
             self.cache._seats.append(seats)
         # No graphs: they cannot be recorded inside another one.
         self._pass = CachedPass(self.cache.network, seats.memory, shape, None)
@@ -188,7 +196,7 @@ class CachedStep:
         assert self._pass is not None, "planned before it runs"
         assert inputs.packed is not None, "a graphed step names its slots"
         wanted_BN, processed_B = self._pass.memory.find_answered_slots(inputs)
-        output = self._pass.finish(self._pass.start(), inputs.packed, processed_B, needs)
+        output = self._pass.compute_output(self._pass.compute_hidden(), inputs.packed, processed_B, needs)
         return replace(output, wanted_BN=wanted_BN)
 
 
@@ -200,7 +208,7 @@ class BlockSpan(NamedTuple):
     inside_BN: Tensor
     """Wanted slots inside the span."""
     source_BN: Tensor
-    """The slot that a slot's prediction is read at."""
+    """Index of the slot at which each slot's prediction is read; Dream reads it one slot earlier."""
     canvas_BN: Tensor
     """Tokens, -1 for padding."""
     numbers_B6: Tensor
@@ -208,13 +216,13 @@ class BlockSpan(NamedTuple):
 
 
 class RowSpan(NamedTuple):
-    """The same part of one row, as numbers that the host has read from the device."""
+    """The part of one row that a pass recomputes, as plain numbers on the host."""
 
     row_id: int
     start: int
     stop: int
     kept: int
-    """1 where nothing changed since the last pass but masks of the span that were filled."""
+    """1 if since the last pass only masks inside the span were filled, so the cached keys still hold; else 0."""
     inside: int
     """Wanted slots in the span."""
     wanted: int
@@ -222,17 +230,17 @@ class RowSpan(NamedTuple):
 
 
 class PassShape(NamedTuple):
-    """Sizes of a pass. Passes of equal sizes share their graphs."""
+    """Sizes of a pass over the cache. Passes of equal sizes share a CUDA graph."""
 
     rows: int
     width: int
-    """Slots that are recomputed of every row; 0 where all rows begin anew."""
+    """Slots to recompute of each row; 0 where all rows are computed whole."""
     fresh: int
-    """Rows that begin anew: they are computed as a whole."""
+    """Number of rows to compute whole, because their cached keys no longer hold."""
 
 
 def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block: int, to_end: bool) -> BlockSpan:
-    """Find the part of each row to recompute: its leftmost block with a mask, or with `to_end` all behind it, too.
+    """Find the slots of each row to recompute: the leftmost block with a mask, with `to_end` also all behind it.
 
     `old_BN` holds the canvases of the last pass.
     """
@@ -255,12 +263,12 @@ def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block:
     wanted_BN = inputs.wanted_BN & span_BN
     numbers = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
     return BlockSpan(
-        start_B, stop_B, wanted_BN, network.source_slots(inputs) % slots, canvas_BN, torch.stack(numbers, -1)
+        start_B, stop_B, wanted_BN, network.find_source_slots(inputs) % slots, canvas_BN, torch.stack(numbers, -1)
     )
 
 
 class SeatMemory:
-    """Fixed memory of running rows: keys and values by layer, and the input of the pass at hand.
+    """Buffers at fixed addresses for the running rows: keys and values of each layer, and the current input.
 
     Every pass reads and writes the same addresses, so that it can be recorded. The rows of a pass have the first seats,
     in their order.
@@ -270,7 +278,7 @@ class SeatMemory:
         model, spec = network.model, network.model.spec
         self.network, self.rows, self.slots = network, rows, slots
         # The spare slots behind the canvas take the writes of spans that are shorter than the pass is wide.
-        shape = (rows, spec.kv_heads, slots + SPARE, spec.head_dim)
+        shape = (rows, spec.kv_heads, slots + SPARE_SLOTS, spec.head_dim)
         self.keys, self.values = (
             [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(spec.layers)] for _ in range(2)
         )
@@ -289,21 +297,21 @@ class SeatMemory:
         self.span = BlockSpan(
             numbers(rows), numbers(rows), flags(), numbers(rows, slots), numbers(rows, slots), numbers(rows, 6)
         )
-        self.fresh_U = numbers(rows + COPIES)
-        """Rows that begin anew, then the first of them again: for passes that need more rows."""
+        self.fresh_U = numbers(rows + SPARE_ROWS)
+        """Rows to compute whole, then the first of them repeated for passes that need more rows."""
         self.place_B = numbers(rows)
-        """The place of each row among those, -1 for the others."""
-        self._begun: tuple[int, ...] | None = None
+        """Place of each row in `fresh_U`; -1 for rows that are not computed whole."""
+        self._last_fresh: tuple[int, ...] | None = None
         self.graphs: GraphCache | None = None
         """Graphs that read and write this memory; None where it is too large to be kept with them."""
-        self.user: weakref.ref[Seats] | None = None
-        """The seats of a running decode; without it, or where it is dead, another one may use the memory."""
-        self.number = next(_NUMBERS)
-        """Tells memories apart in the keys of graphs."""
+        self.user: weakref.ref[SeatAssignment] | None = None
+        """The running decode that uses this memory; once it is gone, another one may take the memory."""
+        self.number = next(_MEMORY_NUMBERS)
+        """Number that tells this memory from others in the keys of graphs."""
 
     @classmethod
     def find_free(cls, network: Network, rows: int, slots: int) -> "SeatMemory":
-        """Return a memory that no decode uses, with the graphs that read it, or a new one."""
+        """Return a memory that no running decode uses, with its recorded graphs; make a new one if there is none."""
         passes = network.forward
         if not isinstance(passes, PassGraphs):
             return cls(network, rows, slots)
@@ -317,23 +325,25 @@ class SeatMemory:
         # Other free ones go first, because a new one may need their room.
         passes.seat_memories = kept
         memory = found or cls(network, rows, slots)
-        if seat_bytes(network, rows, slots) <= GRAPHED_BYTES:
-            memory.graphs = memory.graphs or PassGraphs(network.model, SHAPES, passes.pool)
+        if count_cache_bytes(network, rows, slots) <= GRAPHED_BYTES:
+            memory.graphs = memory.graphs or PassGraphs(network.model, MOST_PASS_GRAPHS, passes.pool)
             kept.append(memory)
         return memory
 
-    def read_spans(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
-        """Copy the rows of a pass into the memory, and read from the device which part of each to recompute."""
+    def find_spans(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
+        """Copy the rows of a pass into the memory, and return the part of each row to recompute."""
         assert inputs.row_B is not None
         rows = len(inputs.row_B)
         count = self.round_rows(rows)
-        names, here = (*_INPUTS, "row_B"), self.first_rows(rows)
+        names, here = (*_INPUT_FIELDS, "row_B"), self.view_first_rows(rows)
         copy_in([getattr(here, name) for name in names], [getattr(inputs, name) for name in names])
 
         def work() -> None:
             # Copied out of memory that the replay of another graph may overwrite.
             here = BlockSpan(*(held[:count] for held in self.span))
-            copy_in(here, find_block_span(self.first_rows(count), self.canvas_BN[:count], self.network, block, to_end))
+            copy_in(
+                here, find_block_span(self.view_first_rows(count), self.canvas_BN[:count], self.network, block, to_end)
+            )
 
         self.run(self.graphs, ("spans", block, to_end, count), work)
         return [RowSpan(*numbers) for numbers in self.span.numbers_B6[:rows].tolist()]
@@ -345,18 +355,18 @@ class SeatMemory:
             held[: len(seats)] = held[seat_U]
 
     def copy_from(self, other: "SeatMemory") -> None:
-        """Copy the rows of a smaller memory."""
+        """Copy canvases, keys and values from a smaller memory."""
         self.canvas_BN.fill_(-1)
         self.canvas_BN[: other.rows, : other.slots] = other.canvas_BN
         for new, old in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
             new[: other.rows, :, : other.slots] = old[:, :, : other.slots]
 
     def mark_fresh_rows(self, fresh: Sequence[int], rows: int) -> None:
-        """Tell the device which rows are to be computed as a whole, because they begin anew."""
+        """Write to the device which rows are to be computed whole."""
         # Most steps have none, as the step before: then nothing is copied.
-        if self._begun == (rows, *fresh):
+        if self._last_fresh == (rows, *fresh):
             return
-        self._begun = (rows, *fresh)
+        self._last_fresh = (rows, *fresh)
         place_B = [-1] * rows
         for place, row in enumerate(fresh):
             place_B[row] = place
@@ -368,52 +378,52 @@ class SeatMemory:
             self.fresh_U.copy_(both[rows:])
 
     def find_answered_slots(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
-        """Return which wanted slots get logits in this pass, and how many slots of each row it computes."""
+        """Return which wanted slots get logits in this pass, and the number of slots computed of each row."""
         rows, slots = inputs.tokens_BN.shape
         fresh_B, span = self.place_B[:rows] >= 0, BlockSpan(*(held[:rows] for held in self.span))
         wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | span.inside_BN[:, :slots])
         return wanted_BN, torch.where(fresh_B, inputs.valid_BN.sum(-1), (span.stop_B - span.start_B).clamp(min=0))
 
-    def first_rows(self, rows: int) -> ModelInput:
-        """Return the input of the pass cut to its first rows; the tensors are views of the buffers."""
-        return replace(self.inputs, **{name: getattr(self.inputs, name)[:rows] for name in (*_INPUTS, "row_B")})
+    def view_first_rows(self, rows: int) -> ModelInput:
+        """Return the first rows of the current input, as views of the buffers."""
+        return replace(self.inputs, **{name: getattr(self.inputs, name)[:rows] for name in (*_INPUT_FIELDS, "row_B")})
 
     def run(self, graphs: GraphCache | None, key: Hashable, work: Callable[[], T]) -> T:
-        """Run work on this memory: from a CUDA graph where there are graphs, else one operation at a time."""
+        """Run `work`, from a CUDA graph if this memory has graphs, else one operation at a time."""
         if graphs is None:
             return work()
         name = f"passes of a block cache over {self.rows} rows of {self.slots} slots"
         return graphs.run(key, work, name=name)
 
     def round_rows(self, rows: int) -> int:
-        """Round up to 1, 2, 3, 4, 6, 8, 12, 16, 24, ... rows where passes have graphs, for few different shapes."""
+        """Round a number of rows up to 1, 2, 3, 4, 6, 8, 12, ... so that few different graphs are recorded."""
         if self.graphs is None:
             return rows
         power = 1 << (rows - 1).bit_length()
         return min(3 * power // 4 if rows <= 3 * power // 4 and power >= 4 else power, self.rows)
 
 
-class Seats:
-    """Which row of a decode has which seat of a memory, and how old the keys and values of each are."""
+class SeatAssignment:
+    """The seat of each row of a decode in a `SeatMemory`, and the age of its cached keys and values."""
 
     def __init__(self, memory: SeatMemory):
         self.memory = memory
         memory.user = weakref.ref(self)
         self.row_ids: list[int] = []
-        """Row of each seat, as `ModelInput.row_B` numbers them."""
+        """Identity of the row in each seat, as in `ModelInput.row_B`."""
         self.bounds: list[tuple[int, int]] = []
-        """First slot of each row's span, and the slot behind it."""
+        """Start and end of each row's active span at the last pass."""
         self.ages: list[int] = []
-        """Passes since each row's last complete one; 0 asks for one."""
+        """Passes since each row was last computed whole; 0 means that it is due now."""
 
-    def assign(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
-        """Give the rows of a pass the first seats, in their order; return the span of each that is to be recomputed.
+    def assign_rows(self, inputs: ModelInput, block: int, to_end: bool) -> list[RowSpan]:
+        """Assign the rows of a pass to the first seats, in order, and return the part of each row to recompute.
 
         A row that was here before keeps its keys, values and age. A new row has no span yet, so only it begins anew.
         The host reads the device once, or twice where rows move.
         """
         for _ in range(2):
-            spans = self.memory.read_spans(inputs, block, to_end)
+            spans = self.memory.find_spans(inputs, block, to_end)
             old = [self.row_ids.index(span.row_id) if span.row_id in self.row_ids else -1 for span in spans]
             self.row_ids = [span.row_id for span in spans]
             self.bounds = [self.bounds[seat] if seat >= 0 else (-1, -1) for seat in old]
@@ -426,10 +436,10 @@ class Seats:
         return spans
 
     def advance_ages(self, spans: Sequence[RowSpan], refresh: int) -> list[int]:
-        """Return the age of each row at this pass, and make it one older for the next.
+        """Return the age of each row's cache at this pass, and store its age for the next pass.
 
-        It is 0 where a new block begins, and where anything changed since the last pass but masks of the span that
-        were filled: tokens were masked again, or another run has begun.
+        The age is 0 where a new block begins, and where since the last pass more has changed than filled masks of the
+        block: tokens were masked again, or another run has begun.
         """
         bounds = [(span.start, span.stop) for span in spans]
         kept = (span.kept and now == old for span, now, old in zip(spans, bounds, self.bounds, strict=True))
@@ -440,58 +450,60 @@ class Seats:
 
 @dataclass(frozen=True)
 class CachedPass:
-    """One pass of a block cache: over whole rows where they begin anew, over their spans elsewhere."""
+    """One pass of a block cache: some rows are computed whole, of the others only their active block."""
 
     network: Network
     memory: SeatMemory
     shape: PassShape
     graphs: GraphCache | None
 
-    def start(self) -> Tensor:
-        """Run the layers over the spans, or over whole rows where all begin anew; return hidden states."""
+    def compute_hidden(self) -> Tensor:
+        """Run the layers and return hidden states: of the spans to recompute, or of whole rows where all are due."""
         return (
-            self._pass_over_spans()
+            self._compute_spans()
             if self.shape.width
-            else self._pass_over_whole_rows(everyone=self.shape.fresh == self.shape.rows)
+            else self._compute_whole_rows(everyone=self.shape.fresh == self.shape.rows)
         )
 
-    def finish(self, started: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
-        """Turn hidden states into the output for packed slots; rows that begin anew may need a pass of their own."""
+    def compute_output(self, hidden_BNH: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
+        """Compute the logits of packed slots from hidden states; run a further pass for rows computed whole."""
         memory, slots = self.memory, packed.wanted_BN.shape[1]
         row_R = packed.index_R // slots
         source_R = memory.span.source_BN[row_R, packed.index_R % slots]
         whole_R = memory.place_B[row_R].clamp(min=0) * memory.slots + source_R
         if not self.shape.width:
-            x_RH = started.flatten(0, 1)[whole_R]
+            x_RH = hidden_BNH.flatten(0, 1)[whole_R]
         else:
             # Rows that begin anew are in this pass, too, and their part of it is not read: one shape for all steps.
             inside_R = (source_R - memory.span.start_B[row_R]).clamp(0, self.shape.width - 1)
-            x_RH = started.flatten(0, 1)[row_R * self.shape.width + inside_R]
+            x_RH = hidden_BNH.flatten(0, 1)[row_R * self.shape.width + inside_R]
             if self.shape.fresh:
-                whole_RH = self._pass_over_whole_rows(everyone=False).flatten(0, 1)[whole_R]
+                whole_RH = self._compute_whole_rows(everyone=False).flatten(0, 1)[whole_R]
                 x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
         normed_RH, logits_RV = self.network.compute_logits(x_RH)
         hidden_RH = normed_RH if needs.hidden else None
         return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
 
-    def _pass_over_whole_rows(self, everyone: bool) -> Tensor:
-        """Run complete passes over rows that begin anew, and keep their keys and values in the cache."""
-        fresh, bounds = self.shape.fresh, self.network.bounds(self.memory.slots)
+    def _compute_whole_rows(self, everyone: bool) -> Tensor:
+        """Run the layers over the rows that are due, in pieces that fit the row bounds."""
+        fresh, bounds = self.shape.fresh, self.network.find_row_bounds(self.memory.slots)
         size = bounds.most or fresh
         parts = []
         for at in range(0, fresh, size):
             piece = min(size, fresh - at)
             count = max(piece if everyone else self._round_rows(piece), bounds.least)
-            work = partial(fill_rows, self.memory, at, count)
+            work = partial(compute_whole_rows, self.memory, at, count)
             x_UNH = self.memory.run(self.graphs, ("fill", at, count), work)[:piece]
             # Cloned, because the next piece may be a replay that writes where this one lies.
             parts.append(x_UNH if piece == fresh else x_UNH.clone())
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _pass_over_spans(self) -> Tensor:
-        """Run passes over each row's span, padded to one width; the cache gives all other keys and values."""
+    def _compute_spans(self) -> Tensor:
+        """Run the layers over the span of every row, in pieces that fit the row bounds."""
         memory, (rows, width, _) = self.memory, self.shape
-        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.row_bounds else Bounds()
+        bounds = (
+            self.network.find_row_bounds(width, memory.slots + SPARE_SLOTS) if self.network.row_bounds else Bounds()
+        )
         size = bounds.most or max(self._round_rows(rows), bounds.least)
         parts: list[Tensor] = []
         done = 0
@@ -499,7 +511,7 @@ class CachedPass:
             # A last piece begins earlier instead of being shorter: the same span is computed twice, to the same keys.
             first = max(0, min(done, memory.rows - size))
             stop = min(first + size, memory.rows)
-            work = partial(reuse_rows, memory, first, stop, width)
+            work = partial(compute_row_spans, memory, first, stop, width)
             # Results of the rows before `done` are computed again and dropped.
             x_BSH = memory.run(self.graphs, ("reuse", first, stop, width), work)[done - first :]
             parts.append(x_BSH if stop >= rows and not parts else x_BSH.clone())
@@ -507,30 +519,30 @@ class CachedPass:
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[:rows]
 
     def _round_rows(self, rows: int) -> int:
-        """Round a number of rows up where passes have graphs, so that few shapes are recorded."""
+        """Round a number of rows up, so that few shapes are recorded; unchanged without graphs."""
         return rows if self.graphs is None else self.memory.round_rows(rows)
 
 
-def fill_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
-    """Run the layers over rows that begin anew, and keep their keys and values in the cache."""
+def compute_whole_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
+    """Run the layers over whole rows, and store their keys and values in the cache."""
     rows_U = memory.fresh_U[at : at + count]
-    some = replace(memory.inputs, **{name: getattr(memory.inputs, name)[rows_U] for name in _INPUTS}, row_B=None)
+    some = replace(memory.inputs, **{name: getattr(memory.inputs, name)[rows_U] for name in _INPUT_FIELDS}, row_B=None)
     model = memory.network.model
-    bias = attention_bias(some, model.dtype)
+    bias = make_attention_bias(some, model.dtype)
     x_BNH: Tensor = model(some.tokens_BN, some.position_BN, bias, kv_store=_FillStore(memory, rows_U)).x_BNH
     return x_BNH
 
 
-def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
-    """Run the layers over the spans of some rows, with the keys and values of all other slots from the cache."""
+def compute_row_spans(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
+    """Run the layers over parts of rows; keys and values of all other slots come from the cache."""
     some, rows, model = memory.inputs, slice(first, stop), memory.network.model
     index_BS = memory.span.start_B[rows, None] + torch.arange(width, device=some.tokens_BN.device)
     # Behind a row's own span everything goes to the last spare slot, which the bias hides from all queries.
-    index_BS = torch.where(index_BS < memory.span.stop_B[rows, None], index_BS, memory.slots + SPARE - 1)
+    index_BS = torch.where(index_BS < memory.span.stop_B[rows, None], index_BS, memory.slots + SPARE_SLOTS - 1)
     # The input has no spare slots: what is read in their place is hidden from everybody, and never read.
     inside_BS = index_BS.clamp(max=memory.slots - 1)
     zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
-    bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE)), zero, float("-inf"))[:, None, None]
+    bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE_SLOTS)), zero, float("-inf"))[:, None, None]
     tokens_BS, position_BS = some.tokens_BN[rows].gather(1, inside_BS), some.position_BN[rows].gather(1, inside_BS)
     x_BSH: Tensor = model(tokens_BS, position_BS, bias, kv_store=_ReuseStore(memory, rows, index_BS)).x_BNH
     return x_BSH
@@ -538,7 +550,7 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _FillStore:
-    """A KV store that keeps the keys and values of complete rows."""
+    """A KV store that writes the keys and values of whole rows to the cache."""
 
     memory: SeatMemory
     rows_U: Tensor
@@ -552,7 +564,7 @@ class _FillStore:
 
 @dataclass(frozen=True)
 class _ReuseStore:
-    """A KV store that returns the cached keys and values, those of the span overwritten by the pass's own."""
+    """A KV store that updates the cache with the recomputed slots, and returns keys and values of all slots."""
 
     memory: SeatMemory
     rows: slice
@@ -564,11 +576,11 @@ class _ReuseStore:
         return keys.scatter_(2, index, k_BGSF), values.scatter_(2, index, v_BGSF)
 
 
-def seat_bytes(network: Network, rows: int, slots: int) -> int:
-    """Compute the bytes of the keys and values of so many rows."""
+def count_cache_bytes(network: Network, rows: int, slots: int) -> int:
+    """Count the bytes of cached keys and values for a number of rows and slots."""
     spec = network.model.spec
     each = spec.kv_heads * spec.head_dim * network.model.dtype.itemsize
-    return 2 * spec.layers * rows * (slots + SPARE) * each
+    return 2 * spec.layers * rows * (slots + SPARE_SLOTS) * each
 
 
 def _pad_to_bucket(slots: int) -> int:

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 from unmask.base.errors import ConfigError, require
 
 MASK_WORD = "[MASK]"
-"""How any text may spell a blank, besides the model's own mask token; "[MASK*5]" is five in a row."""
+"""Spelling of a blank that every model accepts, besides its own mask token; "[MASK*5]" is five blanks."""
 
 MOST_BLANKS = 100_000
 """Most blanks that one [MASK*N] may stand for; a larger number is a typing error."""
@@ -19,7 +19,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 
 def cut_at_blanks(text: str, mask: str) -> list[str | int]:
-    """Cut a text at its blanks; return the texts between them, and each run of blanks as its number."""
+    """Cut a text at its blanks; return the texts in between, and a number for each run of blanks."""
     parts: list[str | int] = []
     end = 0
     for blank in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
@@ -33,42 +33,42 @@ def cut_at_blanks(text: str, mask: str) -> list[str | int]:
 
 
 class Codec(Protocol):
-    """Turns the text of users into tokens of a model, and back."""
+    """Converter between a user's text and a model's tokens."""
 
     @property
     def mask(self) -> str:
-        """Text of a masked position."""
+        """Text that stands for a masked position."""
         ...
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of a prompt, which may hold no blanks."""
+        """Return the tokens of a prompt; refuse a prompt with blanks."""
         ...
 
     def canvas(self, text: str) -> list[int]:
-        """Return the tokens of a text with blanks."""
+        """Return the tokens of a text with blanks: a mask token for each blank."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of all tokens, with `mask` for masked ones."""
+        """Return the text of all tokens, with `mask` for each masked position."""
         ...
 
     def answer(self, tokens: Sequence[int]) -> str:
-        """Return the text of an answer: up to its first end token, without control tokens."""
+        """Return the text of an answer up to its first end token, without control tokens."""
         ...
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return the whole of an infilled text, both given and filled in."""
+        """Return the full text of an infilled canvas: given and filled-in parts."""
         ...
 
     @property
     def closing(self) -> tuple[int, ...]:
-        """Tokens that follow every answer."""
+        """Tokens that are put behind every answer, such as [SEP]."""
         ...
 
 
 @dataclass(frozen=True)
 class LetterCodec:
-    """Codec with one letter per token, "a" for 0. The mask is "_", and its token is one past the last letter."""
+    """Codec that spells token 0 as "a", token 1 as "b" and so on, and the mask, the token after the last, as "_"."""
 
     vocab: int
     mask: str = "_"

@@ -21,16 +21,16 @@ from unmask.core import copy_in
 
 T = TypeVar("T")
 REMEMBERED_KEYS = 256
-"""Number of keys of which a cache remembers that they came before, or were refused."""
+"""Number of keys that a cache remembers as used before, or as refused."""
 
 
 class NotGraphable(Exception):
-    """Work that cannot be recorded as a CUDA graph; the text says why."""
+    """Error for work that cannot be recorded as a CUDA graph; its text gives the reason."""
 
 
 @dataclass(frozen=True, eq=False)
 class CudaGraph(Generic[T]):
-    """A recorded graph, the buffers that it reads its inputs from, and its result, which the next replay overwrites."""
+    """A recorded CUDA graph with its input buffers and its result, which every replay overwrites."""
 
     graph: Any
     result: T
@@ -44,7 +44,7 @@ class CudaGraph(Generic[T]):
 
 
 class GraphPool:
-    """Memory that several graphs share, so that only the result of the latest replay may be read.
+    """GPU memory shared by several graphs: only the result of the latest replay may be read.
 
     Torch's handle of such memory is good for as long as a graph lives that was recorded with it.
     """
@@ -55,17 +55,17 @@ class GraphPool:
 
     @property
     def handle(self) -> Any:
-        """Torch's handle of the memory, a new one where no graph uses the old one any more."""
+        """Torch's handle of the shared memory; a new one if no graph uses the old one any more."""
         if not self._alive:
             self._handle = torch.cuda.graph_pool_handle()
         return self._handle
 
-    def add(self, graph: CudaGraph[Any]) -> None:
-        """Count a graph that was recorded with the handle among those that keep it alive."""
+    def add_graph(self, graph: CudaGraph[Any]) -> None:
+        """Register a graph that was recorded in this memory and keeps it alive."""
         self._alive.add(graph)
 
-    def abandon(self) -> None:
-        """Give the memory up, because a recording in it failed half-way; the next graph gets other memory."""
+    def abandon_memory(self) -> None:
+        """Stop using the memory after a failed recording, so that the next graph gets new memory."""
         self._alive = WeakSet()
 
 
@@ -77,7 +77,7 @@ def build_graph(
     pool: GraphPool | None = None,
     rehearsals: int = 0,
 ) -> CudaGraph[T]:
-    """Record `work`, which reads `buffers` and writes to the same memory every time.
+    """Record `work` as a CUDA graph; it must read `buffers` and write to the same memory every time.
 
     It must have run before, because compilation, autotuning and library handles cannot be recorded; else ask for
     `rehearsals`. It may not wait for the device, read from the host, or draw random numbers.
@@ -97,17 +97,17 @@ def build_graph(
             gc.collect()
         graph = torch.cuda.CUDAGraph()
         handle = None if pool is None else pool.handle
-        with _without_interruptions(device), torch.cuda.graph(graph, pool=handle, stream=stream):
+        with _pause_garbage_collector(device), torch.cuda.graph(graph, pool=handle, stream=stream):
             result = work()
     built = CudaGraph(graph, result, buffers)
     if pool is not None:
-        pool.add(built)
+        pool.add_graph(built)
     return built
 
 
 @contextmanager
-def _without_interruptions(device: torch.device) -> Iterator[None]:
-    """Keep the garbage collector off while recording: a graph that is freed then breaks the one being recorded.
+def _pause_garbage_collector(device: torch.device) -> Iterator[None]:
+    """Pause the garbage collector while recording, because freeing a graph would break the recording.
 
     A recording that fails also leaves torch's generator of random numbers in the belief that it goes on, so the
     generator then gets a new state with the same numbers.
@@ -131,7 +131,7 @@ def _without_interruptions(device: torch.device) -> Iterator[None]:
 
 
 class GraphCache:
-    """Runs work by key: plainly the first time, recorded as a graph the second time, replayed from then on.
+    """Cache of CUDA graphs by key: work runs plainly at first, is recorded the second time, then replayed.
 
     A key that comes once costs no recording. The graphs used last are kept. Those of one cache share their memory: read
     the result of a replay before the next one.
@@ -150,14 +150,14 @@ class GraphCache:
         self.slots_multiple = slots_multiple
         """Canvases of graphed steps are padded to a multiple of so many slots: many lengths then share a graph."""
         self.kept: OrderedDict[Hashable, Any] = OrderedDict()
-        """Graphs, or other values that `find` made, the one used last at the end."""
+        """Values by key (mostly graphs) that `find` made, the most recently used one last."""
         self.busy = Lock()
-        """Held by a decode while its rows are in buffers that graphs of this cache read: two would mix their rows."""
+        """Lock of the decode whose rows are in the graphs' buffers; two decodes at once would mix their rows."""
         self._seen: OrderedDict[Hashable, bool] = OrderedDict()
-        """Keys that came before, and whether they were refused."""
+        """Keys that were used before, and whether each was refused."""
 
     def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
-        """Return `work(*inputs)`, from a graph where the key came before.
+        """Return `work(*inputs)`, by replaying a graph if the key was used before.
 
         Work that cannot be recorded raises `NotGraphable`; if it has a name, it runs plainly instead, with a warning.
         """
@@ -179,7 +179,7 @@ class GraphCache:
         return work(*inputs) if graph is None else graph(*inputs)
 
     def find(self, key: Hashable, make: Callable[[], T]) -> T | None:
-        """Return the value of a key, made when it comes the second time; None for new and for refused keys."""
+        """Return the value of a key, and make it at the key's second use; None for new and for refused keys."""
         known, refused = key in self._seen, self._seen.get(key, False)
         self._note_key(key, refused)
         if key not in self.kept:
@@ -194,20 +194,20 @@ class GraphCache:
         return value
 
     def refuse(self, key: Hashable, warning: str = "") -> None:
-        """Never again record anything for this key, and say so once."""
+        """Stop recording for this key for good, with a warning if a text is given."""
         if warning:
             warn_once(warning)
         self._note_key(key, True)
         self.kept.pop(key, None)
-        self.pool.abandon()
+        self.pool.abandon_memory()
 
     def clear(self) -> None:
         """Forget all keys and graphs."""
         self._seen.clear()
         self.kept.clear()
 
-    def nested_cache(self) -> "GraphCache":
-        """Return an unlimited cache that shares this one's memory, for graphs that belong to one value of it."""
+    def make_nested_cache(self) -> "GraphCache":
+        """Return a cache without a size limit whose graphs share this cache's memory."""
         return GraphCache(self.device, None, self.pool)
 
     def _note_key(self, key: Hashable, refused: bool) -> None:
@@ -218,5 +218,5 @@ class GraphCache:
 
 
 def first_error_line(error: Exception) -> str:
-    """Return the first line of an error's text, or its type where it has none."""
+    """Return the first line of an error's message, or the error's type if the message is empty."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -27,7 +27,7 @@ MAX_ENTRIES = 2**22
 INFORMATION_FLOOR = 1e-12
 """Mutual information below this is rounding, not dependence: entropies of a table cancel to about 1e-15."""
 MEMO_LIMIT = 100_000
-"""Arrays that an exact denoiser remembers before it forgets them all."""
+"""Number of results that an exact denoiser memoises before it clears its memo."""
 
 EDGES: Mapping[str, Callable[[int], list[tuple[int, int]]]] = MappingProxyType(
     {
@@ -37,12 +37,12 @@ EDGES: Mapping[str, Callable[[int], list[tuple[int, int]]]] = MappingProxyType(
         "far": lambda n: [(i, i + n // 2) for i in range(n - n // 2) if n > 1],
     }
 )
-"""Which variables are coupled, by the name of the structure."""
+"""Pairs of coupled variables among n variables, by the name of the structure."""
 
 
 @dataclass(frozen=True, eq=False)
 class JointDistribution:
-    """A joint distribution of n tokens: a positive table `p` of shape (V,) * n, `p[x]` being the probability of x."""
+    """A joint distribution of n tokens: a table `p` of shape (V,) * n with the probability of every sequence."""
 
     p: Array
 
@@ -57,7 +57,7 @@ class JointDistribution:
 
     @classmethod
     def random(cls, n: int, vocab: int, *, dependence: float, seed: int, structure: str = "dense") -> JointDistribution:
-        """Draw log p = unary Gaussian terms + dependence * Gaussian couplings on the structure's edges.
+        """Draw a random distribution: log p = unary Gaussian terms + dependence * Gaussian couplings on the edges.
 
         The draws do not depend on `dependence` or `structure`, so a sweep over either varies nothing else.
         Dense couplings shrink by 1/sqrt(n-1), which keeps their sum at each variable on one scale.
@@ -81,7 +81,7 @@ class JointDistribution:
 
     @property
     def n(self) -> int:
-        """Number of variables."""
+        """Number of variables, which is the length of a sequence."""
         return self.p.ndim
 
     @property
@@ -90,13 +90,13 @@ class JointDistribution:
         return self.p.shape[0]
 
     def prob(self, x: Sequence[int]) -> float:
-        """Probability of one whole sequence."""
+        """Return the probability of one whole sequence."""
         require(len(x) == self.n, "the length of x", len(x), f"{self.n}", "pass one token a variable")
         self._check_evidence(dict(enumerate(x)))
         return float(self.p[tuple(x)])
 
     def marginals(self, evidence: Evidence) -> Array:
-        """Compute P(X_i | all evidence except on i itself) for every i, shape (n, V).
+        """Compute the conditional of every variable, P(X_i | evidence on the others), shape (n, V).
 
         Visible variables get an informative row too, because their own token is left out; revision needs that.
         Visible axes are sliced away first, then leading axes are summed away one by one, so the cost is about two
@@ -104,11 +104,11 @@ class JointDistribution:
         """
         self._check_evidence(evidence)
         rows_nV = np.empty((self.n, self.vocab))
-        table = np.ascontiguousarray(self.p[self._index(evidence)])
+        table = np.ascontiguousarray(self.p[self._evidence_index(evidence)])
         for i in range(self.n):
             if i in evidence:
                 # Its own token is left out, so the sliced table, which holds it fixed, does not serve.
-                rows_nV[i] = self._table((i,), evidence)
+                rows_nV[i] = self._sum_over_others((i,), evidence)
             else:
                 table = table.reshape(self.vocab, -1)
                 rows_nV[i] = table.sum(1)
@@ -116,12 +116,12 @@ class JointDistribution:
         return rows_nV / rows_nV.sum(1, keepdims=True)
 
     def prefix(self, m: int) -> JointDistribution:
-        """Joint distribution of the first m variables alone."""
+        """Return the joint distribution of the first m variables alone."""
         require(1 <= m <= self.n, "m", m, f"1..{self.n}", "keep at least one variable")
         return JointDistribution(self.p.sum(tuple(range(m, self.n))))
 
     def coupling(self, evidence: Evidence) -> Array:
-        """Compute I(X_j; X_i | all evidence except on i and j) in nats for all [j, i], each row scaled to sum to 1.
+        """Compute the mutual information of all pairs of variables given the evidence on the others, rows scaled to 1.
 
         It stands in for the attention from query j to key i: zero on the diagonal, and uniform over the others where
         j depends on nothing.
@@ -131,7 +131,7 @@ class JointDistribution:
             return np.zeros((1, 1))
         pairs = EDGES["dense"](self.n)
         # All pairs at once: one pass of NumPy instead of n * n / 2.
-        information_P = _pair_information(np.stack([self._table(pair, evidence) for pair in pairs]))
+        information_P = _mutual_information(np.stack([self._sum_over_others(pair, evidence) for pair in pairs]))
         weight_nn = np.zeros((self.n, self.n))
         for (i, j), information in zip(pairs, information_P, strict=True):
             weight_nn[i, j] = weight_nn[j, i] = information if information > INFORMATION_FLOOR else 0.0
@@ -144,15 +144,15 @@ class JointDistribution:
             require(0 <= i < self.n, "an evidence variable", i, f"0..{self.n - 1}", "drop it")
             require(0 <= token < self.vocab, f"the token at {i}", token, f"0..{self.vocab - 1}", "drop masks")
 
-    def _index(self, evidence: Evidence, skip: tuple[int, ...] = ()) -> tuple[int | slice, ...]:
-        """Index that picks the evidence out of the table and keeps the other axes whole."""
+    def _evidence_index(self, evidence: Evidence, skip: tuple[int, ...] = ()) -> tuple[int | slice, ...]:
+        """Return the index that selects the evidence in the table and keeps all other axes."""
         return tuple(evidence[i] if i in evidence and i not in skip else slice(None) for i in range(self.n))
 
-    def _table(self, variables: tuple[int, ...], evidence: Evidence) -> Array:
+    def _sum_over_others(self, variables: tuple[int, ...], evidence: Evidence) -> Array:
         """Compute the unnormalised table over some variables, given all evidence except on them."""
         open_axes = [i for i in range(self.n) if i not in evidence or i in variables]
         axes = [open_axes.index(i) for i in variables]
-        front = np.moveaxis(self.p[self._index(evidence, skip=variables)], axes, range(len(variables)))
+        front = np.moveaxis(self.p[self._evidence_index(evidence, skip=variables)], axes, range(len(variables)))
         shape = (self.vocab,) * len(variables)
         return np.asarray(front.reshape(self.vocab ** len(variables), -1).sum(1).reshape(shape))
 
@@ -165,7 +165,7 @@ def _check_size(n: int, vocab: int) -> None:
     require(fits, "the table size", f"{vocab}**{n}", f"<= {MAX_ENTRIES} entries", "lower n or vocab")
 
 
-def _pair_information(table_PVV: Array) -> Array:
+def _mutual_information(table_PVV: Array) -> Array:
     """Compute the mutual information of each unnormalised table over two variables."""
     joint_PVV = table_PVV / table_PVV.sum((1, 2), keepdims=True)
     product_PVV = joint_PVV.sum(1, keepdims=True) * joint_PVV.sum(2, keepdims=True)
@@ -188,7 +188,7 @@ class ExactDenoiser:
 
     @property
     def mask_id(self) -> int:
-        """One past the joint's tokens, because the distribution has no token for a mask."""
+        """Token of a masked position: one past the last token of the distribution."""
         return self.joint.vocab
 
     @property
@@ -208,7 +208,7 @@ class ExactDenoiser:
                 if log_p_nV is None or inputs.attend_BNN is not None:
                     # Without an attention mask all slots of a row read the same tokens.
                     attend_N = None if inputs.attend_BNN is None else inputs.attend_BNN[b, slot]
-                    log_p_nV = self._log_marginals(self._visible_tokens(inputs, b, attend_N))
+                    log_p_nV = self._compute_log_marginals(self._visible_tokens(inputs, b, attend_N))
                 rows.append(log_p_nV[int(inputs.position_BN[b, slot])])
         packed = np.stack(rows) if rows else np.zeros((0, self.joint.vocab))
         device = inputs.tokens_BN.device
@@ -219,35 +219,37 @@ class ExactDenoiser:
             hidden_RH=torch.from_numpy(packed).to(device) if needs.hidden else None,
         )
 
-    def _log_marginals(self, visible: dict[int, int]) -> Array:
+    def _compute_log_marginals(self, visible: dict[int, int]) -> Array:
         return self._recall(tuple(sorted(visible.items())), lambda: np.log(self.joint.marginals(visible)))
 
     def _dependence_as_attention(self, inputs: ModelInput) -> Tensor:
-        """Compute mutual information between the variables of the slots, in place of attention; rows sum to one."""
+        """Compute the mutual information between slots, which stands in for attention; rows sum to one."""
         batch, slots = inputs.tokens_BN.shape
         out_BNN = torch.zeros(batch, slots, slots, dtype=torch.float64)
         for b in range(batch):
             valid_S = inputs.valid_BN[b].nonzero().flatten().cpu()
             position_S = inputs.position_BN[b].cpu()[valid_S]
-            coupling = torch.from_numpy(self._coupling(int(position_S.max()) + 1, self._visible_tokens(inputs, b)))
+            coupling = torch.from_numpy(
+                self._compute_coupling(int(position_S.max()) + 1, self._visible_tokens(inputs, b))
+            )
             read_SS = coupling[position_S][:, position_S]
             out_BNN[b, valid_S[:, None], valid_S] = read_SS / read_SS.sum(-1, keepdim=True).clamp(min=1e-300)
         return out_BNN
 
     def _visible_tokens(self, inputs: ModelInput, b: int, attend_N: Tensor | None = None) -> dict[int, int]:
-        """Collect the tokens of a row by position, as far as they are visible and may be attended to."""
+        """Collect the tokens of a row by position, without masks, padding and slots that may not be attended to."""
         visible_N = inputs.valid_BN[b] & (inputs.tokens_BN[b] != self.mask_id)
         if attend_N is not None:
             visible_N = visible_N & attend_N
         position_S, token_S = inputs.position_BN[b][visible_N], inputs.tokens_BN[b][visible_N]
         return dict(zip(position_S.tolist(), token_S.tolist(), strict=True))
 
-    def _coupling(self, length: int, visible: dict[int, int]) -> Array:
+    def _compute_coupling(self, length: int, visible: dict[int, int]) -> Array:
         key = ("coupling", length, tuple(sorted(visible.items())))
         return self._recall(key, lambda: self.joint.prefix(length).coupling(visible))
 
     def _recall(self, key: object, compute: Callable[[], Array]) -> Array:
-        """Return a remembered array, computed when its key first comes."""
+        """Return the memoised result of a key; compute it if it is missing."""
         if key not in self._memo:
             if len(self._memo) >= MEMO_LIMIT:
                 self._memo.clear()

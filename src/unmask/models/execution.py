@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 ENGINES = ("eager", "graph", "fused")
-"""One operation at a time; the same operations replayed as CUDA graphs; fused kernels, replayed."""
+"""Ways to run the layers: one operation at a time, replayed as CUDA graphs, or fused kernels in graphs."""
 OLDEST_CAPABILITY = (8, 0)
-"""Compute capability from which a GPU has bfloat16 and Triton supports it."""
+"""Least compute capability of a GPU that has bfloat16 and that Triton supports."""
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of a name; `auto` is the first GPU, or the CPU where there is none."""
+    """Return the device with this name; `auto` is the first GPU, or the CPU if there is none."""
     cuda = torch.cuda.is_available()
     if name == "auto":
         return torch.device("cuda:0" if cuda else "cpu")
@@ -35,7 +35,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> str:
-    """Return the name of a dtype; `auto` is bf16 on a GPU, as the published weights are, and fp32 on a CPU."""
+    """Return the name of the dtype to use; `auto` is bf16 on a GPU and fp32 on a CPU."""
     require(name in ("auto", *DTYPES), "dtype", name, ", ".join(("auto", *DTYPES)), "pick one")
     if name == "auto":
         return "fp32" if device.type == "cpu" else "bf16"
@@ -49,7 +49,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class ExecutionMode:
-    """How the layers of a network run, and the reason for it."""
+    """The engine that runs the layers of a network, and the reason for its choice."""
 
     engine: str
     why: str
@@ -72,7 +72,7 @@ def choose_execution(name: str, device: torch.device) -> ExecutionMode:
 
 @cache
 def find_kernel_problem(device: torch.device) -> str | None:
-    """Say why a device cannot run the Triton kernels; return None if one small launch shows that it can."""
+    """Return why a device cannot run the Triton kernels; None if a small test launch works."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return f"{device} is not a CUDA device of this machine"
     capability = torch.cuda.get_device_capability(device)
@@ -92,7 +92,7 @@ def find_kernel_problem(device: torch.device) -> str | None:
 
 
 def resolve_engine(name: str, device: torch.device) -> str:
-    """Return the engine that will run under a name. Warns once if a GPU has to do without fused kernels."""
+    """Return the engine to use for a name; warn once if a GPU cannot run fused kernels."""
     mode = choose_execution(name, device)
     if mode.engine != name and mode.engine == "graph":
         warn_once(f"the engine is graph, not fused: {mode.why.removeprefix('no fused kernels: ')}")
@@ -100,9 +100,9 @@ def resolve_engine(name: str, device: torch.device) -> str:
 
 
 def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Network:
-    """Return the network run by another engine. Both share their layers, so the engine used last is in force.
+    """Return the network with another engine. Both share their layers, so the engine set last is in force.
 
-    `invariant` fills small batches up, so that a row has the same bits alone and in a batch.
+    `invariant` fills up small batches with copies, so that a row has the same bits alone and in a batch.
     """
     if invariant and network.device.type == "cuda":
         half = network.model.dtype in (torch.bfloat16, torch.float16)
@@ -111,9 +111,9 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
     if engine == "fused":
         from unmask.models.triton_kernels import FusedOps
 
-        network.model.use(FusedOps())
+        network.model.use_ops(FusedOps())
     else:
-        network.model.use(PLAIN)
+        network.model.use_ops(PLAIN)
     network = replace(network, row_bounds=RowBounds(network.model) if invariant else None)
     if engine == "eager":
         return replace(network, forward=None, step_graphs=None)
@@ -122,25 +122,25 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
 
 
 class PassGraphs(GraphCache):
-    """Graphs of a model's passes. Fused kernels that fail are replaced by plain operations, with a warning."""
+    """CUDA graphs of a model's passes; falls back to plain operations, with a warning, if fused kernels fail."""
 
     def __init__(self, model: Transformer, limit: int = 16, pool: GraphPool | None = None):
         super().__init__(model.device, limit, pool)
         self.model = model
         self.seat_memories: list[Any] = []
-        """Memories of block caches with graphs that read them: the next decode uses one that is free."""
+        """Memories of block caches that have recorded graphs; the next decode reuses a free one."""
 
     def __call__(
         self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()
     ) -> LayersOutput:
-        """Run the layers; from the second pass of a shape on by replaying a graph of them."""
+        """Run the layers; from the second pass of a shape on, record and replay a graph."""
         inputs = (tokens_BN, position_BN, bias)
         key = (*(value.shape for value in inputs), tuple(watch))
         work = partial(run_layers, self.model, watch=watch)
         return self.run(key, work, inputs, name=f"passes over {tuple(tokens_BN.shape)} slots")
 
     def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
-        """Run work as `GraphCache.run` does; where the kernels fail, run it on plain operations instead."""
+        """Run work, from a CUDA graph if its key was used before; switch to plain operations if fused kernels fail."""
         try:
             # Graphs of kernels that were given up, here or by another cache of this model, are never replayed again.
             return super().run((type(self.model.ops), key), work, inputs, name=name)
@@ -151,13 +151,13 @@ class PassGraphs(GraphCache):
             if self.model.ops is PLAIN:
                 raise
             warn_once(f"the engine is graph, not fused: the kernels do not run ({first_error_line(error)})")
-            self.model.use(PLAIN)
+            self.model.use_ops(PLAIN)
             self.clear()
             return work(*inputs)
 
 
 def compile_layers(model: Transformer) -> None:
-    """Compile both halves of every layer for training; one compilation serves all layers and shapes."""
+    """Compile every layer for training with `torch.compile`; all layers share one compilation."""
     # Compiled code keeps intermediate results in float32. Rounding them as the plain operations do keeps the numbers
     # as close to the plain path's as another order of sums allows.
     options: dict[str, Any] = {"emulate_precision_casts": True}
@@ -168,7 +168,7 @@ def compile_layers(model: Transformer) -> None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the free bytes of a device; None where the system does not say."""
+    """Return the free bytes of a device; None if the system does not tell."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_memory()

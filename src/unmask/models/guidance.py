@@ -10,7 +10,7 @@ from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Need
 
 @dataclass(frozen=True)
 class GuidedDenoiser(DenoiserWrapper):
-    """A denoiser whose logits are pushed away from those of the same canvas with its prompt hidden.
+    """A denoiser with classifier-free guidance: its logits are pushed away from those without the prompt.
 
     The two forwards of a step run apart, each of the usual shape, so that the conditional logits keep their bits.
     """

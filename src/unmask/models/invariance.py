@@ -16,48 +16,53 @@ from torch import Tensor
 from unmask.base.errors import DenoiserError
 from unmask.models.transformer import Layer, Rotation, Transformer, attend
 
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
-"""Numbers of rows that are compared, as far as `SLOTS` allows."""
-SLOTS = 1 << 15
-"""Slots of the largest pass that is compared."""
+COMPARED_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
+"""Numbers of rows whose results are compared, as far as `MOST_COMPARED_SLOTS` allows."""
+MOST_COMPARED_SLOTS = 1 << 15
+"""Number of slots of the largest pass to compare."""
 
 
 class Bounds(NamedTuple):
-    """Allowed numbers of rows in a pass: fewer are filled up with copies, more are cut into several passes."""
+    """Least and largest number of rows in a pass: fewer are filled up with copies, more are cut into passes."""
 
     least: int = 1
     most: int | None = None
 
 
-_found: dict[tuple[object, ...], Bounds] = {}
-"""Bounds by everything that the choice of kernels may depend on. Finding them takes hundredths of a second."""
+_measured_bounds: dict[tuple[object, ...], Bounds] = {}
+"""Bounds that were measured in this process, by everything that the choice of kernels may depend on."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowBounds:
-    """Measures the bounds within which a row's bits do not depend on the number of rows."""
+    """The numbers of rows in a pass for which a row's bits stay the same, as measured on this device."""
 
     model: Transformer
 
-    def rows(self, queries: int, keys: int, most: int | None = None) -> Bounds:
-        """Find the bounds of passes with so many queries and keys; `most` rows go through the layers at once."""
-        room = max(1, SLOTS // queries) if most is None else most
-        sizes = [size for size in SIZES if size < room] + ([room] if most is not None or room <= SIZES[-1] else [])
-        key = (*self._kernel_choice_key, "layer", queries, keys, tuple(sizes))
-        if key not in _found:
-            _found[key] = find_bounds(_run_layer(self.model, queries, keys), sizes, most)
-        return _found[key]
+    def find_layer_bounds(self, queries: int, keys: int, most: int | None = None) -> Bounds:
+        """Find the row bounds of a pass through the layers, for a number of queries and keys per row.
 
-    def packs(self, pack: int) -> Bounds:
-        """Find the bounds of final norm and head, counted in packs of so many rows."""
+        A pass of at most `most` rows goes through the layers at once; None for no limit.
+        """
+        room = max(1, MOST_COMPARED_SLOTS // queries) if most is None else most
+        sizes = [size for size in COMPARED_ROWS if size < room] + (
+            [room] if most is not None or room <= COMPARED_ROWS[-1] else []
+        )
+        key = (*self._kernel_choice_key, "layer", queries, keys, tuple(sizes))
+        if key not in _measured_bounds:
+            _measured_bounds[key] = find_bounds(_make_layer_run(self.model, queries, keys), sizes, most)
+        return _measured_bounds[key]
+
+    def find_head_bounds(self, pack: int) -> Bounds:
+        """Find the row bounds of the final norm and head, counted in packs of `pack` rows."""
         key = (*self._kernel_choice_key, "head", pack, self.model.spec.vocab)
-        if key not in _found:
-            _found[key] = find_bounds(_run_head(self.model, pack), SIZES)
-        return _found[key]
+        if key not in _measured_bounds:
+            _measured_bounds[key] = find_bounds(_make_head_run(self.model, pack), COMPARED_ROWS)
+        return _measured_bounds[key]
 
     @property
     def _kernel_choice_key(self) -> tuple[object, ...]:
-        """Everything that the choice of kernels may depend on."""
+        """Device, versions, dtype and sizes: everything that the choice of kernels may depend on."""
         model, device = self.model, self.model.device
         # Depth and vocabulary do not enter a layer's products, so models that differ in them share the bounds.
         layer, spec = model.layers[0], replace(model.spec, layers=1, vocab=1)
@@ -73,9 +78,9 @@ class RowBounds:
 
 
 def find_bounds(run: Callable[[int], Tensor], sizes: Sequence[int], most: int | None = None) -> Bounds:
-    """Find the least size from which all sizes agree; where no two agree, every pass has the largest.
+    """Find the least number of rows from which all larger numbers give the same bits, else the largest.
 
-    `run(n)` returns what each of n copies of one row gives: (n, ...).
+    `run(n)` returns the results of n copies of one row, (n, ...).
     """
     sizes = list(sizes)
     while True:
@@ -103,8 +108,8 @@ def find_bounds(run: Callable[[int], Tensor], sizes: Sequence[int], most: int | 
     return Bounds(least, sizes[-1] if least == sizes[-1] else most)
 
 
-def _run_layer(model: Transformer, queries: int, keys: int) -> Callable[[int], Tensor]:
-    """Return a function that runs one layer on copies of one row, as a pass does."""
+def _make_layer_run(model: Transformer, queries: int, keys: int) -> Callable[[int], Tensor]:
+    """Return a function that runs one layer on n copies of a random row."""
     layer, spec, dtype, device = model.layers[0], model.spec, model.dtype, model.device
     assert isinstance(layer, Layer)
     draw = torch.Generator(device).manual_seed(0)
@@ -127,8 +132,8 @@ def _run_layer(model: Transformer, queries: int, keys: int) -> Callable[[int], T
     return run_copies
 
 
-def _run_head(model: Transformer, pack: int) -> Callable[[int], Tensor]:
-    """Return a function that runs final norm and head on copies of one pack of rows."""
+def _make_head_run(model: Transformer, pack: int) -> Callable[[int], Tensor]:
+    """Return a function that runs the final norm and head on n copies of a random pack of rows."""
     draw = torch.Generator(model.device).manual_seed(0)
     x_RH = torch.randn(pack, model.spec.width, generator=draw, device=model.device).to(model.dtype)
 

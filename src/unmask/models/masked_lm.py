@@ -22,7 +22,7 @@ from unmask.models.network import BUCKET, PACK
 OLDEST_TRANSFORMERS = (5, 3)
 """In earlier versions the padding of an ESM canvas changes its logits (issue 44162 of transformers)."""
 UNREAD_WEIGHTS = ("contact_head.", "pooler.", "seq_relationship.", "sop_classifier.", "position_ids", "inv_freq")
-"""Weights that a checkpoint may lack or have in excess, because no logit depends on them."""
+"""Weights that may be missing or surplus in a checkpoint, because no logit depends on them."""
 HEADS = {
     "albert": ("predictions",),
     "bert": ("cls",),
@@ -44,7 +44,7 @@ COUNTS_AFTER_PADDING = ("camembert", "esm", "roberta", "xlm-roberta")
 
 @dataclass(frozen=True)
 class MaskedLMCodec:
-    """A tokenizer of transformers as a codec.
+    """Codec around a tokenizer of transformers.
 
     A canvas is framed as the tokenizer frames a text, for example [CLS] ... [SEP]. A prompt gets only the opening; the
     closing goes behind the answer, because these models seldom write it themselves.
@@ -70,16 +70,16 @@ class MaskedLMCodec:
         return () if closing is None else (int(self.tokenizer.convert_tokens_to_ids(str(closing))),)
 
     @cached_property
-    def frame(self) -> tuple[list[int], list[int]]:
+    def frame_tokens(self) -> tuple[list[int], list[int]]:
         """Tokens that the tokenizer puts before and after a text."""
         # Read off a text of one mask, which no tokenizer splits or merges with its neighbours.
-        tokens = self._tokens(self.mask, framed=True)
+        tokens = self._tokenize(self.mask, framed=True)
         at = tokens.index(self.mask_id)
         return tokens[:at], tokens[at + 1 :]
 
     @property
     def closing(self) -> tuple[int, ...]:
-        return tuple(self.frame[1])
+        return tuple(self.frame_tokens[1])
 
     def encode(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
@@ -87,17 +87,17 @@ class MaskedLMCodec:
                 f"prompt is {prompt!r}, a conversation; allowed: one text; a masked language model has no chat format, "
                 "pass a string"
             )
-        tokens = self._tokens(prompt)
+        tokens = self._tokenize(prompt)
         if self.mask_id in tokens:
             raise ConfigError(
                 f"prompt {prompt!r} holds a blank; allowed: text without {self.mask} or {MASK_WORD}; use infill to "
                 "fill blanks"
             )
-        return [*self.frame[0], *tokens]
+        return [*self.frame_tokens[0], *tokens]
 
     def canvas(self, text: str) -> list[int]:
-        opening, closing = self.frame
-        return [*opening, *self._tokens(text), *closing]
+        opening, closing = self.frame_tokens
+        return [*opening, *self._tokenize(text), *closing]
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
         options = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
@@ -110,7 +110,7 @@ class MaskedLMCodec:
     def text(self, tokens: Sequence[int]) -> str:
         return self.decode(tokens, skip_special_tokens=True)
 
-    def _tokens(self, text: str, framed: bool = False) -> list[int]:
+    def _tokenize(self, text: str, framed: bool = False) -> list[int]:
         # One text, not part by part: only the tokenizer knows whether a space before a word or a blank belongs to it.
         parts = cut_at_blanks(text, self.mask)
         plain = "".join(part if isinstance(part, str) else self.mask * part for part in parts)
@@ -137,7 +137,7 @@ class MaskedLM:
     """The module of transformers, in evaluation mode."""
     vocabulary: Vocabulary
     max_positions: int | None
-    """Slots of the longest canvas, opening and closing tokens included; None for no limit."""
+    """Most slots of a canvas, opening and closing tokens included; None for no limit."""
     readout_layers: tuple[int, ...] = ()
     """Layers whose attention is averaged over all heads; none unless the model runs eager attention."""
 
@@ -184,7 +184,7 @@ class MaskedLM:
         )
 
     def padded_slots(self, slots: int) -> int:
-        """Length of a padded canvas, with at least one slot of padding where the model's window allows it.
+        """Return the length of a padded canvas: at least one slot of padding, if the model's window allows it.
 
         Without any padding in the batch transformers drops the mask, and attention runs another kernel: a row's bits
         would depend on the lengths of its neighbours.
@@ -193,14 +193,14 @@ class MaskedLM:
         return padded if self.max_positions is None else min(padded, self.max_positions)
 
     def _mean_attention(self, layers: Sequence[Tensor], inputs: ModelInput) -> Tensor:
-        """Mean over layers and heads, zero at padding. Rows are scaled, as those of bfloat16 do not sum to one."""
+        """Average the attention over the read-out layers and their heads; zero at padding, rows sum to one."""
         slots = inputs.tokens_BN.shape[1]
         mean_BNN = torch.stack([layers[n].float().mean(1) for n in self.readout_layers]).mean(0)
         mean_BNN = mean_BNN[:, :slots, :slots] * (inputs.valid_BN[:, :, None] & inputs.valid_BN[:, None, :])
         return mean_BNN / mean_BNN.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
 
     def _check_input(self, inputs: ModelInput, needs: Needs) -> None:
-        """Refuse what a model of transformers cannot compute."""
+        """Refuse inputs that a model of transformers cannot compute."""
         slots, size = inputs.tokens_BN.shape[1], self.vocabulary.size
         if needs.attention and not self.readout_layers:
             raise DenoiserError(
@@ -234,7 +234,7 @@ class MaskedLM:
 
 
 class LoadedMaskedLM(NamedTuple):
-    """A masked language model with its codec."""
+    """A loaded masked language model with its codec."""
 
     denoiser: MaskedLM
     codec: MaskedLMCodec
@@ -299,7 +299,7 @@ def load_masked_lm(
 
 
 def _read_with_transformers(folder: Path, dtype: torch.dtype, attention: bool, tokenizer: Any) -> tuple[Any, Any]:
-    """Read model and tokenizer by transformers, silently; an error of its files names the folder."""
+    """Load model and tokenizer with transformers, without its log messages; errors name the folder."""
     remedy = f"allowed: version {OLDEST_TRANSFORMERS[0]}.{OLDEST_TRANSFORMERS[1]} or newer; pip install 'unmask[hf]'"
     try:
         import transformers
@@ -389,6 +389,6 @@ def _check_padding(folder: Path, denoiser: MaskedLM, codec: MaskedLMCodec) -> No
 
 
 def _first_position(config: Any) -> int:
-    """Return the number of the first position; above 0 where the architecture counts from its padding token on."""
+    """Return the index of the first position: 0, or pad_token_id + 1 in `COUNTS_AFTER_PADDING`."""
     rotary = getattr(config, "position_embedding_type", "absolute") == "rotary"
     return 0 if rotary or config.model_type not in COUNTS_AFTER_PADDING else int(config.pad_token_id) + 1

@@ -17,17 +17,17 @@ from unmask.models.invariance import Bounds, RowBounds
 from unmask.models.transformer import Transformer
 
 BUCKET = 32
-"""Canvases are padded to a multiple of this many slots: few shapes, and room for few kernels to differ in."""
+"""Multiple of slots to which canvases are padded, so that few different shapes and kernels run."""
 PACK = 64
-"""Rows of the head come in multiples of this: small products use other kernels, which round differently."""
+"""Multiple of rows on which the head runs: smaller products use other kernels, which round differently."""
 PIECE = 2048
-"""Slots that go through the layers together on a CPU: more leave its cache, and cost a quarter to a third more."""
+"""Most slots in a pass on a CPU: more leave its cache, and cost a quarter to a third more."""
 QUERIES = ("own", "predicting")
-"""Whose attention is read out for a slot: its own, or that of the slot its prediction is read at."""
+"""Slots whose attention can be read out for a slot: its own, or the slot at which it is predicted."""
 
 
-def default_layers(layers: int) -> tuple[int, ...]:
-    """Return four layers spread over the upper half, where heads attend to content more than to position."""
+def default_readout_layers(layers: int) -> tuple[int, ...]:
+    """Return the default layers to read attention from: four spread over the upper half, which reads content."""
     upper = range(layers // 2, layers)
     return tuple(sorted({upper[(2 * i + 1) * len(upper) // 8] for i in range(4)}))
 
@@ -49,7 +49,7 @@ def run_layers(
     *,
     watch: Sequence[int] = (),
 ) -> LayersOutput:
-    """Run the layers, and read out the attention of those in `watch`."""
+    """Run all layers, and compute the mean attention of those in `watch`."""
     hidden = model(tokens_BN, position_BN, bias, watch=watch)
     return LayersOutput(hidden.x_BNH, read_attention(model, hidden.watched, bias) if watch else None)
 
@@ -61,15 +61,15 @@ class Network:
     model: Transformer
     vocabulary: Vocabulary
     shift: int = 0
-    """0: slot i predicts itself. 1: slot i - 1 predicts slot i, and the first one itself (Dream)."""
+    """0 if slot i predicts itself; 1 if slot i - 1 predicts slot i, except the first, as in Dream."""
     readout: tuple[int, ...] = ()
     """Layers whose attention is averaged when a policy asks for it."""
     query: str = "own"
     """One of `QUERIES`; they differ only where predictions are shifted."""
     forward: Callable[..., LayersOutput] | None = None
-    """Replays the layers from CUDA graphs; None runs them one operation at a time."""
+    """Function that replays the layers from CUDA graphs; None runs them one operation at a time."""
     row_bounds: RowBounds | None = None
-    """Number of rows that give a row the same bits alone and in a batch; None where that is not asked for."""
+    """Row bounds that give a row the same bits alone and in a batch; None if `invariant` is off."""
     step_graphs: GraphCache | None = None
     """Graphs of whole decoding steps; None where a decode runs them one operation at a time."""
 
@@ -86,22 +86,22 @@ class Network:
         return self.shift, self.readout, self.query, self.row_bounds is not None, type(self.model.ops)
 
     def step_denoiser(self, rows: int, slots: int) -> "Network":
-        """Return the network for graphed steps: without graphs of its own, which cannot be recorded inside a graph."""
+        """Return the network without CUDA graphs of its own, as needed inside the graph of a whole step."""
         return replace(self, forward=None, step_graphs=None)
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Return None: the shapes of a pass follow from the sizes of its input alone."""
+        """Return None, because a pass of a plain network needs no plan beyond the sizes of its input."""
         return None
 
     @torch.inference_mode()
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
-        self.check(inputs, needs)
+        self.check_input(inputs, needs)
         slots = inputs.tokens_BN.shape[1]
         padded = pad_input(inputs, -(-slots // BUCKET) * BUCKET)
-        bias = attention_bias(padded, self.model.dtype)
+        bias = make_attention_bias(padded, self.model.dtype)
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
         counted = inputs.packed or Slots.of(inputs.wanted_BN)
-        source_R = self.source_slots(padded)[counted.index_R // slots, counted.index_R % slots]
+        source_R = self.find_source_slots(padded)[counted.index_R // slots, counted.index_R % slots]
         watch = self.readout if needs.attention else ()
         output = self._run_in_pieces((padded.tokens_BN, padded.position_BN, bias), watch)
         # The last layer ran for every slot: leaving slots out would make a row's bits depend on what others still want.
@@ -109,7 +109,7 @@ class Network:
         attention_BNN = output.attention_BNN
         if attention_BNN is not None:
             if self.query == "predicting":
-                query_BN = self.source_slots(padded) % padded.tokens_BN.shape[1]
+                query_BN = self.find_source_slots(padded) % padded.tokens_BN.shape[1]
                 attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
             attention_BNN = attention_BNN[:, :slots, :slots] * inputs.valid_BN[:, :, None]
         return ModelOutput(
@@ -120,8 +120,8 @@ class Network:
             counted=counted,
         )
 
-    def check(self, inputs: ModelInput, needs: Needs) -> None:
-        """Refuse requests that this network cannot compute."""
+    def check_input(self, inputs: ModelInput, needs: Needs) -> None:
+        """Refuse inputs and needs that this network cannot serve."""
         if needs.attention and not self.readout:
             raise DenoiserError("no layers to read attention from; allowed: one or more; load the model with readout")
         if self.shift and needs.shadows:
@@ -138,15 +138,19 @@ class Network:
                     "encode the text with this model's tokenizer"
                 )
 
-    def bounds(self, queries: int, keys: int | None = None) -> Bounds:
-        """Find the allowed numbers of rows in a pass over so many slots."""
+    def find_row_bounds(self, queries: int, keys: int | None = None) -> Bounds:
+        """Find the least and largest number of rows in a pass, for a number of queries and keys per row."""
         # A GPU takes all rows at once; on a CPU a large pass falls out of its cache.
         cut = self.forward is None and self.device.type == "cpu"
         most = max(1, PIECE // queries) if cut else None
-        return Bounds(1, most) if self.row_bounds is None else self.row_bounds.rows(queries, keys or queries, most)
+        return (
+            Bounds(1, most)
+            if self.row_bounds is None
+            else self.row_bounds.find_layer_bounds(queries, keys or queries, most)
+        )
 
-    def source_slots(self, inputs: ModelInput) -> Tensor:
-        """Find the flat index of the slot that each slot's prediction is read at."""
+    def find_source_slots(self, inputs: ModelInput) -> Tensor:
+        """Return the flat index of the slot at which each slot's prediction is read."""
         batch, slots = inputs.tokens_BN.shape
         source_BN = torch.arange(slots, device=inputs.tokens_BN.device).expand(batch, slots)
         if self.shift:
@@ -157,9 +161,9 @@ class Network:
         return source_BN + slots * torch.arange(batch, device=source_BN.device)[:, None]
 
     def compute_logits(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply final norm and head to packed hidden states, on a multiple of `PACK` rows; return both results."""
+        """Compute normed hidden states and logits of packed hidden states, on a multiple of `PACK` rows."""
         # The head reads packed rows of any canvases, so its bounds count packs and not rows of the batch.
-        bounds = Bounds() if self.row_bounds is None else self.row_bounds.packs(PACK)
+        bounds = Bounds() if self.row_bounds is None else self.row_bounds.find_head_bounds(PACK)
         packs = -(-len(x_RH) // PACK)
         most = (bounds.most or max(packs, bounds.least)) * PACK
         normed, logits = [], []
@@ -172,9 +176,9 @@ class Network:
         return (normed[0], logits[0]) if len(normed) == 1 else (torch.cat(normed), torch.cat(logits))
 
     def _run_in_pieces(self, values: tuple[Tensor, Tensor, Tensor], watch: tuple[int, ...]) -> LayersOutput:
-        """Run the layers on tokens, positions and bias, with as many rows at a time as `bounds` allows."""
+        """Run the layers on tokens, positions and bias, in pieces of as many rows as the row bounds allow."""
         rows, slots = values[0].shape
-        forward, bounds = self.forward or partial(run_layers, self.model), self.bounds(slots)
+        forward, bounds = self.forward or partial(run_layers, self.model), self.find_row_bounds(slots)
         if bounds.least <= rows <= (bounds.most or rows):
             return forward(*values, watch=watch)
         hidden, attention = [], []
@@ -191,7 +195,7 @@ class Network:
 
 
 def pad_input(inputs: ModelInput, slots: int) -> ModelInput:
-    """Append padding slots, which nothing attends to, up to a number of slots."""
+    """Pad every row to a number of slots; no query attends to the padding."""
     extra = slots - inputs.tokens_BN.shape[1]
     if extra == 0:
         return inputs
@@ -208,7 +212,7 @@ def pad_input(inputs: ModelInput, slots: int) -> ModelInput:
     )
 
 
-def attention_bias(inputs: ModelInput, dtype: torch.dtype) -> Tensor:
+def make_attention_bias(inputs: ModelInput, dtype: torch.dtype) -> Tensor:
     """Make the attention bias: 0 where a query may read a key, -inf elsewhere, (B, 1, 1 or N, N).
 
     It is given also where it is all zeros: with and without a bias attention runs different kernels, which round

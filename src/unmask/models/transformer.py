@@ -78,7 +78,7 @@ class Rotation(NamedTuple):
 
 
 class PlainOps:
-    """The operations between a layer's matrix products, as published, in torch's own operations.
+    """The operations between a layer's matrix products, in plain torch, as the authors published them.
 
     They are the oracle of the kernels, which are a subclass. An implementation may write into its arguments.
     """
@@ -106,15 +106,15 @@ PLAIN = PlainOps()
 
 
 class KVStore(Protocol):
-    """Keys and values that outlive a pass, which a cache hands to every layer."""
+    """Interface of a cache that keeps keys and values beyond a pass."""
 
     def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of this pass, and return those to attend to."""
+        """Store the keys and values that a layer has computed; return all keys and values to attend to."""
         ...
 
 
 class AttentionInputs(NamedTuple):
-    """Queries and keys of a layer whose attention is read out."""
+    """Queries and keys of a layer, from which its attention is computed again."""
 
     q_BMNF: Tensor
     k_BGNF: Tensor
@@ -122,15 +122,15 @@ class AttentionInputs(NamedTuple):
     """Log-sum-exp of the scores of each query."""
 
 
-class Hidden(NamedTuple):
-    """Result of a pass: last hidden states before the final norm, and the attention inputs of watched layers."""
+class TransformerOutput(NamedTuple):
+    """Result of a pass: hidden states before the final norm, and attention inputs of watched layers."""
 
     x_BNH: Tensor
     watched: tuple[AttentionInputs, ...]
 
 
 class Norm(nn.Module):
-    """RMSNorm. A layer adds the residual that precedes it in the same operation (`PlainOps.add_norm`)."""
+    """RMSNorm layer, through `PlainOps.add_norm`, which can also add a residual."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -141,8 +141,8 @@ class Norm(nn.Module):
         return self.ops.add_norm(x, None, self.weight, self.eps)[1]
 
 
-class Fused(nn.Module):
-    """Linear maps of one input, stacked in one weight."""
+class StackedLinear(nn.Module):
+    """Several linear maps of the same input, stacked in one weight matrix."""
 
     def __init__(self, width: int, rows: Sequence[int], bias: bool = False):
         super().__init__()
@@ -159,27 +159,27 @@ class Fused(nn.Module):
 
 
 class Layer(nn.Module):
-    """One block, in two halves around attention, so that a cache or a read-out can stand between them."""
+    """One transformer block, split before and after attention, so that a cache or read-out fits between."""
 
     def __init__(self, spec: TransformerSpec):
         super().__init__()
         self.head_dim, self.ops = spec.head_dim, PLAIN
         self.attn_norm, self.mlp_norm = Norm(spec.width, spec.eps), Norm(spec.width, spec.eps)
-        self.qkv = Fused(spec.width, spec.qkv, bias=spec.qkv_bias)
+        self.qkv = StackedLinear(spec.width, spec.qkv, bias=spec.qkv_bias)
         self.out = nn.Linear(spec.width, spec.width, bias=False)
-        self.gate_up = Fused(spec.width, (spec.mlp, spec.mlp))
+        self.gate_up = StackedLinear(spec.width, (spec.mlp, spec.mlp))
         self.down = nn.Linear(spec.mlp, spec.width, bias=False)
 
     def project(
         self, x_BNH: Tensor, delta_BNH: Tensor | None, rotate: Rotation
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Add the last residual to the layer's input; return it with rotated queries and keys, and values, by head."""
+        """Run the part before attention: return the residual stream, rotated queries and keys, and values, by head."""
         x_BNH, normed_BNH = self.ops.add_norm(x_BNH, delta_BNH, self.attn_norm.weight, self.attn_norm.eps)
         q, k, v = self.qkv(normed_BNH)
         return x_BNH, *self.ops.rotate(q, k, v, rotate, self.head_dim)
 
     def finish(self, x_BNH: Tensor, mixed_BMNF: Tensor) -> tuple[Tensor, Tensor]:
-        """Run what follows attention. Return the stream, and the residual that its next reader adds with the norm."""
+        """Run the part after attention: return the residual stream, and the MLP's output that is still to be added."""
         delta_BNH = self.out(mixed_BMNF.transpose(1, 2).flatten(2))
         x_BNH, normed_BNH = self.ops.add_norm(x_BNH, delta_BNH, self.mlp_norm.weight, self.mlp_norm.eps)
         gate, up = self.gate_up(normed_BNH)
@@ -201,7 +201,7 @@ class Transformer(nn.Module):
 
     @classmethod
     def empty(cls, spec: TransformerSpec, device: torch.device | str, dtype: torch.dtype) -> "Transformer":
-        """Allocate a network on its device and nowhere else. The weights are whatever was in memory."""
+        """Allocate a network on its device without initialising the weights."""
         with torch.device("meta"):
             model = cls(spec)
         return model.to(dtype).to_empty(device=device)
@@ -214,20 +214,20 @@ class Transformer(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.head.weight.dtype
 
-    def fuse(self, fused: bool) -> "Transformer":
-        """Choose whether stacked maps run as one product or, as published, one each: equal numbers up to rounding."""
+    def set_fused(self, fused: bool) -> "Transformer":
+        """Choose whether stacked linear maps run as one matrix product or, as published, as one product each."""
         for module in self.modules():
-            if isinstance(module, Fused):
+            if isinstance(module, StackedLinear):
                 module.fused = fused
         return self
 
     @property
     def ops(self) -> PlainOps:
-        """Operations between the matrix products."""
+        """The operations between matrix products that are in use: plain or fused."""
         return self.norm.ops
 
-    def use(self, ops: PlainOps) -> "Transformer":
-        """Replace the operations between the matrix products: the same numbers up to the last bits of a norm."""
+    def use_ops(self, ops: PlainOps) -> "Transformer":
+        """Use these operations between matrix products; results may differ in the last bits of a norm."""
         for module in self.modules():
             if isinstance(module, Norm | Layer):
                 module.ops = ops
@@ -241,7 +241,7 @@ class Transformer(nn.Module):
         *,
         watch: Sequence[int] = (),
         kv_store: KVStore | None = None,
-    ) -> Hidden:
+    ) -> TransformerOutput:
         """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys)."""
         # A layer hands its last residual on, because the next norm adds it in the same kernel.
         x, delta = self.embed(tokens_BN), None
@@ -259,11 +259,11 @@ class Transformer(nn.Module):
             else:
                 mixed = attend(q, k, v, bias)
             x, delta = layer.finish(x, mixed)
-        return Hidden(x if delta is None else x + delta, tuple(watched))
+        return TransformerOutput(x if delta is None else x + delta, tuple(watched))
 
 
 def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute attention by one kernel; each of the G key heads serves M / G query heads."""
+    """Compute attention; each of the G key heads serves M / G query heads."""
     # Where gradients are wanted, in training, torch chooses the kernel.
     if q_BMNF.is_cuda and not torch.is_grad_enabled():
         # Torch might choose another kernel than the one that gives the log-sum-exp, and reading the attention out
@@ -274,7 +274,7 @@ def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) 
 
 
 def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Compute attention, and the log-sum-exp of the scores of each query, (B, M, N), which the kernels have anyway."""
+    """Compute attention, and the log-sum-exp of each query's scores, (B, M, N)."""
     if not q_BMNF.is_cuda:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         mixed, lse_BMN = kernel(

@@ -33,16 +33,16 @@ _GATE_BLOCK = 2048
 _PAIRS = 1024
 """Rotated pairs per program."""
 _TILE = 64
-"""Queries, and keys, of a program of the read-out."""
+"""Queries, and keys, that one program of the read-out kernel handles."""
 _PARTS = 4
-"""Most parts that the heads of a layer are summed in, each by its own programs: one row fills few cores of a GPU."""
+"""Most groups in which the heads of a layer are summed in parallel, because one row fills few GPU cores."""
 _SUMS_AT_ONCE = 1 << 26
-"""Sums of parts that the read-out holds at a time."""
+"""Most partial sums that the read-out kernel holds in memory at a time."""
 
 
 @triton.jit
 def _round_to_dtype(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Round float32 to the nearest number of a type, ties to even."""
+    """Round float32 to the nearest number of `dtype`, ties to even."""
     if INTERPRETED and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
         up = bits + 0x7FFF + ((bits >> 16) & 1)
@@ -93,7 +93,7 @@ def _rotate(  # type: ignore[no-untyped-def]
     HALF_BLOCK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """Rotate some heads of one slot in place. Angles come in the type in which the network rotates."""
+    """Apply rotary angles to some heads of one slot, in place."""
     dtype: tl.constexpr = x_ptr.dtype.element_ty
     inner: tl.constexpr = cos_ptr.dtype.element_ty
     slot = (tl.program_id(0) // CHUNKS).to(tl.int64)
@@ -133,7 +133,7 @@ def _gate(  # type: ignore[no-untyped-def]
 
 
 class FusedOps(PlainOps):
-    """The operations between a layer's matrix products, one kernel each.
+    """The operations between a layer's matrix products, as one Triton kernel each.
 
     Kernels have no gradients: where one is asked for, the plain operations run.
     """
@@ -145,7 +145,7 @@ class FusedOps(PlainOps):
         x, normed = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
         added = x if delta is None else delta.contiguous()
         block = triton.next_power_of_2(width)
-        with _on_device_of(x):
+        with _make_device_current(x):
             for grid in _launch_grid(x.numel() // width):
                 _add_norm[grid](
                     x,
@@ -183,7 +183,7 @@ class FusedOps(PlainOps):
         out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
         block = min(_GATE_BLOCK, triton.next_power_of_2(width))
         chunks = triton.cdiv(width, block)
-        with _on_device_of(gate):
+        with _make_device_current(gate):
             for grid in _launch_grid(gate.numel() // width * chunks):
                 _gate[grid](
                     gate, up, out, STRIDE=stride, WIDTH=width, BLOCK=block, CHUNKS=chunks, enable_fp_fusion=False
@@ -199,7 +199,7 @@ def _rotate_heads(x: Tensor, heads: int, rotation: Rotation, head_dim: int) -> N
     head_block = min(triton.next_power_of_2(heads), max(1, _PAIRS // half_block))
     chunks = triton.cdiv(heads, head_block)
     cos, sin = rotation.cos_B1NF.contiguous(), rotation.sin_B1NF.contiguous()
-    with _on_device_of(x):
+    with _make_device_current(x):
         for grid in _launch_grid(x.numel() // x.shape[-1] * chunks):
             _rotate[grid](
                 x,
@@ -216,25 +216,25 @@ def _rotate_heads(x: Tensor, heads: int, rotation: Rotation, head_dim: int) -> N
 
 
 def _follows_in_memory(q: Tensor, k: Tensor) -> bool:
-    """Tell whether k begins where q ends in every slot, as in the output of one product: one launch rotates both."""
+    """Tell whether k lies right behind q in memory, so that one kernel launch can rotate both."""
     return q.stride() == k.stride() and k.data_ptr() == q.data_ptr() + q.shape[-1] * q.element_size()
 
 
 def _rows_are_evenly_spaced(x: Tensor) -> bool:
-    """Tell whether rows lie at equal distances in memory, so that the number of a row gives its address."""
+    """Tell whether rows lie at equal distances in memory, as the kernels assume."""
     return x.stride(-1) == 1 and all(
         x.shape[axis] == 1 or x.stride(axis) == x.stride(axis + 1) * x.shape[axis + 1] for axis in range(x.dim() - 2)
     )
 
 
 def _launch_grid(programs: int) -> Iterator[tuple[int]]:
-    """Yield the grid of a launch, or nothing for no programs: launching an empty grid is an error."""
+    """Yield the grid for a number of programs; yield nothing for 0, because an empty grid is an error."""
     if programs:
         yield (programs,)
 
 
-def _on_device_of(x: Tensor) -> AbstractContextManager[object]:
-    """Make the tensor's device current, because Triton launches there."""
+def _make_device_current(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which the tensor's device is current, because Triton launches there."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
@@ -262,7 +262,7 @@ def _sum_heads(  # type: ignore[no-untyped-def]
     FIRST: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Add the probabilities of one part of a layer's heads, for one tile of queries and keys of one row."""
+    """Sum the attention probabilities of a group of heads, for one tile of queries and keys of one row."""
     sum_at = tl.program_id(0).to(tl.int64)
     row, part = sum_at // PARTS, sum_at % PARTS
     query, key = tl.program_id(1) * TILE + tl.arange(0, TILE), tl.program_id(2) * TILE + tl.arange(0, TILE)
@@ -296,20 +296,20 @@ def supports_readout(watched: AttentionInputs) -> bool:
 
 
 def fused_mean_attention(watched: Sequence[AttentionInputs], bias: Tensor) -> Tensor:
-    """Mean probability over layers and heads of every query and key: (B, N, N), float32."""
+    """Compute the mean attention probability over layers and heads, (B, N, N), in float32."""
     batch, heads, slots, _ = watched[0].q_BMNF.shape
     parts = math.gcd(heads, _PARTS)
     # Sums of many rows take much memory, so some rows are computed at a time; a row's sums are the same alone.
     rows = max(1, _SUMS_AT_ONCE // (parts * slots * slots))
     means = []
     for start in range(0, batch, rows):
-        sums = _attention_sums(watched, bias, slice(start, start + rows), parts)
+        sums = _sum_attention(watched, bias, slice(start, start + rows), parts)
         means.append(sums / (heads * len(watched)))
     return means[0] if len(means) == 1 else torch.cat(means)
 
 
-def _attention_sums(watched: Sequence[AttentionInputs], bias: Tensor, rows: slice, parts: int) -> Tensor:
-    """Sum the probabilities of some rows over layers and heads, the parts added in a fixed order."""
+def _sum_attention(watched: Sequence[AttentionInputs], bias: Tensor, rows: slice, parts: int) -> Tensor:
+    """Sum the attention probabilities of some rows over layers and heads, in a fixed order."""
     bias = bias[rows]
     batch, heads, slots, width = watched[0].q_BMNF[rows].shape
     sum_BPNN = torch.empty(batch, parts, slots, slots, dtype=torch.float32, device=bias.device)

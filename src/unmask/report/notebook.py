@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unmask.api import Generation, saved_codec
+from unmask.api import Generation, find_saved_codec
 from unmask.base.errors import ConfigError, ContractError, StorageError, UnknownName, require
 from unmask.core import Trajectory
 from unmask.lab.analysis import Findings
@@ -101,7 +101,7 @@ def _kept(trajectory: Trajectory) -> int:
 
 def _codec(trajectory: Trajectory) -> Codec:
     """The tokenizer of the run's model; tokens are numbers where it is not on this machine."""
-    return saved_codec(trajectory.config) or TokenNumbers(trajectory.state.mask_id)
+    return find_saved_codec(trajectory.config) or TokenNumbers(trajectory.state.mask_id)
 
 
 def _said(trajectory: Trajectory) -> str:

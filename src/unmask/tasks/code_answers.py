@@ -1,9 +1,9 @@
-"""From what a model wrote to the Python that completes a function, and whether that passes its tests.
+"""Find the Python code in an answer that completes a function, and run it against the function's tests.
 
 A model may continue the function, repeat it whole, put either into a block of code, and explain itself before and
-after. Prose is cut by its looks, code never: every line of the stretch that is taken for code stays, and what is no
-Python as it is written fails. A line is prose by its looks alone, never because the parser stumbles at it: a program
-with a mistake must not become a right one by losing the line with the mistake. docs/tasks.md states the rule.
+after. Lines that look like prose are cut off; every line of the code stays, and code that is not valid Python fails. A
+line is never cut because the parser stumbles at it: a program with a mistake must not become a right one by losing the
+line with the mistake. docs/tasks.md states the rule.
 """
 
 import ast
@@ -19,9 +19,9 @@ from unmask.tasks.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
 from unmask.tasks.task import TEXT_LIMIT, TOO_LONG, Answers, Example, Extraction, OnVerdict, Part, Verdict
 
 CODE_LIMIT = 1 << 15
-"""Longest code that is looked at, in characters."""
+"""Longest code that is run, in characters; longer code scores 0."""
 INDENT = "    "
-"""Indentation of the function that the head begins."""
+"""Indentation of the body of the function that the head begins."""
 _FENCE = re.compile(r"[ \t]*+(?:```|~~~)[ \t]*+([^`\s]*+)[^`\n]*+")
 
 
@@ -29,10 +29,10 @@ _FENCE = re.compile(r"[ \t]*+(?:```|~~~)[ \t]*+([^`\s]*+)[^`\n]*+")
 
 
 def score_programs(answers: Answers, workers: int, on_verdict: OnVerdict) -> list[Verdict]:
-    """Score outputs for functions, in order, with several programs running at a time.
+    """Score outputs that complete functions by running their tests, several programs at a time.
 
-    Utility is 1 if all tests pass, and 0 for a wrong answer, an error or a timeout. Trouble of the sandbox is not the
-    program's fault: then there is no utility.
+    Utility is 1 if all tests pass, and 0 for a wrong answer, an error or a timeout. If the sandbox itself fails, there
+    is no utility. Verdicts come in the order of the outputs.
     """
     verdicts: dict[int, Verdict] = {}
     waiting: list[int] = []
@@ -42,7 +42,7 @@ def score_programs(answers: Answers, workers: int, on_verdict: OnVerdict) -> lis
         completion = find_completion(text, head, entry)
         completions.append(completion)
         if completion.normalised:
-            # Not run yet: `check_many` runs all programs of the batch side by side.
+            # Not run yet: `check_completions` runs all programs of the batch side by side.
             waiting.append(at)
             continue
         long = f"{len(completion.extracted)} characters of code; at most {CODE_LIMIT} are read"
@@ -50,7 +50,7 @@ def score_programs(answers: Answers, workers: int, on_verdict: OnVerdict) -> lis
         verdicts[at] = Verdict(example.id, 0.0, reason, completion, (Part("tests", "pass", None, False),))
         on_verdict(verdicts[at])
 
-    def keep(number: int, result: sandbox.SandboxResult) -> None:
+    def store_result(number: int, result: sandbox.SandboxResult) -> None:
         at = waiting[number]
         passed = result.status == "pass"
         utility = None if result.status == "unavailable" else float(passed)
@@ -60,12 +60,14 @@ def score_programs(answers: Answers, workers: int, on_verdict: OnVerdict) -> lis
         verdicts[at] = Verdict(answers[at][1].id, utility, reason, completions[at], parts)
         on_verdict(verdicts[at])
 
-    sandbox.check_many([(answers[at][1].constraints, completions[at].normalised) for at in waiting], workers, keep)
+    sandbox.check_completions(
+        [(answers[at][1].constraints, completions[at].normalised) for at in waiting], workers, store_result
+    )
     return [verdicts[at] for at in range(len(answers))]
 
 
 def score_program(text: str, example: Example) -> Verdict:
-    """Score one output."""
+    """Score one output that completes a function, by running its tests."""
     return score_programs([(text, example)], 1, lambda verdict: None)[0]
 
 
@@ -73,7 +75,7 @@ def score_program(text: str, example: Example) -> Verdict:
 
 
 def find_completion(text: str, head: str, entry: str) -> Extraction:
-    """Find what to append to `head`, which ends inside the function `entry`, to get a program.
+    """Find the code to append to `head`, which ends inside the function `entry`, to get a program.
 
     `normalised` is the text to append; it is empty if there is no code at all.
     """
@@ -84,35 +86,35 @@ def find_completion(text: str, head: str, entry: str) -> Extraction:
         return Extraction(text, NOTHING, "", "")
     if len(marked.text) > CODE_LIMIT:
         return Extraction(text, TOO_LONG, marked.text, "")
-    return Extraction(text, marked.how, marked.text, _continue_head(marked.text, head, entry))
+    return Extraction(text, marked.how, marked.text, _choose_indentation(marked.text, head, entry))
 
 
 def find_code(text: str, entry: str) -> RawAnswer:
-    """Find the code in a text: marked by answer tags, by a block of code or by both, or else what is no prose."""
-    answer = extract.find_tagged(text, strip=False) or RawAnswer(WHOLE_TEXT, text)
+    """Find the code in a text: inside answer tags, a block of code or both, else all lines that are not prose."""
+    answer = extract.find_tagged_answer(text, strip=False) or RawAnswer(WHOLE_TEXT, text)
     lines = answer.text.split("\n")
     marks = [(number, mark[1]) for number, line in enumerate(lines) if (mark := _FENCE.fullmatch(line))]
     if not marks:
-        return RawAnswer(answer.how, _drop_prose(lines, entry))
+        return RawAnswer(answer.how, _find_code_in_prose(lines, entry))
     how = CODE_FENCE if answer.how == WHOLE_TEXT else answer.how
     first, language = marks[0]
     if len(marks) == 1 and not language and any(line.strip() for line in lines[:first]):
         # The mark that opened the block was given to the model, and this one closes it.
-        return RawAnswer(how, _drop_prose(lines[:first], entry))
+        return RawAnswer(how, _find_code_in_prose(lines[:first], entry))
     numbers = [number for number, _ in marks]
     blocks = ["\n".join(lines[a + 1 : b]) for a, b in zip(numbers[::2], numbers[1::2], strict=False)]
     if len(numbers) % 2:
         # Never closed: what follows may be code and then prose.
-        blocks.append(_drop_prose(lines[numbers[-1] + 1 :], entry))
-    return RawAnswer(how, _choose_piece(blocks, entry))
+        blocks.append(_find_code_in_prose(lines[numbers[-1] + 1 :], entry))
+    return RawAnswer(how, _choose_code(blocks, entry))
 
 
-def _drop_prose(lines: Sequence[str], entry: str) -> str:
-    return _choose_piece(["\n".join(stretch) for stretch in code_stretches(lines)], entry)
+def _find_code_in_prose(lines: Sequence[str], entry: str) -> str:
+    return _choose_code(["\n".join(stretch) for stretch in find_code_stretches(lines)], entry)
 
 
-def _choose_piece(pieces: Sequence[str], entry: str) -> str:
-    """Return the last piece that defines the function, else the first that is not empty."""
+def _choose_code(pieces: Sequence[str], entry: str) -> str:
+    """Return the last piece of code that defines the function, else the first that is not empty."""
     defining = [piece for piece in pieces if _defines_function(piece, entry)]
     return defining[-1] if defining else next((piece for piece in pieces if piece.strip()), "")
 
@@ -121,8 +123,8 @@ def _defines_function(code: str, entry: str, indent: str = r"[ \t]*") -> bool:
     return re.search(rf"^{indent}(?:async[ \t]+)?def[ \t]+{re.escape(entry)}[ \t]*\(", code, re.MULTILINE) is not None
 
 
-def _continue_head(code: str, head: str, entry: str) -> str:
-    """Return the text to append to the head: the first indentation that parses as Python, else the first of all."""
+def _choose_indentation(code: str, head: str, entry: str) -> str:
+    """Indent the code so that it parses as Python after the head; if nothing does, take the likeliest indentation."""
     joint = "" if head.endswith("\n") else "\n"
     # Parsed together with the head, because a body alone is no Python.
     readings = [joint + text for text in _indentation_variants(code, entry)]
@@ -130,7 +132,7 @@ def _continue_head(code: str, head: str, entry: str) -> str:
 
 
 def _indentation_variants(code: str, entry: str) -> Iterator[str]:
-    """Yield the code with each indentation that may be meant, the likeliest first."""
+    """Yield the code with each indentation that the model may have meant, the likeliest first."""
     lines = code.rstrip().split("\n")
     while not lines[0].strip():
         del lines[0]
@@ -143,7 +145,7 @@ def _indentation_variants(code: str, entry: str) -> Iterator[str]:
         yield _reindent(lines)
         return
     # The first line has lost its indentation to a tokenizer or to `strip`.
-    margins = [_find_margin(line) for line in lines if line.strip() and line[0] in " \t"]
+    margins = [_leading_spaces(line) for line in lines if line.strip() and line[0] in " \t"]
     yield _reindent([min(margins, key=len, default=INDENT) + lines[0], *lines[1:]])
     if not whole:
         # All lines have.
@@ -151,30 +153,30 @@ def _indentation_variants(code: str, entry: str) -> Iterator[str]:
 
 
 def _reindent(lines: Sequence[str]) -> str:
-    """Replace the indentation that all lines share by that of the function."""
-    margin = _find_margin(lines[0])
+    """Replace the indentation that all lines share by the indentation of a function body."""
+    margin = _leading_spaces(lines[0])
     if not all(line.startswith(margin) for line in lines if line[:1] in (" ", "\t") and line.strip()):
         margin = INDENT
     return "".join((INDENT + line[len(margin) :] if line.startswith(margin) else line) + "\n" for line in lines)
 
 
-def _find_margin(line: str) -> str:
+def _leading_spaces(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _is_python(head: str, text: str) -> bool:
-    """Whether head and text together parse as Python with no `return`, `yield` or `await` outside a function."""
+    """Return whether head and text together parse as Python with no `return`, `yield` or `await` outside a function."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # An odd escape in a string is the model's business.
             tree = ast.parse(head + text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
-    return not any(_has_return(node) for node in tree.body)
+    return not any(_has_outer_return(node) for node in tree.body)
 
 
-def _has_return(statement: ast.stmt) -> bool:
-    """Whether a statement holds a `return`, `yield` or `await` outside any function inside it."""
+def _has_outer_return(statement: ast.stmt) -> bool:
+    """Return whether a statement holds a `return`, `yield` or `await` outside any function inside it."""
     # A list of what is left to see, not recursion: a model may nest deeper than Python likes to call.
     nodes: list[ast.AST] = [statement]
     while nodes:
@@ -210,10 +212,10 @@ _CLOSING = {quote: re.compile(rf"(?:[^\\]|\\.)*?{quote}") for quote in ('"""', "
 
 
 def is_prose(line: str) -> bool:
-    """Whether a line at the left margin, outside strings and brackets, is text and not code.
+    """Return whether an unindented line, outside strings and brackets, is prose and not code.
 
-    It begins like a sentence, with a capital letter or one beyond ASCII, or with a mark of lists or quotations. An
-    assignment is code whatever it begins with, and so is a statement that is only spelt with a capital letter.
+    Prose begins like a sentence, with a capital letter or one beyond ASCII, or with a mark of lists or quotations. An
+    assignment is code whatever it begins with, and so is a statement with a wrong capital letter (`Import os`).
     """
     if not line or line[0].isspace():
         return False
@@ -224,8 +226,8 @@ def is_prose(line: str) -> bool:
     return _FIRST_WORD.match(line, 1) is not None
 
 
-def code_stretches(lines: Iterable[str]) -> list[list[str]]:
-    """Cut lines at prose into stretches of code, every line as it is; none is empty."""
+def find_code_stretches(lines: Iterable[str]) -> list[list[str]]:
+    """Group lines into stretches of code, which lines of prose separate. Lines stay as they are."""
     found: list[list[str]] = [[]]
     nesting = _Nesting()
     for line in lines:
@@ -233,13 +235,13 @@ def code_stretches(lines: Iterable[str]) -> list[list[str]]:
             found.append([])
         else:
             found[-1].append(line)
-            nesting.read(line)
+            nesting.read_line(line)
     return [stretch for stretch in found if any(line.strip() for line in stretch)]
 
 
 @dataclass
 class _Nesting:
-    """Long string or brackets that are still open after some lines. Lines inside them are never prose."""
+    """Triple-quoted string or brackets that are still open after the lines read so far."""
 
     quote: str = ""
     depth: int = 0
@@ -248,7 +250,7 @@ class _Nesting:
     def is_open(self) -> bool:
         return bool(self.quote) or self.depth > 0
 
-    def read(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         at = 0
         while at < len(line):
             if self.quote:

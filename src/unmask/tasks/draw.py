@@ -20,18 +20,18 @@ _PERSON = b"unmask-draw"
 _UNIT = 1 << 53  # chances are resolved to 2**-53, the spacing of floats below one
 
 
-def canonical(value: Json) -> str:
-    """Spell a JSON value in the one way that hashes are made of: keys sorted, no spaces, ASCII only."""
+def canonical_json(value: Json) -> str:
+    """Write a JSON value in the only form that is hashed: keys sorted, no spaces, ASCII only."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def digest(*parts: str) -> bytes:
-    """Return a SHA-256 of several texts that does not confuse ("ab", "c") with ("a", "bc")."""
-    return hashlib.sha256(canonical(list(parts)).encode("ascii")).digest()
+    """Return the SHA-256 of a list of texts; ("ab", "c") and ("a", "bc") have different ones."""
+    return hashlib.sha256(canonical_json(list(parts)).encode("ascii")).digest()
 
 
 class Draw:
-    """A stream of choices that is a function of its key alone."""
+    """A stream of random choices that depends on its key alone, not on the machine or the version of Python."""
 
     def __init__(self, key: bytes):
         # Hashed first, because BLAKE2b takes keys of at most 64 bytes.
@@ -40,7 +40,7 @@ class Draw:
         self._unread_words: list[int] = []
 
     def bits(self, n: int) -> int:
-        """Return a number of n random bits."""
+        """Draw a whole number of n random bits."""
         require(n >= 0, "number of bits", n, "0 or more", "ask for a size that is not negative")
         if n <= 64:
             return self._next_word() >> (64 - n) if n else 0
@@ -50,8 +50,8 @@ class Draw:
             value = value << 64 | self._next_word()
         return value >> (-n % 64)
 
-    def below(self, n: int) -> int:
-        """Return a number from 0 to n - 1, each equally likely: draw again where a remainder would favour some."""
+    def index(self, n: int) -> int:
+        """Draw a whole number from 0 to n - 1, each equally likely."""
         if n < 2:
             require(n == 1, "upper bound", n, "1 or more", "draw from something that is not empty")
             return 0
@@ -60,34 +60,35 @@ class Draw:
             while (value := self.bits(size)) >= n:
                 pass
             return value
-        # The usual case, spelled out: every choice of every prompt comes through here.
+        # The usual case, spelled out: every choice of every prompt comes through here. Numbers from n on
+        # are drawn again, because reducing them modulo n would favour small ones.
         spare = 64 - size
         while (value := self._next_word() >> spare) >= n:
             pass
         return value
 
-    def between(self, low: int, high: int) -> int:
-        """Return a number from low to high, both included."""
+    def integer(self, low: int, high: int) -> int:
+        """Draw a whole number from low to high, both included."""
         require(low <= high, "range", (low, high), "low <= high", "swap the two ends")
-        return low + self.below(high - low + 1)
+        return low + self.index(high - low + 1)
 
     def chance(self, p: float) -> bool:
         """Return True with probability p."""
         require(0 <= p <= 1, "probability", p, "0 to 1", "give a share, not a percentage")
-        return self.below(_UNIT) < p * _UNIT
+        return self.index(_UNIT) < p * _UNIT
 
     def choice(self, items: Sequence[T]) -> T:
-        """Return one item."""
-        return items[self.below(len(items))]
+        """Draw one of the items."""
+        return items[self.index(len(items))]
 
     def sample(self, items: Sequence[T], k: int) -> list[T]:
-        """Return k items from k different places, in random order."""
+        """Draw k items from different positions, in random order."""
         require(0 <= k <= len(items), "sample size", k, f"0 to {len(items)}", "ask for fewer items")
         # A partial Fisher-Yates shuffle that stores only the places it moved.
         moved: dict[int, int] = {}
         taken = []
         for i in range(k):
-            j = self.between(i, len(items) - 1)
+            j = self.integer(i, len(items) - 1)
             taken.append(items[moved.get(j, j)])
             moved[j] = moved.get(i, i)
         return taken

@@ -1,4 +1,4 @@
-r"""From the output of a model to the answer in it.
+r"""Find the answer in the output of a model, and read it.
 
 `find_answer` takes, in this order: the inside of the last complete `<answer>...</answer>`; the text after an unclosed
 `<answer>` (generation ran out of room) or before an unopened `</answer>` (the tag was given to the model); the inside
@@ -17,12 +17,12 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from unmask.base.json_files import refuse_constant
-from unmask.tasks.draw import Json, canonical
+from unmask.tasks.draw import Json, canonical_json
 
 JSON_DEPTH = 64
 """Deepest nesting of a JSON text, in levels."""
-REREADING = 4
-"""How much may be read in search of an object among braces in prose, in lengths of the text."""
+REREAD_FACTOR = 4
+"""Limit on the characters that the search for a JSON object may read, in lengths of the text."""
 MAX_DIGITS = 100
 """Longest run of digits that is read as a number."""
 
@@ -53,11 +53,11 @@ _BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
 
 def find_answer(text: str) -> RawAnswer:
     """Find the answer in a text: inside tags, else in a box, else on the last line."""
-    return find_tagged(text) or _find_boxed(text) or _find_last_line(text)
+    return find_tagged_answer(text) or _find_boxed_answer(text) or _find_last_line(text)
 
 
-def find_tagged(text: str, strip: bool = True) -> RawAnswer | None:
-    """Find the text that answer tags mark; None without tags."""
+def find_tagged_answer(text: str, strip: bool = True) -> RawAnswer | None:
+    """Find the text inside answer tags; return None if there are no tags."""
     pair: tuple[int, int] | None = None
     opened: int | None = None
     closed: int | None = None
@@ -80,8 +80,8 @@ def find_tagged(text: str, strip: bool = True) -> RawAnswer | None:
     return RawAnswer(how, inside.strip() if strip else inside)
 
 
-def _find_boxed(text: str) -> RawAnswer | None:
-    """Find the content of the last box that is closed. A box in a box counts as the later one."""
+def _find_boxed_answer(text: str) -> RawAnswer | None:
+    r"""Find the content of the last closed `\boxed{...}`. Of two nested boxes the inner one is the later."""
     if "\\boxed" not in text:
         return None
     last: tuple[int, int] | None = None
@@ -106,14 +106,14 @@ def _find_last_line(text: str) -> RawAnswer:
     return RawAnswer(NOTHING, "")
 
 
-def squeeze(text: str) -> str:
+def normalise_spaces(text: str) -> str:
     """Replace runs of whitespace by one space, and drop whitespace at both ends."""
     return " ".join(text.split())
 
 
-def fold(text: str) -> str:
-    """Normalise whitespace and case, which do not count in part credit, Eq. (eq:part_credit)."""
-    return squeeze(text).casefold()
+def normalise_text(text: str) -> str:
+    """Normalise whitespace and case, which make no difference to part credit, Eq. (eq:part_credit)."""
+    return normalise_spaces(text).casefold()
 
 
 # Indexed spans: [1]=gate; [2]=courier
@@ -123,7 +123,7 @@ _SPAN_END = re.compile(r"[;\n\r]")
 
 
 def parse_spans(text: str) -> Mapping[int, tuple[str, ...]]:
-    """Read the different values that a text gives to each index, as in `[k]=value`.
+    """Read numbered values such as `[1]=gate; [2]=courier`: the different values of each number.
 
     A value ends at a semicolon, at the end of its line or at the next index; it may start on the next line. Different
     values for one index are all returned, so that the scorer can refuse an answer that hedges.
@@ -132,13 +132,13 @@ def parse_spans(text: str) -> Mapping[int, tuple[str, ...]]:
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     values_by_index: dict[int, dict[str, str]] = {}
     for mark, end in zip(marks, ends, strict=False):
-        value = squeeze(_SPAN_END.split(text[mark.end() : end].lstrip(), maxsplit=1)[0])
+        value = normalise_spaces(_SPAN_END.split(text[mark.end() : end].lstrip(), maxsplit=1)[0])
         values_by_index.setdefault(int(mark[1]), {}).setdefault(value.casefold(), value)
     return MappingProxyType({index: tuple(values.values()) for index, values in sorted(values_by_index.items())})
 
 
 def write_spans(parts: Sequence[str]) -> str:
-    """Spell the answers to numbered blanks, as `parse_spans` reads them."""
+    """Write the answers to numbered blanks as `[1]=gate; [2]=courier`."""
     return "; ".join(f"[{index}]={part}" for index, part in enumerate(parts, start=1))
 
 
@@ -157,8 +157,8 @@ def cut_at_blanks(text: str) -> tuple[list[str], list[int]]:
 
 
 def parse_items(text: str) -> tuple[str, ...]:
-    """Read the items of a list that is separated by commas. One comma may close it."""
-    parts = [squeeze(item) for item in text.split(",")]
+    """Read the items of a comma-separated list. One comma may stand at its end."""
+    parts = [normalise_spaces(item) for item in text.split(",")]
     return tuple(parts if parts[-1] else parts[:-1])
 
 
@@ -168,7 +168,7 @@ _CLOSING = re.compile(r"\s*+</\s*+([a-z][a-z0-9:-]*+)\s*+>\s*+", re.IGNORECASE |
 
 
 def parse_closing_tags(text: str) -> tuple[str, ...] | None:
-    """Read the names in a sequence of closing tags, in lower case; None if the text holds anything else."""
+    """Read the names in a sequence of closing tags, in lower case; return None if the text holds anything else."""
     names = []
     at = 0
     while at < len(text):
@@ -237,7 +237,7 @@ def find_number(text: str) -> RawAnswer:
 
     A line that begins with #### and holds more than a number is a heading of Markdown, such as "#### Step 2".
     """
-    if answer := find_tagged(text) or _find_boxed(text):
+    if answer := find_tagged_answer(text) or _find_boxed_answer(text):
         return answer
     for mark in reversed(_HASHES.findall(text)):
         if _NUMBER.fullmatch(_replace_tex(mark).strip().rstrip(".% ")):
@@ -260,28 +260,33 @@ class ParsedJson:
     problem: str = ""
 
 
-_INSIDE = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|\\.|[{}]', re.DOTALL)
-_BEGUN = re.compile(r'\{\s*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"\s*+:', re.DOTALL)
-_NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_STRING_OR_BRACE = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|\\.|[{}]', re.DOTALL)
+_OBJECT_START = re.compile(r'\{\s*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"\s*+:', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
-def find_object(text: str) -> RawAnswer:
-    """Find the text with the JSON object: inside tags, in a box, else all of it, as an object may take many lines."""
-    return find_tagged(text) or _find_boxed(text) or RawAnswer(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
+def find_json_object(text: str) -> RawAnswer:
+    """Find the text with the JSON object: inside answer tags, in a box, else the whole output."""
+    return (
+        find_tagged_answer(text)
+        or _find_boxed_answer(text)
+        or RawAnswer(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
+    )
 
 
-def parse_object(text: str) -> ParsedJson:
-    """Read a text as a JSON object, or else the last object in it, as in a block of code or with prose around.
+def parse_json_object(text: str) -> ParsedJson:
+    """Read a text as a JSON object, or else read the last JSON object that stands in it.
 
-    Of an object that is broken or cut short, no inner object is taken for the answer. A brace that does not begin an
-    object is prose, and the text is read anew behind it; how much is read again is limited.
+    The object may stand in a block of code or between prose. If an object is broken or cut short, no object inside it
+    is taken for the answer. A brace that does not begin an object is prose, and the search goes on behind it; the
+    number of characters that are read again is limited.
     """
     whole = parse_json_value(text)
     if not whole.problem:
         return whole if isinstance(whole.value, dict) else ParsedJson(None, whole.text, "JSON, but not an object")
     last = whole
     at = 0
-    budget = REREADING * len(text)
+    budget = REREAD_FACTOR * len(text)
     while budget > 0 and (start := text.find("{", at)) >= 0:
         end = _find_closing_brace(text, start)
         inner = parse_json_value(text[start:end]) if end else last
@@ -289,7 +294,7 @@ def parse_object(text: str) -> ParsedJson:
         budget -= (end or len(text)) - start
         if end and isinstance(inner.value, dict):
             last, at = inner, end
-        elif not _BEGUN.match(text, start):
+        elif not _OBJECT_START.match(text, start):
             at = start + 1
         elif end:
             at = end
@@ -299,9 +304,9 @@ def parse_object(text: str) -> ParsedJson:
 
 
 def _find_closing_brace(text: str, start: int) -> int | None:
-    """Find the end of the object that starts here. Braces in strings do not count."""
+    """Return the end of the object that begins at `start`; None if it is not closed. Braces in strings do not count."""
     depth = 0
-    for token in _INSIDE.finditer(text, start):
+    for token in _STRING_OR_BRACE.finditer(text, start):
         if token[0] == "{":
             depth += 1
         elif token[0] == "}":
@@ -312,7 +317,7 @@ def _find_closing_brace(text: str, start: int) -> int | None:
 
 
 def parse_json_value(text: str) -> ParsedJson:
-    """Read a JSON value by the book: no NaN, no infinity, no trailing commas, nothing nested too deeply."""
+    """Read a JSON value strictly: no NaN, no infinity, no trailing commas, no deep nesting."""
     text = text.strip()
     if _is_too_deep(text):
         return ParsedJson(None, text, f"JSON nested more than {JSON_DEPTH} levels deep")
@@ -327,7 +332,7 @@ def _is_too_deep(text: str) -> bool:
     if text.count("{") + text.count("[") <= JSON_DEPTH:
         return False
     depth = 0
-    for token in _NESTING.finditer(text):
+    for token in _STRING_OR_BRACKET.finditer(text):
         if token[0] in "[{":
             depth += 1
             if depth > JSON_DEPTH:
@@ -349,8 +354,8 @@ _DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_parse_f
 
 
 def spell_json(value: Json) -> str:
-    """Spell a JSON value as verdicts show it: keys sorted, and 1.0 spelled 1."""
-    return canonical(_whole_floats_to_integers(value))
+    """Write a JSON value as verdicts show it: keys sorted, and 1.0 written as 1."""
+    return canonical_json(_whole_floats_to_integers(value))
 
 
 def _whole_floats_to_integers(value: Json) -> Json:

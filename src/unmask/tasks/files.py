@@ -13,7 +13,7 @@ from typing import Any
 from unmask.base.errors import ConfigError, SchemaError, format_value
 from unmask.base.files import format_path, open_file, os_error_text, storable, write_text
 from unmask.base.json_files import parse_json
-from unmask.tasks.draw import Json, canonical
+from unmask.tasks.draw import Json, canonical_json
 from unmask.tasks.registry import TASKS, find_task
 from unmask.tasks.task import SPLITS, DataDir, Example, OnVerdict, Verdict, score_all
 
@@ -25,16 +25,16 @@ TEXT_KEYS = ("text", "prediction", "completion")
 PREDICTION = '{"id": "...", "text": "..."}'
 
 
-def example_record(example: Example) -> dict[str, Json]:
-    """Return an example as plain JSON values."""
+def example_values(example: Example) -> dict[str, Json]:
+    """Return the fields of an example as plain JSON values."""
     names = ("prompt", "target", "parts", "constraints", "level", "id", "task", "split")
     return {name: getattr(example, name) for name in names}
 
 
-def example_line(example: Example, version: str) -> str:
-    """Write one line of an export, without the line end."""
-    record = {**example_record(example), "version": version}
-    return canonical({**record, "sha256": hashlib.sha256(canonical(record).encode("ascii")).hexdigest()})
+def write_example_line(example: Example, version: str) -> str:
+    """Write an example as one line of JSON with its SHA-256, without the line end."""
+    record = {**example_values(example), "version": version}
+    return canonical_json({**record, "sha256": hashlib.sha256(canonical_json(record).encode("ascii")).hexdigest()})
 
 
 def export_tasks(
@@ -43,12 +43,12 @@ def export_tasks(
     splits: Sequence[str] = SPLITS,
     data_dir: DataDir = None,
 ) -> tuple[Path, ...]:
-    """Write `TASK.SPLIT.jsonl` for every task and split asked for; for all ten tasks if none is named."""
+    """Write the examples of tasks to files `TASK.SPLIT.jsonl`; of all ten tasks if none is named."""
     tasks = [find_task(name) for name in (names if names is not None else TASKS)]
     # All examples are made before the first file: a missing data set should not leave half an export behind.
     contents = {
         Path(folder) / f"{task.name}.{split}.jsonl": "".join(
-            f"{example_line(example, task.prompts_version)}\n" for example in task.examples(split, data_dir)
+            f"{write_example_line(example, task.prompts_version)}\n" for example in task.examples(split, data_dir)
         )
         for task in tasks
         for split in splits
@@ -64,8 +64,8 @@ def export_tasks(
     return tuple(contents)
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Iterate over the JSON objects of a file, each with its place ("line 3 of 'x.jsonl'"). Empty lines are skipped."""
+def read_jsonl(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over the JSON objects of a JSONL file, each with its place ("line 3 of 'x.jsonl'"). Skip empty lines."""
     number, place = 0, format_path(path)
     try:
         with open_file(path) as file:
@@ -75,14 +75,14 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, An
                 if len(content) > LINE_LIMIT:
                     raise SchemaError(f"{where} is longer than {LINE_LIMIT} bytes; shorten it")
                 if content.strip():
-                    yield where, _parse_line(content, where, is_first=number == 1)
+                    yield where, _parse_json_line(content, where, is_first=number == 1)
     except OSError as error:
         raise ConfigError(
             f"{place} cannot be read ({os_error_text(error)}); allowed: a JSONL file; check it"
         ) from error
 
 
-def _parse_line(content: bytes, where: str, is_first: bool) -> dict[str, Any]:
+def _parse_json_line(content: bytes, where: str, is_first: bool) -> dict[str, Any]:
     try:
         # Some editors put a byte order mark at the start of a file.
         value = parse_json(content.decode("utf-8-sig" if is_first else "utf-8").strip())
@@ -96,10 +96,10 @@ def _parse_line(content: bytes, where: str, is_first: bool) -> dict[str, Any]:
 
 
 def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read predictions by id: `{"id": ..., "text": ...}` per line, other fields ignored, no id twice."""
+    """Read predictions from a JSONL file, as a mapping from example id to text. Refuse an id that occurs twice."""
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
-    for where, record in read_lines(path):
+    for where, record in read_jsonl(path):
         # Sample files of HumanEval may have both names of the id, but two texts would contradict each other.
         keys = [key for key in ID_KEYS if key in record][:1], [key for key in TEXT_KEYS if key in record]
         for found, known in zip(keys, (ID_KEYS, TEXT_KEYS), strict=True):
@@ -122,7 +122,7 @@ def score_predictions(
     workers: int | None = None,
     on_verdict: OnVerdict = lambda verdict: None,
 ) -> tuple[dict[str, Any], list[Verdict]]:
-    """Score a file of predictions on one split of a task: a summary, and the verdicts in the order of the file.
+    """Score a file of predictions on one split of a task; return a summary, and the verdicts in the order of the file.
 
     Predictions that the scorer could not score (`unavailable`), prompts without a prediction (`missing`) and ids of
     another split (`elsewhere`) or of none (`unknown`) are counted apart; the mean leaves them all out.

@@ -20,9 +20,9 @@ from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.files import format_path, open_file, os_error_text
 from unmask.base.json_files import parse_json
 from unmask.tasks import code_answers, scorers
-from unmask.tasks.draw import Json, canonical
+from unmask.tasks.draw import Json, canonical_json
 from unmask.tasks.extract import spell_json
-from unmask.tasks.splits import cut_ids
+from unmask.tasks.splits import split_ids
 from unmask.tasks.task import TRAINING, DataDir, Example, Scorer, Task, split_counts
 
 DATA_VARIABLE = "UNMASK_DATA"
@@ -32,16 +32,16 @@ Row = Mapping[str, Any]
 
 
 class MissingData(ConfigError):
-    """A data file is not there; the message says what to put where."""
+    """Error for a missing data file. The message says which file to put where."""
 
 
 class ChangedData(SchemaError):
-    """A data file is not the one that the splits were made from."""
+    """Error for a data file that differs from the one that the splits were made from."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set, and how to tell that it is the right one: a table of official.toml."""
+    """A file of an official data set with its hashes and origin, as a table of official.toml describes it."""
 
     path: str
     """Place in the data folder."""
@@ -90,7 +90,7 @@ def read_rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
 
 @lru_cache(maxsize=16)
 def _read_from_folder(file: DataFile, path: str, size: int, modified: int) -> Sequence[Row]:
-    """Read a file of the data folder. Size and time are part of the cache's key: a replaced file is read again."""
+    """Read a file of the data folder, and check its hash. A replaced file has another cache key, and is read again."""
     try:
         with open_file(path) as opened:
             content = opened.read()
@@ -126,13 +126,13 @@ def _read_from_hub(file: DataFile) -> Sequence[Row]:
 
 
 def _check_rows(file: DataFile, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the fields in use, if they are the rows that the splits were made from."""
+    """Check the rows against the stored hash, and return the fields of them that are used."""
     try:
         kept = tuple({field: row[field] for field in file.fields} for row in rows)
     except (KeyError, TypeError) as error:
         raise ChangedData(f"{file.path} lacks the field {error}; get it again from {file.origin}") from error
     # A hash of the rows does not depend on the format of the file that they came in.
-    sha256 = hashlib.sha256("".join(f"{canonical(row)}\n" for row in kept).encode("ascii")).hexdigest()
+    sha256 = hashlib.sha256("".join(f"{canonical_json(row)}\n" for row in kept).encode("ascii")).hexdigest()
     if sha256 != file.rows_sha256:
         raise ChangedData(
             f"{file.hub} has {len(kept)} rows with hash {sha256}; allowed: {file.rows} rows with hash "
@@ -152,12 +152,12 @@ def _raise_missing_data(file: DataFile, problem: str, path: Path | None = None) 
 
 
 def read_examples(file: DataFile, make_example: Callable[[Row], Example], data_dir: DataDir = None) -> list[Example]:
-    """Make an example of every row of a file, in the order of the file."""
+    """Read a data file, and make an example of every row, in the order of the file."""
     rows = read_rows(file, data_dir)
     return [replace(make_example(row), id=file.id_format.format(at, **row)) for at, row in enumerate(rows)]
 
 
-def gsm8k_example(row: Row) -> Example:
+def make_gsm8k_example(row: Row) -> Example:
     """Make an example of a row of GSM8K; its solution, which the training texts use, is kept as a constraint."""
     # The answer stands after the last mark; the solution above it may hold the same signs.
     solution, _, target = row["answer"].rpartition("####")
@@ -169,7 +169,7 @@ def gsm8k_example(row: Row) -> Example:
     return Example(prompt, target, (target,), {"solution": solution.strip()}, level=1)
 
 
-def humaneval_example(row: Row) -> Example:
+def make_humaneval_example(row: Row) -> Example:
     """Make an example of a row of HumanEval."""
     # The function stands last, so that a model without instruction tuning can simply continue it.
     prompt = f"Complete this Python function. Write code only.\n\n{row['prompt']}"
@@ -178,7 +178,7 @@ def humaneval_example(row: Row) -> Example:
     return Example(prompt, solution, (solution,), constraints, level=1)
 
 
-def json_mode_example(row: Row) -> Example:
+def make_json_mode_example(row: Row) -> Example:
     """Make an example of a row of JSON Mode Eval. The prompt shows the schema as it was published."""
     schema: Json = parse_json(row["schema"])
     gold = parse_json(row["completion"])
@@ -197,26 +197,27 @@ def json_mode_example(row: Row) -> Example:
 
 
 def intended_schema(schema: Json, gold: Mapping[str, Json]) -> Json:
-    """Return the schema that answers must satisfy: the published one, unless it has neither a type nor properties.
+    """Return the schema that answers must satisfy: the published one, or the intended one if that is malformed.
 
-    Six published schemas are of that kind: by the book they accept everything. Their keys are names. Names of types
-    (`{"yield": "number"}`) mean that every field is required. One name around a schema means what the target shows: an
-    object of that schema, or that name with such an object, or such objects under names that the request gives.
+    Six published schemas have neither a type nor properties, and so would accept everything. Their keys are names.
+    Names of types (`{"yield": "number"}`) mean that every field is required. One name around a schema means what the
+    target shows: an object of that schema, or that name with such an object, or such objects under names that the
+    request gives.
     """
     if not isinstance(schema, Mapping) or "type" in schema or "properties" in schema:
         return schema
     if all(isinstance(value, str) for value in schema.values()):
-        return _all_required({key: {"type": value} for key, value in schema.items()})
+        return _require_all({key: {"type": value} for key, value in schema.items()})
     ((name, inner),) = schema.items()
     required = inner["required"] if isinstance(inner, Mapping) else None
     if isinstance(required, list) and set(required) <= gold.keys():
         return inner
     if name in gold:
-        return _all_required({name: inner})
+        return _require_all({name: inner})
     return {"type": "object", "minProperties": 1, "additionalProperties": inner}
 
 
-def _all_required(properties: Mapping[str, Json]) -> Json:
+def _require_all(properties: Mapping[str, Json]) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -238,14 +239,14 @@ def official_task(
     prompts_version: str = "",
     training_file: DataFile | None = None,
 ) -> Task:
-    """Make a task whose splits are cut from one file, and whose training examples, if any, come from another."""
+    """Make a task of an official data file: its splits, and training examples if a training file is given."""
 
     def complete_example(example: Example, split: str) -> Example:
         return replace(example, task=name, split=split, scorer=scorer)
 
     def make_splits(data_dir: DataDir) -> Mapping[str, tuple[Example, ...]]:
         by_id = {example.id: example for example in read_examples(file, make_example, data_dir)}
-        parts = cut_ids(name, list(by_id), counts)
+        parts = split_ids(name, list(by_id), counts)
         return {split: tuple(complete_example(by_id[id], split) for id in ids) for split, ids in parts.items()}
 
     def make_training(start: int, data_dir: DataDir) -> Iterator[Example]:
@@ -273,7 +274,7 @@ GSM8K = official_task(
     "GSM8K",
     Scorer("binary", scorers.score_number),
     GSM8K_TEST,
-    gsm8k_example,
+    make_gsm8k_example,
     max_new_tokens=256,
     source="official",
     output="numeric answer",
@@ -287,7 +288,7 @@ HUMANEVAL = official_task(
     "HumanEval",
     Scorer("test pass", code_answers.score_program, code_answers.score_programs),
     HUMANEVAL_FILE,
-    humaneval_example,
+    make_humaneval_example,
     max_new_tokens=256,
     source="official",
     output="Python completion",
@@ -298,9 +299,9 @@ HUMANEVAL = official_task(
 JSON_MODE_EVAL = official_task(
     "json-mode-eval",
     "JSON Mode Eval",
-    Scorer("field credit", scorers.score_schema_object),
+    Scorer("field credit", scorers.score_json_with_schema),
     JSON_MODE_EVAL_FILE,
-    json_mode_example,
+    make_json_mode_example,
     max_new_tokens=128,
     source="public",
     output="schema JSON",

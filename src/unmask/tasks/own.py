@@ -22,17 +22,17 @@ from unmask.base.files import format_path, storable
 from unmask.base.options import Options
 from unmask.base.user_code import CODE_FORMS, code_hash, describe_error, error_message, is_code_name, load_user_code
 from unmask.tasks import extract, scorers
-from unmask.tasks.draw import Json, canonical, digest
-from unmask.tasks.extract import WHOLE_TEXT, RawAnswer, squeeze
-from unmask.tasks.files import read_lines
+from unmask.tasks.draw import Json, canonical_json, digest
+from unmask.tasks.extract import WHOLE_TEXT, RawAnswer, normalise_spaces
+from unmask.tasks.files import read_jsonl
 from unmask.tasks.registry import CONTROLS, TASKS, find_task
-from unmask.tasks.splits import cut_ids, rank_ids
+from unmask.tasks.splits import rank_ids, split_ids
 from unmask.tasks.task import SPLITS, Example, Extraction, Part, Scorer, Task, Verdict, score
 
 TRIED_TARGETS = 3
-"""Number of prompts on whose targets a user's scoring function is tried before a run."""
+"""Number of targets on which a user's scoring function is tried before a run; it must be able to score one."""
 MIN_VALIDATION = 2
-"""Fewest validation prompts of a task. On fewer nothing can be chosen."""
+"""Least number of validation prompts of a task. With fewer, nothing can be chosen on them."""
 RANK_NAME = "own"
 """Name that ids are ranked under. Not the task's name, so that a prompt stays held out under any name."""
 NAME_LENGTH = 100
@@ -52,7 +52,7 @@ class Row(Options):
 
     prompt: Annotated[str | None, Storable] = Field(None, pattern=r"\S", json_schema_extra=_TEXT)
     text: Annotated[str | None, Storable] = Field(None, pattern=r"\S", json_schema_extra=_TEXT)
-    """Text with blanks, in place of a prompt."""
+    """Text with blanks to fill, given instead of a prompt."""
     target: Annotated[Any, Storable]
     """Right answer: a text or another JSON value, and a list of texts for a text with several runs of blanks."""
     id: Annotated[str | int | None, Storable] = Field(
@@ -75,7 +75,7 @@ ScoreFunction = Callable[[str, dict[str, Any]], float]
 
 @runtime_checkable
 class OwnSource(Protocol):
-    """A user's object that gives prompts and scores the answers to them."""
+    """Interface of a user's object that gives prompts and scores the answers to them."""
 
     def prompts(self) -> Iterable[Mapping[str, Any]]: ...
     def score(self, text: str, example: dict[str, Any]) -> float: ...
@@ -90,34 +90,34 @@ def _make_text_rule(
     normalise: Callable[[str], str],
     matches: Callable[[str, str], bool] = operator.eq,
 ) -> Scorer:
-    """Make a rule that compares the answer in a text with the target, both normalised."""
+    """Make a scoring rule that compares the answer in an output with the target, both normalised."""
 
     def score_one(text: str, example: Example) -> Verdict:
         answer = find(text)
         given = normalise(answer.text)
         words = {"name": "target", "other": "another text", "none": "no answer"}
         right = matches(given, normalise(example.target))
-        return scorers.score_single(text, example, answer, given, right, **words)
+        return scorers.score_right_or_wrong(text, example, answer, given, right, **words)
 
     return Scorer(name, score_one)
 
 
 def _find_tagged_or_whole_text(text: str) -> RawAnswer:
-    return extract.find_tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
+    return extract.find_tagged_answer(text) or RawAnswer(WHOLE_TEXT, text.strip())
 
 
 def _score_parts(text: str, example: Example) -> Verdict:
-    """Score words by the share that stands in its place. Each word too many is one more place."""
+    """Score an answer by the share of words that are right at their position. Each surplus word counts as wrong."""
     answer = _find_tagged_or_whole_text(text)
     words = answer.text.split()
     return scorers.score_positions(text, example, answer, words, normalise=str, part="part", parts="parts", joint=" ")
 
 
 def _score_blanks(text: str, example: Example) -> Verdict:
-    """Return the share of runs of blanks that are filled with their target. Runs of whitespace do not matter."""
-    fills = [squeeze(fill) for fill in _split_fills(text, example)]
+    """Score filled blanks by the share of runs that equal their target. The amount of whitespace does not matter."""
+    fills = [normalise_spaces(fill) for fill in _split_into_fills(text, example)]
     parts = tuple(
-        Part(f"[{k}]", gold, fill, fill is not None and fill == squeeze(gold))
+        Part(f"[{k}]", gold, fill, fill is not None and fill == normalise_spaces(gold))
         for k, (gold, fill) in enumerate(zip_longest(example.parts, fills[: len(example.parts)]), 1)
     )
     right = [part.right for part in parts]
@@ -126,17 +126,17 @@ def _score_blanks(text: str, example: Example) -> Verdict:
     return Verdict(example.id, scorers.part_credit(right), reason, extraction, parts)
 
 
-def _split_fills(text: str, example: Example) -> list[str]:
+def _split_into_fills(text: str, example: Example) -> list[str]:
     return text.split("\n") if len(example.parts) > 1 else [text]
 
 
 _RULES = (
     # The answer as the suite finds it, character by character. In the others runs of whitespace do not matter.
     _make_text_rule("exact", extract.find_answer, str.strip),
-    _make_text_rule("answer", _find_tagged_or_whole_text, squeeze),
-    _make_text_rule("contains", lambda text: RawAnswer(WHOLE_TEXT, text), squeeze, operator.contains),
+    _make_text_rule("answer", _find_tagged_or_whole_text, normalise_spaces),
+    _make_text_rule("contains", lambda text: RawAnswer(WHOLE_TEXT, text), normalise_spaces, operator.contains),
     Scorer("number", scorers.score_number),
-    Scorer("json", scorers.score_object),
+    Scorer("json", scorers.score_json_object),
     Scorer("parts", _score_parts),
     Scorer("blanks", _score_blanks),
 )
@@ -144,16 +144,16 @@ RULES: Mapping[str, Scorer] = MappingProxyType({rule.name: rule for rule in _RUL
 
 
 def _wrap_score_function(function: ScoreFunction, name: str) -> Scorer:
-    """Make a scorer of a user's function.
+    """Make a scorer that calls a user's scoring function.
 
-    An exception means that the function could not tell: no utility. A value that is no number from 0 to 1 is an error
-    of the function and stops the run. It may take as long as it likes; `KeyboardInterrupt` is the user's.
+    If the function raises, the output has no utility. A value that is no number from 0 to 1 is an error
+    of the function and stops the run. The function may take any time. A `KeyboardInterrupt` passes through.
     """
 
     def score_one(text: str, example: Example) -> Verdict:
         values = {"id": example.id, "target": _raw_target(example), "split": example.split}
         if example.has_blanks:
-            values |= {"text": example.prompt, "fills": _split_fills(text, example)}
+            values |= {"text": example.prompt, "fills": _split_into_fills(text, example)}
         else:
             values["prompt"] = example.prompt
         extraction = Extraction(text, WHOLE_TEXT, text, text)
@@ -181,11 +181,11 @@ def _wrap_score_function(function: ScoreFunction, name: str) -> Scorer:
 
 
 def check_scorer(task: Task) -> None:
-    """Try a user's scoring function on the targets of its own prompts, before hours are spent on other answers.
+    """Refuse a task whose scoring function fails on the targets of its own prompts, before hours are spent decoding.
 
-    It may raise where it cannot tell; if it cannot tell for the targets of the first few prompts, it cannot at all.
+    The function may raise where it cannot tell; but it must be able to score one of the first few targets.
     """
-    if not is_own(task.source) or task.scorer.name in RULES:
+    if not is_file_or_code(task.source) or task.scorer.name in RULES:
         return
     reasons = []
     parts = [task.examples(split) for split in ("validation", *SPLITS)]
@@ -203,14 +203,14 @@ def check_scorer(task: Task) -> None:
 # From a name to a task
 
 
-def is_own(given: str) -> bool:
-    """Whether a text names a user's file or code; names of the library's tasks have no dot, colon or slash."""
+def is_file_or_code(given: str) -> bool:
+    """Return whether a text names a user's file or code; names of the suite's tasks have no dot, colon or slash."""
     return any(mark in given for mark in ".:/\0")
 
 
 def open_task(given: str, *, scorer: str | None = None, max_new_tokens: int | None = None) -> Task:
-    """Open a task as a command line names it: one of the suite, a JSONL file, or code of the user's, which runs."""
-    if not is_own(given):
+    """Return the task that a command line names: one of the suite, a JSONL file of prompts, or the user's own code."""
+    if not is_file_or_code(given):
         task = find_task(given)
         for key, value in {"scorer": scorer, "max_new_tokens": max_new_tokens}.items():
             require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
@@ -229,7 +229,7 @@ def own_task(
     max_new_tokens: int | None = None,
     folder: str | os.PathLike[str] = ".",
 ) -> Task:
-    """Make a task from a JSONL file (relative to `folder`) or code that returns prompts, and a scoring rule.
+    """Make a task from prompts (a JSONL file relative to `folder`, or code) and a scoring rule.
 
     Code is `package.module:function` or `path.py:function`, for prompts and for the rule, and it runs here. Prompts
     that name no split are ranked by a hash of their id: the first half, rounded up, is validation, the rest evaluation.
@@ -243,19 +243,19 @@ def own_task(
     is_free = name not in TASKS and name not in CONTROLS
     require(is_free, "name of an own task", name, "one that no task of the suite has", "rename it")
     # Prompts come first: a file that is not there is reported before anything that is missing about it.
-    source, records = _read_records(prompts, Path(folder))
-    rule, rule_hash = _open_rule(name, scorer, source, prompts, Path(folder))
+    source, records = _read_rows(prompts, Path(folder))
+    rule, rule_hash = _load_scorer(name, scorer, source, prompts, Path(folder))
     examples: list[Example] = []
     places: dict[tuple[str, str], str] = {}
     for where, record in records:
         example = _make_example(where, record, name, rule)
         # Compared without runs of whitespace: such twins could land on both sides of a split.
-        for kind, key in (("prompt", squeeze(example.prompt)), ("id", example.id)):
+        for kind, key in (("prompt", normalise_spaces(example.prompt)), ("id", example.id)):
             first = places.setdefault((kind, key), where)
             if first != where:
                 raise SchemaError(f"{where} has the {kind} of {first}: {key[:80]!r}; allowed: once; drop one")
         examples.append(example)
-    max_new_tokens = _check_length(name, examples, max_new_tokens)
+    max_new_tokens = _choose_max_new_tokens(name, examples, max_new_tokens)
     splits = _split_examples(examples)
     validation = len(splits["validation"])
     enough = validation >= MIN_VALIDATION
@@ -265,7 +265,7 @@ def own_task(
         for one in sorted(examples, key=lambda one: one.id)
     ]
     # The hash of the user's code is part of the version: a run that goes on must not mix two rules of one name.
-    version = digest(rule.name, rule_hash, canonical(content)).hex()[:16]
+    version = digest(rule.name, rule_hash, canonical_json(content)).hex()[:16]
     return Task(
         name=name,
         title=name,
@@ -281,7 +281,7 @@ def own_task(
 
 
 def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
-    """Check a row and make an example of it; its split stays empty where the row names none.
+    """Check a row of a user's task, and make an example of it. Its split stays empty if the row names none.
 
     Targets that no answer could ever match, or every answer would, are refused: they are mistakes in the file.
     """
@@ -289,7 +289,7 @@ def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
     # A byte order mark belongs to the file that a prompt was read from.
     prompt = (row.text or row.prompt or "").removeprefix("\ufeff")
     try:
-        target = row.target if isinstance(row.target, str) else canonical(row.target)
+        target = row.target if isinstance(row.target, str) else canonical_json(row.target)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"target of {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
     wrong = ""
@@ -303,7 +303,7 @@ def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
     has_blanks = row.text is not None
     parts = tuple(target.split())
     if has_blanks or rule.name == "blanks":
-        parts = _check_blanks(prompt, row.target, where, rule.name)
+        parts = _read_blank_targets(prompt, row.target, where, rule.name)
     return Example(
         prompt=prompt,
         target=target,
@@ -320,12 +320,12 @@ def _make_example(where: str, record: Any, task: str, rule: Scorer) -> Example:
 
 
 def _raw_target(example: Example) -> Json:
-    """Return the target as its file has it: a text, or the JSON value whose spelling the example's target is."""
+    """Return the target as the user gave it: a text or another JSON value."""
     return example.constraints.get("target", example.target)
 
 
-def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, ...]:
-    """Check the blanks of a text, and return the target of each run of them."""
+def _read_blank_targets(text: str, target: Json, where: str, rule: str) -> tuple[str, ...]:
+    """Check a text with blanks and its target; return the target text of each run of blanks."""
     pieces, counts = extract.cut_at_blanks(text)
     ok = bool(counts) and 0 not in counts
     require(ok, f"text of {where}", text, "one [MASK] or [MASK*5] or more", "mark the blanks")
@@ -341,8 +341,8 @@ def _check_blanks(text: str, target: Json, where: str, rule: str) -> tuple[str, 
     return tuple(storable(str(gold)) for gold in golds)
 
 
-def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | None) -> int:
-    """Return the tokens of the longest output: given by the user for prompts, counted for texts with blanks."""
+def _choose_max_new_tokens(name: str, examples: Sequence[Example], max_new_tokens: int | None) -> int:
+    """Return the longest output in tokens: as the user says for prompts, the number of blanks for texts with blanks."""
     if any(example.has_blanks for example in examples):
         is_mixed = not all(example.has_blanks for example in examples)
         require(not is_mixed, f"rows of {name}", "prompts and texts", "one of them", "make two tasks of them")
@@ -357,12 +357,12 @@ def _check_length(name: str, examples: Sequence[Example], max_new_tokens: int | 
 
 
 def _split_examples(examples: list[Example]) -> Mapping[str, tuple[Example, ...]]:
-    """Assign examples without a split to one, and list each split in the order of a hash of its ids."""
+    """Assign examples without a split to one, and return all examples by split, in the order of hashes of their ids."""
     open_ids = [example.id for example in examples if not example.split]
     # Rounded up, because nothing can be evaluated before something was chosen.
     half = -(-len(open_ids) // 2)
     counts = {"development": 0, "validation": half, "evaluation": len(open_ids) - half}
-    split_of = {id: split for split, ids in cut_ids(RANK_NAME, open_ids, counts).items() for id in ids}
+    split_of = {id: split for split, ids in split_ids(RANK_NAME, open_ids, counts).items() for id in ids}
     by_id = {one.id: replace(one, split=one.split or split_of[one.id]) for one in examples}
     ranked = [by_id[id] for id in rank_ids(RANK_NAME, by_id)]
     return {split: tuple(one for one in ranked if one.split == split) for split in SPLITS}
@@ -371,10 +371,10 @@ def _split_examples(examples: list[Example]) -> Mapping[str, tuple[Example, ...]
 # The user's files and code
 
 
-def _read_records(prompts: str, folder: Path) -> tuple[OwnSource | None, list[tuple[str, Any]]]:
-    """Read rows, each with its place, from a file or from code, which may also give the object that scores them."""
+def _read_rows(prompts: str, folder: Path) -> tuple[OwnSource | None, list[tuple[str, Any]]]:
+    """Read rows, each with its place, from a JSONL file or code; also return the user's object if it has a scorer."""
     if prompts.endswith(".jsonl"):
-        return None, list(read_lines(folder / prompts))
+        return None, list(read_jsonl(folder / prompts))
     thing = _load_code(prompts, folder)
     try:
         # A class is not yet its object.
@@ -390,10 +390,10 @@ def _read_records(prompts: str, folder: Path) -> tuple[OwnSource | None, list[tu
     return source, [(f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1)]
 
 
-def _open_rule(
+def _load_scorer(
     name: str, given: str | None, source: OwnSource | None, prompts: str, folder: Path
 ) -> tuple[Scorer, str]:
-    """Return the scorer of a task and the hash of the user's code behind it, which is empty for our own rules."""
+    """Return the scorer of a user's task, and the hash of its code, which is empty for built-in rules."""
     if source is not None:
         require(given is None, f"scorer of {name}", given, f"none: {prompts} has its own", "leave it out")
         return _wrap_score_function(source.score, storable(f"{prompts}.score")), code_hash(source.score)
@@ -402,7 +402,7 @@ def _open_rule(
         raise ConfigError(f"scorer of {name} is missing; allowed: {allowed}; say how answers are scored")
     if given in RULES:
         return RULES[given], ""
-    if not is_own(given):
+    if not is_file_or_code(given):
         raise UnknownName("scoring rule", given, [*RULES, CODE_FORMS])
     function = _load_code(given, folder)
     require(callable(function), f"scorer of {name}", given, "a function of text and example", "name another")

@@ -1,4 +1,4 @@
-"""From an output to its verdict: extract the answer, normalise it, compare it part by part, add up.
+"""Score an output: extract the answer, normalise it, compare it part by part, add up.
 
 Each task says which `score_...` function is its own. A wrong answer, however odd, scores 0; only trouble that is no
 fault of the answer, such as a checker that could not run, leaves an output without a utility.
@@ -12,12 +12,12 @@ from typing import Any
 from unmask.base.errors import ConfigError
 from unmask.base.files import storable
 from unmask.tasks import extract
-from unmask.tasks.draw import Json, canonical
-from unmask.tasks.extract import RawAnswer, fold, squeeze
+from unmask.tasks.draw import Json, canonical_json
+from unmask.tasks.extract import RawAnswer, normalise_spaces, normalise_text
 from unmask.tasks.task import Example, Extraction, Part, Verdict
 
 SHOWN_WIDTH = 100
-"""Longest text that `explain` shows whole, in characters."""
+"""Longest text that `explain_verdict` shows whole, in characters."""
 
 # A reference that does not begin with # names another document, which jsonschema would fetch over the network.
 _OUTSIDE_REFERENCE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')
@@ -52,7 +52,7 @@ def json_equal(a: Json, b: Json) -> bool:
     return type(a) is type(b) and a == b
 
 
-def score_single(
+def score_right_or_wrong(
     text: str,
     example: Example,
     answer: RawAnswer,
@@ -64,7 +64,7 @@ def score_single(
     none: str,
     shown: str = "",
 ) -> Verdict:
-    """Make the verdict on an answer that is either right or wrong.
+    """Return the verdict on an answer that is either right or wrong, without partial credit.
 
     `name`, `other` and `none` say in words what a right answer, another one and no answer is. `shown` is the answer as
     the verdict shows it, where that is not the text that is compared.
@@ -79,44 +79,48 @@ def score_single(
 
 
 def score_cell(text: str, example: Example) -> Verdict:
-    """Score one cell of a table. Upper and lower case differ; runs of whitespace do not matter."""
+    """Score the value of one table cell: right or wrong. Case matters, the amount of whitespace does not."""
     answer = extract.find_answer(text)
-    given = squeeze(answer.text)
-    right = given == squeeze(example.target)
+    given = normalise_spaces(answer.text)
+    right = given == normalise_spaces(example.target)
     names = {"name": "cell", "other": "another value", "none": "no answer"}
-    return score_single(text, example, answer, given, right, **names, shown=answer.text)
+    return score_right_or_wrong(text, example, answer, given, right, **names, shown=answer.text)
 
 
 def score_number(text: str, example: Example) -> Verdict:
-    """Score the final number of a text."""
+    """Score the final number of an output: right or wrong."""
     answer = extract.find_number(text)
     given, gold = extract.parse_number(answer.text), extract.parse_number(example.target)
     spelled = "" if given is None else str(given)
     right = given is not None and given == gold
-    return score_single(text, example, answer, spelled, right, name="number", other="another number", none="no number")
+    return score_right_or_wrong(
+        text, example, answer, spelled, right, name="number", other="another number", none="no number"
+    )
 
 
 def score_spans(text: str, example: Example) -> Verdict:
-    """Score numbered spans by the share that is right, Eq. (eq:part_credit)."""
+    """Score the answers to numbered blanks by the share that is right, Eq. (eq:part_credit)."""
     answer = extract.find_answer(text)
     given = extract.parse_spans(answer.text)
     parts = []
     for index, gold in enumerate(example.parts, 1):
         values = given.get(index, ())
         # Two values for one blank are no answer; else a model could hedge.
-        agrees = len(values) == 1 and fold(values[0]) == fold(gold)
+        agrees = len(values) == 1 and normalise_text(values[0]) == normalise_text(gold)
         parts.append(Part(f"[{index}]", gold, " | ".join(values) if values else None, agrees))
-    normalised = "; ".join(f"[{index}]={fold(value)}" for index, values in given.items() for value in values)
+    normalised = "; ".join(f"[{index}]={normalise_text(value)}" for index, values in given.items() for value in values)
     right = [part.right for part in parts]
     extraction = Extraction(text, answer.how, answer.text, normalised)
-    return Verdict(example.id, part_credit(right), _count_right_parts(right, "spans"), extraction, tuple(parts))
+    return Verdict(example.id, part_credit(right), _describe_right_parts(right, "spans"), extraction, tuple(parts))
 
 
 def score_items(text: str, example: Example) -> Verdict:
-    """Score a list by the share of its positions with the right item. Each item too many is one more position."""
+    """Score a list by the share of its positions with the right item. Each surplus item is one more, wrong position."""
     answer = extract.find_answer(text)
     given = extract.parse_items(answer.text)
-    return score_positions(text, example, answer, given, normalise=fold, part="item", parts="items", joint=",")
+    return score_positions(
+        text, example, answer, given, normalise=normalise_text, part="item", parts="items", joint=","
+    )
 
 
 def score_closing_tags(text: str, example: Example) -> Verdict:
@@ -143,9 +147,9 @@ def score_positions(
     parts: str,
     joint: str,
 ) -> Verdict:
-    """Give part credit place by place.
+    """Score an answer by the share of its positions with the right part, Eq. (eq:part_credit).
 
-    `part` and `parts` are the words for one and several places in the verdict, `joint` the text between two of them.
+    `part` and `parts` name one and several positions in the verdict; `joint` stands between two parts of the answer.
     """
     compared = tuple(
         Part(
@@ -161,34 +165,34 @@ def score_positions(
     return Verdict(
         example.id,
         part_credit(right, surplus),
-        _count_right_parts(right, parts, surplus),
+        _describe_right_parts(right, parts, surplus),
         Extraction(text, answer.how, answer.text, joint.join(map(normalise, given))),
         compared,
         surplus,
     )
 
 
-def score_object(text: str, example: Example) -> Verdict:
-    """Score a JSON object by the share of fields that are right. A surplus field counts as one more, and wrong."""
-    return _score_object(text, example, schema=None, count_surplus=True)
+def score_json_object(text: str, example: Example) -> Verdict:
+    """Score a JSON object by the share of fields that are right. Each surplus field counts as one more, wrong field."""
+    return _score_json_fields(text, example, schema=None, count_surplus=True)
 
 
-def score_schema_object(text: str, example: Example) -> Verdict:
-    """Score a JSON object by the share of gold fields that are right; 0 if it is not JSON or breaks the schema.
+def score_json_with_schema(text: str, example: Example) -> Verdict:
+    """Score a JSON object by the share of target fields that are right; 0 if it is not JSON or violates the schema.
 
-    The paper counts gold fields and nothing else, and whether others may be present is for the schema to say.
+    As in the paper, other fields do not count; the schema says whether they may be present.
     """
-    return _score_object(text, example, schema=example.constraints["schema"], count_surplus=False)
+    return _score_json_fields(text, example, schema=example.constraints["schema"], count_surplus=False)
 
 
-def _score_object(text: str, example: Example, schema: Json, count_surplus: bool) -> Verdict:
+def _score_json_fields(text: str, example: Example, schema: Json, count_surplus: bool) -> Verdict:
     gold = extract.parse_json_value(example.target).value
     if not isinstance(gold, dict):
         raise ConfigError(f"the target of {example.id} is not a JSON object; allowed: an object; mend the example")
-    answer = extract.find_object(text)
-    parsed = extract.parse_object(answer.text)
+    answer = extract.find_json_object(text)
+    parsed = extract.parse_json_object(answer.text)
     given = parsed.value if isinstance(parsed.value, dict) else None
-    problem = parsed.problem if given is None else _describe_break(schema, given)
+    problem = parsed.problem if given is None else _describe_schema_error(schema, given)
     parts = tuple(
         Part(
             key,
@@ -203,22 +207,22 @@ def _score_object(text: str, example: Example, schema: Json, count_surplus: bool
     return Verdict(
         example.id,
         0.0 if problem else part_credit(right, surplus),
-        problem or _count_right_parts(right, "fields", surplus),
+        problem or _describe_right_parts(right, "fields", surplus),
         Extraction(text, answer.how, parsed.text, "" if given is None else extract.spell_json(given)),
         parts,
         surplus,
     )
 
 
-def _count_right_parts(right: Sequence[bool], parts: str, surplus: int = 0) -> str:
+def _describe_right_parts(right: Sequence[bool], parts: str, surplus: int = 0) -> str:
     return f"{sum(right)} of {len(right)} {parts} right" + (f", {surplus} too many" if surplus else "")
 
 
-def _describe_break(schema: Json, value: Json) -> str:
-    """Return how a value breaks a schema; empty if it does not, or if there is no schema."""
+def _describe_schema_error(schema: Json, value: Json) -> str:
+    """Say how a value violates a JSON schema; return an empty text if it does not, or if there is no schema."""
     if schema is None:
         return ""
-    validator = _validator(canonical(schema))
+    validator = _make_validator(canonical_json(schema))
     try:
         broken = next(validator.iter_errors(value), None)
     except Exception as error:
@@ -231,7 +235,7 @@ def _describe_break(schema: Json, value: Json) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _validator(schema: str) -> Any:
+def _make_validator(schema: str) -> Any:
     import jsonschema  # Here, because only JSON Mode Eval needs it.
 
     if reference := _OUTSIDE_REFERENCE.search(schema):
@@ -245,8 +249,8 @@ def _validator(schema: str) -> Any:
     return jsonschema.validators.validator_for(parsed, default=jsonschema.Draft202012Validator)(parsed)
 
 
-def explain(verdict: Verdict) -> list[str]:
-    """Write a verdict as lines that a person can follow: output, extraction, each part, utility."""
+def explain_verdict(verdict: Verdict) -> list[str]:
+    """Explain a verdict in lines of text: the output, the extracted answer, each part, and the utility."""
     steps = verdict.extraction
     utility = "unavailable" if verdict.utility is None else f"{verdict.utility:.4g}"
     rows = [

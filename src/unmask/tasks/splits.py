@@ -12,21 +12,21 @@ from itertools import count
 
 from unmask.base.errors import ContractError, require
 from unmask.tasks.draw import Draw, digest
-from unmask.tasks.extract import squeeze
+from unmask.tasks.extract import normalise_spaces
 from unmask.tasks.task import LEVELS, SPLITS, TRAINING, DataDir, Example, Generator, Scorer, Task, split_counts
 
 COUNTS = split_counts(100, 100, 500)
 REDRAWS = 1000
-"""How often a prompt that exists already is drawn again before its generator is refused."""
+"""Number of times that a prompt is drawn again because it exists already; after that its generator is refused."""
 
 
 def rank_ids(name: str, ids: Iterable[str]) -> list[str]:
-    """Sort ids by a hash of the task's name and the id."""
+    """Sort example ids by a hash of the task's name and the id."""
     return sorted(ids, key=lambda id: (digest("rank", name, id), id))
 
 
-def cut_ids(name: str, ids: Sequence[str], counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """Rank ids by hash and cut the ranking into splits of the given sizes."""
+def split_ids(name: str, ids: Sequence[str], counts: Mapping[str, int]) -> dict[str, list[str]]:
+    """Assign example ids to splits of the given sizes, in the order of their hashes."""
     expected = sum(counts.values())
     require(expected == len(ids), f"number of examples of {name}", len(ids), f"{expected}", "make the counts add up")
     # Ranked by a hash and not shuffled: the order of the ids that come in makes no difference.
@@ -41,19 +41,19 @@ def draw_examples(generator: Generator, split_name: str, prompts_version: str, n
     for index in range(n):
         # The version is part of the key, so that a new version of a generator has all new prompts.
         examples.append(_draw_example(generator, ("split", split_name, prompts_version), index, taken))
-        taken.add(squeeze(examples[-1].prompt))
+        taken.add(normalise_spaces(examples[-1].prompt))
     return examples
 
 
 def _draw_example(
     generator: Generator, stream: tuple[str, str, str], index: int, taken: "frozenset[str] | set[str]"
 ) -> Example:
-    """Draw example number `index` of a stream, again and again until its prompt is not taken."""
+    """Draw example number `index` of a stream; draw again while another example has its prompt."""
     # By the number and not by a draw: every run of four examples has every level, whatever was drawn before.
     level = LEVELS[index % len(LEVELS)]
     for attempt in range(REDRAWS):
         example = generator(Draw(digest("unmask", *stream, str(index), str(attempt))), level)
-        if squeeze(example.prompt) not in taken:
+        if normalise_spaces(example.prompt) not in taken:
             return example
     raise ContractError(
         f"{stream[1]} gave {REDRAWS} prompts in a row that exist already; allowed: new prompts without end; "
@@ -74,7 +74,7 @@ def constructed_task(
     paired_with: str = "",
     counts: Mapping[str, int] = COUNTS,
 ) -> Task:
-    """Make a task whose examples are drawn by a generator.
+    """Make a task whose examples are drawn by a generator function.
 
     Raise `version` whenever the generator returns anything else than before. Where only the scoring changes, raise
     `version` and keep the old one as `prompts_version`: ids and prompts then stay. A task that is `paired_with` another
@@ -93,12 +93,12 @@ def constructed_task(
         # Ranked under the shared name, so that pairs land in the same split; renamed afterwards.
         return {
             split: tuple(complete_example(by_id[id], id.replace(split_name, name, 1), split) for id in ids)
-            for split, ids in cut_ids(split_name, list(by_id), counts).items()
+            for split, ids in split_ids(split_name, list(by_id), counts).items()
         }
 
     @lru_cache(maxsize=1)
     def split_prompts() -> frozenset[str]:
-        return frozenset(squeeze(example.prompt) for part in make_splits().values() for example in part)
+        return frozenset(normalise_spaces(example.prompt) for part in make_splits().values() for example in part)
 
     def make_training(start: int, data_dir: DataDir) -> Iterator[Example]:
         # Made at the first training example only, because drawing the splits takes a moment.

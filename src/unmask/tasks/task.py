@@ -34,7 +34,7 @@ class Example:
     target: str
     """The right answer as it would stand between the answer tags."""
     parts: tuple[str, ...]
-    """The K target parts of Eq. (eq:part_credit), in order."""
+    """The K parts of the target, in order, that are scored one by one (Eq. (eq:part_credit))."""
     constraints: Mapping[str, Json]
     """Plain JSON values that the scorer needs besides the parts: a schema, tests. Generators add notes for readers."""
     level: int
@@ -43,8 +43,8 @@ class Example:
     task: str = ""
     split: str = ""
     has_blanks: bool = False
-    """Whether the prompt is a text with blanks to fill (`[MASK]`, `[MASK*5]`), not a request to answer. The output is
-    then what was filled in; where there are several runs of blanks, each has a line of its own."""
+    """Whether the prompt is a text with blanks to fill (`[MASK]`, `[MASK*5]`) rather than a request. The output then
+    holds the text that was filled in, with one line for each run of blanks."""
     scorer: "Scorer | None" = field(default=None, repr=False, compare=False)
     """Scorer of its task. An example of a user's own task is scored where nobody can look that task up by name. A
     generator leaves this, id, task and split empty; the task fills them in."""
@@ -52,19 +52,19 @@ class Example:
 
 @dataclass(frozen=True)
 class Extraction:
-    """Steps from an output to the text that is compared with the target."""
+    """The answer found in an output, before and after normalisation."""
 
     raw: str
     how: str
     """Name of the rule that found the answer."""
     extracted: str
-    """The part of the output that the rule points at."""
+    """The part of the output that the rule found."""
     normalised: str
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the K parts of a target, and what the answer gave for it."""
+    """One part of a target, and the answer given for it."""
 
     name: str
     expected: str
@@ -74,7 +74,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Utility of an output, with every step that led to it."""
+    """Utility of an output, with the reason and the steps that led to it."""
 
     id: str
     utility: float | None
@@ -88,8 +88,9 @@ class Verdict:
     @property
     def paper_utility(self) -> float | None:
         """Utility by the paper's Eq. (eq:part_credit), which ignores surplus parts."""
-        counts = self.utility and self.surplus
-        return sum(part.right for part in self.parts) / len(self.parts) if counts else self.utility
+        if not (self.utility and self.surplus):
+            return self.utility
+        return sum(part.right for part in self.parts) / len(self.parts)
 
 
 Answers: TypeAlias = Sequence[tuple[str, Example]]
@@ -104,9 +105,9 @@ class Scorer:
 
     name: str
     score: Callable[[str, Example], Verdict]
-    """Scores one output of bounded length. Never raises because of the output, and takes time linear in it."""
+    """Scores one output of bounded length. It never raises because of the output, and takes time linear in it."""
     score_many: Callable[[Answers, int, OnVerdict], list[Verdict]] | None = None
-    """Scores many outputs with so many workers side by side, where one takes long; reports each verdict as it falls."""
+    """Scores many outputs with several workers side by side; only scorers that take long have it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +171,8 @@ def score_all(
 ) -> list[Verdict]:
     """Score outputs, each with its example, and return the verdicts in the same order.
 
-    Programs run side by side, `workers` at a time (default: one per core). `on_verdict` gets each verdict as it falls.
+    Programs run side by side, `workers` at a time (default: one per core). `on_verdict` is called
+    with each verdict as soon as it is known.
     """
     workers = workers if workers is not None else os.cpu_count() or 1
     require(workers >= 1, "jobs", workers, "1 or more", "use one at least")
@@ -202,5 +204,5 @@ def _score_too_long(text: str, example: Example) -> Verdict:
 
 
 def split_counts(development: int, validation: int, evaluation: int) -> Mapping[str, int]:
-    """Return the number of examples of each split, by its name."""
+    """Make the table of the number of examples in each split."""
     return MappingProxyType(dict(zip(SPLITS, (development, validation, evaluation), strict=True)))

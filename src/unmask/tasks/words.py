@@ -17,12 +17,12 @@ _VOCABULARY, _SENTENCES = _read_data("vocabulary.toml"), _read_data("sentences.t
 
 
 def sentences(task: str, name: str) -> Any:
-    """Return one of the lists, or tables of lists, that the prompts of a constructed task are made of."""
+    """Return a list or table of sentence patterns from which the prompts of a constructed task are made."""
     return _lists_to_tuples(_SENTENCES[task][name])
 
 
 def _lists_to_tuples(value: Any) -> Any:
-    """Turn lists into tuples: whoever changed a list in place would change the prompts of later examples."""
+    """Turn lists into tuples, because a list changed in place would change the prompts of later examples."""
     if isinstance(value, dict):
         return {key: _lists_to_tuples(inner) for key, inner in value.items()}
     return tuple(map(_lists_to_tuples, value)) if isinstance(value, list) else value
@@ -58,6 +58,7 @@ TOWNS = _read_words("towns")
 DAYS = _read_words("days")
 MONTHS = _read_words("months")
 FIRST = _read_words("first")
+"""First names of people."""
 SURNAMES = _read_words("surnames")
 JOBS = _read_words("jobs")
 TEAMS = _read_words("teams")
@@ -97,7 +98,7 @@ _ROMAN = dict(zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), _read_
 
 
 def plural(noun: str) -> str:
-    """Return the plural of a noun of our lists."""
+    """Return the plural of a noun of the vocabulary."""
     if noun in _ODD_PLURALS:
         return _ODD_PLURALS[noun]
     if noun in _UNCHANGED:
@@ -113,7 +114,7 @@ def plural(noun: str) -> str:
 
 
 def has_plain_plural(noun: str) -> bool:
-    """Whether everyone would write the same plural: dictionaries disagree about -o, -f, -us and some animals."""
+    """Return whether a noun has one undisputed plural. Dictionaries disagree about -o, -f, -us and some animals."""
     if noun in _ODD_PLURALS or noun in ("deer", "sheep"):
         return True
     settled = noun not in _UNCHANGED and noun not in _UNSETTLED
@@ -131,7 +132,7 @@ def compare_adjective(adjective: str, ending: str) -> str:
 
 
 def article(phrase: str) -> str:
-    """Return the indefinite article of a phrase, `a` or `an`, by its sound."""
+    """Return the indefinite article of a phrase, `a` or `an`."""
     word = phrase.lower()
     if word.startswith(("hour", "honest", "heir", "honour")):
         return "an"
@@ -145,7 +146,7 @@ def with_article(phrase: str) -> str:
     return f"{article(phrase)} {phrase}"
 
 
-def cardinal(n: int) -> str:
+def number_in_words(n: int) -> str:
     """Write a number below ten thousand in words: 'five hundred and eighty-nine'."""
     require(0 <= n < 10_000, "number", n, "0 to 9999", "write larger numbers in digits")
     if n < 20:
@@ -153,24 +154,24 @@ def cardinal(n: int) -> str:
     if n < 100:
         return _TENS[n // 10] + (f"-{_ONES[n % 10]}" if n % 10 else "")
     if n < 1000:
-        return f"{_ONES[n // 100]} hundred" + (f" and {cardinal(n % 100)}" if n % 100 else "")
+        return f"{_ONES[n // 100]} hundred" + (f" and {number_in_words(n % 100)}" if n % 100 else "")
     rest = n % 1000
     # British usage: two thousand and five, two thousand five hundred.
     joint = " and " if 0 < rest < 100 else " "
-    return f"{_ONES[n // 1000]} thousand" + (f"{joint}{cardinal(rest)}" if rest else "")
+    return f"{_ONES[n // 1000]} thousand" + (f"{joint}{number_in_words(rest)}" if rest else "")
 
 
-def ordinal(n: int) -> str:
+def ordinal_in_words(n: int) -> str:
     """Write an ordinal in words: `first`, `second`, ..., up to ninety-ninth."""
     require(0 < n < 100, "ordinal", n, "1 to 99", "write larger ones in digits")
     if n > 20 and n % 10:
-        return f"{_TENS[n // 10]}-{ordinal(n % 10)}"
+        return f"{_TENS[n // 10]}-{ordinal_in_words(n % 10)}"
     if n >= 20:
         return _TENS[n // 10][:-1] + "ieth"
     return _ODD_ORDINALS.get(n, _ONES[n] + "th")
 
 
-def roman(n: int) -> str:
+def roman_numeral(n: int) -> str:
     """Write a number in Roman numerals."""
     written = ""
     for value, letters in _ROMAN.items():
@@ -189,13 +190,13 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def clock(minutes: int) -> str:
+def clock_time(minutes: int) -> str:
     """Write minutes after midnight as HH:MM."""
     return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"
 
 
-def answer_line(draw: Draw, answer: str) -> str:
-    """Draw the last line of a prompt, which says where the final answer goes; `answer` says what it is."""
+def draw_answer_line(draw: Draw, answer: str) -> str:
+    """Draw the last line of a prompt, which asks for `answer` between the answer tags."""
     return draw.choice(_VOCABULARY["answer_lines"]).format(what=answer)
 
 
@@ -205,28 +206,28 @@ _HEADS, _MIDDLES, _TAILS = _read_words("heads"), _read_words("middles"), _read_w
 
 
 def invent_word(draw: Draw) -> str:
-    """Make a lower-case word that means nothing but can be pronounced: one of more than a hundred thousand."""
+    """Make up a lower-case word that means nothing but can be pronounced."""
     return draw.choice(_HEADS) + draw.choice(_MIDDLES) + draw.choice(_TAILS)
 
 
 def invent_name(draw: Draw) -> str:
-    """Make a name that nobody has."""
+    """Make up a capitalised name that does not exist."""
     return invent_word(draw).capitalize()
 
 
-def place_name(draw: Draw) -> str:
-    """Return the name of a town, as often a real one as not."""
+def draw_place_name(draw: Draw) -> str:
+    """Draw the name of a town, real or invented with equal chance."""
     return draw.choice(TOWNS) if draw.chance(0.5) else invent_name(draw)
 
 
-def item_code(draw: Draw, letters: int = 2, digits: int = 3) -> str:
-    """Make an article number such as KT482."""
+def draw_item_code(draw: Draw, letters: int = 2, digits: int = 3) -> str:
+    """Draw an article number such as KT482."""
     head = "".join(draw.choice(CODE_LETTERS) for _ in range(letters))
-    return head + str(draw.between(10 ** (digits - 1), 10**digits - 1))
+    return head + str(draw.integer(10 ** (digits - 1), 10**digits - 1))
 
 
 def pick_distinct(draw: Draw, source: Sequence[str] | Callable[[Draw], str], k: int) -> list[str]:
-    """Choose or make k words that begin differently: nobody should have to look twice to tell them apart."""
+    """Draw k words from a list or a function, no two with the same first three letters."""
     chosen: list[str] = []
     starts: set[str] = set()
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""The rows that a step reads, and the tokens of them that it masks.
+"""Draw the rows that a training step reads, and the tokens of them that it masks.
 
 Both are functions of (seed, step), drawn on the host. The order in which numbers are drawn is part of every recipe:
 another order trains another model.
@@ -25,7 +25,7 @@ DEVIATIONS, ROUND = 3.0, 64
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that are padded to one length, and their part of every step."""
+    """Training rows that are padded to the same length, and their share of every step."""
 
     length: int
     chosen_E: Ints
@@ -33,17 +33,17 @@ class Group:
     prompt_E: Ints
     answer_E: Ints
     members: tuple[Ints, ...]
-    """Numbers of each source's rows within the group. Sources without rows are left out."""
+    """Row numbers of each source within the group. Sources without rows are left out."""
     share_T: Floats
-    """Each source's part of the group. Sums to one."""
+    """Each source's share of the group. The shares sum to one."""
     share: float
-    """Part of the group in the objective."""
+    """The group's share of the objective."""
     rows: int
     """Rows per step."""
 
     @cached_property
     def members_E(self) -> Ints:
-        """Members of all sources, one after the other."""
+        """Row numbers of all sources within the group, one source after the other."""
         return np.concatenate(self.members)
 
     @cached_property
@@ -56,7 +56,8 @@ class Group:
         """Number R of positions per batch at which the loss is computed, hardly ever below the number of masked tokens.
 
         It lies some standard deviations of the number of masked tokens above its mean. The deviation is that of
-        independent rows and mask ratios; those of a batch are stratified, which varies less. See `fit_places`.
+        independent rows and mask ratios; those of a batch are stratified, which varies less.
+        `fill_or_sample_places` brings every batch to this number.
         """
         mean = sum(s * self.answer_E[m].mean() for s, m in zip(self.share_T, self.members, strict=True))
         square = sum(s * (self.answer_E[m] ** 2).mean() for s, m in zip(self.share_T, self.members, strict=True))
@@ -85,7 +86,7 @@ class Batch:
 
 
 def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: int) -> list[Group]:
-    """Group rows by the length they are padded to, and share a step's rows out among the groups.
+    """Group rows by the length that they are padded to, and assign each group its number of rows per step.
 
     A source's weight is spread evenly over its rows, whatever their length. The parts of all groups sum to one.
     """
@@ -120,7 +121,7 @@ def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[f
 
 
 def draw_batch(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
-    """Draw the group's rows of one step, with sources and mask ratios stratified over the batch."""
+    """Draw a group's batch of one step: rows and masks, with sources and mask ratios stratified over the batch."""
     noise = _MaskNoise("training", seed, step, group.length)
     n = group.rows
     # Sources in proportion: row i takes the source at a jittered i-th quantile.
@@ -134,10 +135,11 @@ def draw_batch(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
     return mask_batch(rows_B, group, noise, least_ratio, np.full(n, group.share / n))
 
 
-def validation_batches(group: Group, seed: int, least_ratio: float, weight_E: Floats) -> list[Batch]:
-    """Make batches of every row of a group once, with masks that never change; `weight_E` are the rows' weights.
+def make_validation_batches(group: Group, seed: int, least_ratio: float, weight_E: Floats) -> list[Batch]:
+    """Make validation batches that hold every row of a group once, with masks that never change.
 
-    All have the training batches' shape, so that compiled code fits. Rows that fill up the last batch count nothing.
+    All have the training batches' shape, so that compiled code fits. Rows that fill up the last batch have
+    weight 0. `weight_E` are the weights of the rows.
     """
     size, n = len(group.chosen_E), group.rows
     # Spread over the batches like the ratios, which rise with the place in the batch.
@@ -170,13 +172,15 @@ def mask_batch(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: flo
     hidden_BN = np.zeros((n, group.length), dtype=np.bool_)
     hidden_BN.reshape(-1)[place_R] = True
     weight_B = counts_B / (ratio_B * answer_B)
-    return Batch(rows_B, hidden_BN, *fit_places(place_R, weight_B[row_R], group.loss_count, n * group.length, noise))
+    return Batch(
+        rows_B, hidden_BN, *fill_or_sample_places(place_R, weight_B[row_R], group.loss_count, n * group.length, noise)
+    )
 
 
-def fit_places(
+def fill_or_sample_places(
     place_R: Ints, weight_R: Floats, loss_count: int, slots: int, noise: "_MaskNoise"
 ) -> tuple[Ints, NDArray[np.float32]]:
-    """Fill up or sample the masked places to exactly `loss_count`, keeping the expected sum of losses.
+    """Fill up or sample the masked places to exactly `loss_count` without changing the expected sum of losses.
 
     Missing places are filled up with places of weight 0. Of too many places a random subset is read, with weights
     raised by R / loss_count: the expectation over subsets is the whole sum, so the objective has no bias. All of them
@@ -198,7 +202,7 @@ def fit_places(
 
 
 class _MaskNoise:
-    """Uniform numbers as a function of their key, from Philox words, whose bits NumPy never changes."""
+    """Stream of uniform random numbers that depends only on its key (purpose, seed, step, length)."""
 
     def __init__(self, purpose: str, seed: int, step: int, length: int):
         raw = hashlib.blake2b(f"{purpose}/{seed}/{step}/{length}".encode(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""A training run as a TOML file. Everything that affects the result is a key, and every key must be given."""
+"""Configuration of a training run, a TOML file. Everything that affects the result is a key; none has a default."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ class NetworkConfig(Options):
 
 
 class TokenizerConfig(Options):
-    """The byte-level BPE tokenizer."""
+    """Size of the byte-level BPE tokenizer, and the texts that it is learned from."""
 
     # At least 256 bytes, the control tokens, and a few merges.
     size: int = Field(ge=300, le=32768, json_schema_extra={"hint": "2048 to 8192 suit a small model"})
@@ -47,7 +47,7 @@ class TokenizerConfig(Options):
 
 
 class SourceConfig(Options):
-    """One kind of training text."""
+    """Weight and number of examples of one source of training texts."""
 
     weight: Positive
     """The source's share of the objective is its weight over the sum of all weights."""
@@ -56,7 +56,7 @@ class SourceConfig(Options):
 
 
 class DataConfig(Options):
-    """Lengths of the rows of tokens that examples become, and the number held out."""
+    """Lengths of the rows of tokens, and the number of held-out examples."""
 
     lengths: tuple[int, ...]
     """A row is padded to the first of these lengths that it fits in. Longer examples are left out and counted."""
@@ -106,7 +106,7 @@ class OptimizerConfig(Options):
 
 
 class RunConfig(Options):
-    """Arithmetic of the run, and what it writes when. Intervals count steps; 0 is never."""
+    """Precision and compilation of a run, and the intervals, in steps, at which it logs, validates and saves."""
 
     dtype: Literal["bf16", "fp32"]
     """`bf16`: products in bfloat16, weights and optimizer in float32. `fp32`: everything in float32."""
@@ -124,14 +124,14 @@ class RunConfig(Options):
     """Development prompts of each task for the suite scores."""
 
     @model_validator(mode="after")
-    def _check_scores(self) -> Self:
+    def _check_score_prompts(self) -> Self:
         ok = self.score_every == 0 or self.score_prompts > 0
         require(ok, "score_prompts", self.score_prompts, "1 or more with score_every", "score some prompts")
         return self
 
 
 class TrainConfig(Options):
-    """A training run. Equal configurations on equal data give equal models, up to rounding on a GPU."""
+    """Complete configuration of a training run. Equal ones on equal data give equal models, up to rounding on a GPU."""
 
     seed: int = Field(ge=0, lt=2**31)
     model: NetworkConfig
@@ -142,7 +142,7 @@ class TrainConfig(Options):
     run: RunConfig
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_tables_agree(self) -> Self:
         require(bool(self.sources), "sources", {}, f"one or more of {', '.join(SOURCES)}", "add a [sources.NAME] table")
         for name in self.sources:
             check_name("source", name, SOURCES)
@@ -154,35 +154,35 @@ class TrainConfig(Options):
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read a TOML file."""
+        """Read a configuration from a TOML file."""
         return cls.from_table(read_toml(path, "configuration"), str(path))
 
     def flatten(self) -> dict[str, Any]:
-        """Return every value under its dotted name, as checkpoints and manifests store it."""
+        """Return all values as one mapping from dotted names, as checkpoints and manifests store it."""
 
-        def walk(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        def walk_table(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for name, value in table.items():
                 if isinstance(value, Mapping):
-                    yield from walk(f"{prefix}{name}.", value)
+                    yield from walk_table(f"{prefix}{name}.", value)
                 else:
                     yield prefix + name, list(value) if isinstance(value, tuple) else value
 
-        return dict(walk("", self.model_dump()))
+        return dict(walk_table("", self.model_dump()))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all values. Exported manifests store it as `config_sha256`."""
+        """SHA-256 of all values of the configuration. Exported manifests store it as `config_sha256`."""
         return hash_json(self.flatten())
 
 
 def describe_differences(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """List the keys in which two flat configurations differ, each with its value now and before."""
+    """List the keys in which two flattened configurations differ, each with its new and old value."""
 
-    def show(flat: Mapping[str, Any], name: str) -> str:
+    def show_value(flat: Mapping[str, Any], name: str) -> str:
         return json.dumps(flat[name]) if name in flat else "absent"
 
     names = [name for name in {**stored, **ours} if ours.get(name) != stored.get(name)]
-    return [f"{name} is {show(ours, name)}, was {show(stored, name)}" for name in names]
+    return [f"{name} is {show_value(ours, name)}, was {show_value(stored, name)}" for name in names]
 
 
 def hash_json(value: Any) -> str:

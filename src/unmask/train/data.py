@@ -1,4 +1,7 @@
-"""From texts to rows of tokens: prompt, answer, end of turn, end of text up to the answer's room. Kept in one file."""
+"""Make rows of tokens from training texts, and keep them in a cache file.
+
+A row is the prompt, the answer, an end of turn, and end-of-text tokens up to the length that the answer may have.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +24,7 @@ from unmask.train.sources import Folders, Text
 from unmask.train.tokenizer import CHATS, Chat, ControlIds, learn_tokenizer
 
 LAYOUT = "2"
-"""Version of the rows. It is part of the data key, so that a change gives every cache file another name."""
+"""Version of the format of rows. It is part of the data key, so that a change renames every cache file."""
 MOST_LEFT_OUT = 0.05
 """Share of a source's examples that may be too long before the run is refused."""
 
@@ -31,7 +34,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Rows:
-    """E rows of tokens, one after the other in one array."""
+    """E tokenised examples of different lengths, one after the other in one array."""
 
     # Two bytes are enough, because the configuration allows at most 32,768 tokens.
     tokens: NDArray[np.int16]
@@ -49,7 +52,7 @@ class Rows:
         return self.length_E - self.prompt_E
 
     def pad(self, chosen_E: Ints, width: int, filler: int) -> NDArray[np.int16]:
-        """Stack some rows in a table, filled up on the right."""
+        """Copy the chosen rows into a table, padded on the right."""
         table = np.full((len(chosen_E), width), filler, dtype=np.int16)
         starts_E = np.concatenate([[0], np.cumsum(self.length_E)[:-1]])
         column_N = np.arange(width)
@@ -59,14 +62,14 @@ class Rows:
 
     @classmethod
     def concat(cls, parts: Sequence["Rows"]) -> "Rows":
-        """Put rows one after the other."""
+        """Concatenate several sets of rows."""
         names = ("tokens", "length_E", "prompt_E", "source_E")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Tokenizer and rows that a run trains and validates on."""
+    """Tokenizer, training rows and held-out rows of a run."""
 
     key: str
     """Hash of everything that the rows depend on."""
@@ -75,11 +78,11 @@ class TrainingData:
     training: Rows
     held_out: Rows
     left_out: Mapping[str, int]
-    """Examples of each source that fit in no row."""
+    """Number of examples of each source that were too long for every row."""
 
 
 def data_key(config: TrainConfig, folders: Folders) -> str:
-    """Hash everything that the rows depend on: settings, versions of generators, and the texts of the user's folder."""
+    """Hash everything that determines the rows: settings, versions of generators, and the user's texts."""
     settings = {
         name: value
         for name, value in config.flatten().items()
@@ -95,7 +98,7 @@ def data_key(config: TrainConfig, folders: Folders) -> str:
 
 
 def load_data(config: TrainConfig, folders: Folders, cache: Path, log: Log, workers: int | None = None) -> TrainingData:
-    """Read the run's rows from the cache, or make them and keep them there."""
+    """Read the tokenizer and rows of a run from the cache, or make them and write them there."""
     if folders.texts is not None and sources.FILES not in config.sources:
         raise ConfigError(
             f"a folder of texts was given, but the configuration has no [sources.{sources.FILES}]; allowed: both or "
@@ -113,12 +116,12 @@ def load_data(config: TrainConfig, folders: Folders, cache: Path, log: Log, work
 
 
 def build_data(config: TrainConfig, folders: Folders, key: str, log: Log, workers: int) -> TrainingData:
-    """Learn the tokenizer, then make and tokenise every example."""
+    """Generate all texts of a run, learn the tokenizer from some of them, and tokenise them all."""
     chat, names = CHATS[config.model.family], list(config.sources)
     counts, validation = {name: source.examples for name, source in config.sources.items()}, config.data.validation
     for name, count in counts.items():
         # Held-out rows come from the end of a finite source, so both together must fit into it.
-        available = sources.count_available(name, folders)
+        available = sources.count_available_texts(name, folders)
         if available is not None:
             most = available - validation
             allowed = f"up to {most}: it has {available}, and {validation} are held out"
@@ -154,19 +157,19 @@ def build_data(config: TrainConfig, folders: Folders, key: str, log: Log, worker
 def encode_rows(
     chunk: list[Text], source: int, tokenizer: Tokenizer, chat: Chat, ids: ControlIds, longest: int
 ) -> Rows:
-    """Tokenise examples as rows: prompt, answer, end of turn, then end-of-text tokens up to the answer length.
+    """Tokenise texts into rows: prompt, answer, end of turn, then end-of-text tokens up to the answer length.
 
     Examples that are too long are left out. Prompt and answer are tokenised apart, as a decoder meets them. An answer
     of the full length has no end of turn. A plain text is followed by one end-of-text token, without any filler.
     """
 
-    def encode(texts: list[str]) -> list[list[int]]:
+    def encode_texts(texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     # Apart, although one call would be quicker: merges across the border would give the answer another first token than
     # a decoder starts from.
-    head = encode([chat.bos if text.prompt is None else chat.render(text.prompt) for text in chunk])
-    tail = encode([text.answer for text in chunk])
+    head = encode_texts([chat.bos if text.prompt is None else chat.render_prompt(text.prompt) for text in chunk])
+    tail = encode_texts([text.answer for text in chunk])
     prompt_E, written_E = np.array([*map(len, head)]), np.array([*map(len, tail)])
     plain_E = np.array([text.room is None for text in chunk])
     answer_E = np.array([text.room or 0 for text in chunk])
@@ -188,13 +191,13 @@ def encode_rows(
 
 
 def _join_ranges(start_E: Ints, count_E: Ints) -> Ints:
-    """Concatenate start, start + 1, ..., start + count - 1 of every pair."""
+    """Concatenate the ranges from start to start + count - 1, one for each pair of start and count."""
     before_E = np.cumsum(count_E) - count_E
     return np.repeat(start_E - before_E, count_E) + np.arange(int(count_E.sum()))
 
 
 def write_cache(data: TrainingData, path: Path) -> None:
-    """Write the rows and their tokenizer into one file, complete or not at all."""
+    """Write tokenizer and rows into one cache file, complete or not at all."""
     tensors: dict[str, NDArray[np.generic]] = {}
     for name, rows in (("training", data.training), ("held_out", data.held_out)):
         tensors[f"{name}.tokens"] = rows.tokens
@@ -208,7 +211,7 @@ def write_cache(data: TrainingData, path: Path) -> None:
 
 
 def read_cache(path: Path, key: str, config: TrainConfig) -> TrainingData:
-    """Read a file of rows. Damaged files and those of other data are refused."""
+    """Read tokenizer and rows from a cache file. Refuse a damaged file and one of other data."""
     redo = "delete it, and it is made again"
     tensors = safetensors.numpy.load(read_hashed(path, redo))
     notes = json.loads(tensors["notes"].tobytes())

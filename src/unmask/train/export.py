@@ -1,4 +1,4 @@
-"""A trained network as a folder in the published format of its family, with a manifest."""
+"""Export a trained network as a folder in the published format of its family, with a manifest."""
 
 import json
 import platform
@@ -14,9 +14,9 @@ from unmask import __version__
 from unmask.base.errors import CheckpointError, SchemaError
 from unmask.base.files import atomic_folder, write_text
 from unmask.models import Transformer
-from unmask.models.checkpoints import DREAM, LLADA, MANIFEST, check_manifest, save_weights, sha256_of
+from unmask.models.checkpoints import DREAM, LLADA, MANIFEST, check_manifest, hash_file, save_weights
 from unmask.train.config import TrainConfig
-from unmask.train.tokenizer import CHATS, ControlIds, tokenizer_files
+from unmask.train.tokenizer import CHATS, ControlIds, make_tokenizer_files
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TENSOR_NAMES = {family.name: family.names for family in (LLADA, DREAM)}
@@ -30,10 +30,10 @@ Values such as "{width}" are filled in. There is no `auto_map`, because there is
 def export_model(
     model: Transformer, tokenizer: Tokenizer, config: TrainConfig, folder: Path, notes: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write the folder, complete or not at all, and return its manifest.
+    """Write a trained model as a folder in its family's format, and return the folder's manifest.
 
-    `notes` are added to the manifest's files, versions and configuration. The manifest holds no times and no paths, so
-    that two runs that agree have the same one.
+    The folder is written completely or not at all. `notes` are added to the manifest, which also has files, versions
+    and the configuration, but no times and no paths: two equal runs have the same manifest.
     """
     family, chat, spec = config.model.family, CHATS[config.model.family], model.spec
     ids = ControlIds.of(tokenizer, chat)
@@ -60,13 +60,13 @@ def export_model(
         for name, template in json.loads(TEMPLATES.read_text(encoding="utf-8"))[family].items():
             document = {k: filled.get(v, v) if isinstance(v, str) else v for k, v in template.items()}
             _write_json(partial / f"{name}.json", document)
-        for name, text in tokenizer_files(tokenizer, chat, config.model.context).items():
+        for name, text in make_tokenizer_files(tokenizer, chat, config.model.context).items():
             write_text(partial / name, text)
-        # Fused matrices are stored under the published names of their parts, which transformers and the authors read.
+        # Stacked matrices are stored under the published names of their parts, which transformers and the authors read.
         save_weights(model, TENSOR_NAMES[family], partial, dtype=DTYPES[config.run.export])
         # Written last, because it lists every other file with its hash.
         manifest = {
-            "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
+            "files": {path.name: hash_file(path) for path in sorted(partial.iterdir())},
             "parameters": spec.parameters,
             "config_sha256": config.digest,
             "config": config.flatten(),
@@ -78,7 +78,7 @@ def export_model(
 
 
 def read_export(folder: Path) -> dict[str, Any] | None:
-    """Read the manifest of an exported folder and compare every file with it; None if there is no export."""
+    """Read the manifest of an exported folder, and check every file against it; return None if there is no export."""
     try:
         return check_manifest(folder)
     except CheckpointError as error:
@@ -89,7 +89,7 @@ def read_export(folder: Path) -> dict[str, Any] | None:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that a result was computed with."""
+    """Return the versions of Python, unmask, torch and other libraries, as results record them."""
     return {
         "unmask": __version__,
         "python": platform.python_version(),

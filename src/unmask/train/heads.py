@@ -1,4 +1,4 @@
-"""Training of heads: small networks on the hidden rows of one loaded model, which itself stays as it is.
+"""Train heads: small networks that read the hidden states of one loaded model, which itself is not changed.
 
 Two stages, as DEMASK's authors do it: hidden rows and targets are computed once and kept, then the head is fitted to
 them. The model is passed in, so that one of 8 billion parameters is not loaded twice.
@@ -26,7 +26,7 @@ from unmask.methods.heads import CARD
 from unmask.models import ExactDenoiser
 from unmask.stats import auroc, spearman
 from unmask.train.export import library_versions
-from unmask.train.run_folder import LOCK, hold_folder
+from unmask.train.run_folder import LOCK, lock_folder
 from unmask.train.sources import CONSTRUCTED, FILES, WRITTEN, Folders, generate_texts
 
 LOSSES = {
@@ -35,14 +35,14 @@ LOSSES = {
 }
 """Loss of each kind of head, in the words of its card."""
 LONGEST = 1024
-"""Longest canvas, in tokens. Longer texts are left out."""
+"""Longest text, in tokens. Longer texts are left out."""
 
 
 Amount = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class HeadOptions(Options):
-    """Kind of head, and the texts and steps to train it on."""
+    """Options of `train_head`: the kind of head, and the texts and steps to train it on."""
 
     kind: str
     examples: Amount = 2000
@@ -55,9 +55,9 @@ class HeadOptions(Options):
     rate: float = Field(1e-3, gt=0, lt=1, json_schema_extra={"hint": "0.001 suits both kinds"})
     size: Amount = 64
     probes: Amount = 4
-    """Positions of a text that are given a token (demask)."""
+    """Positions per text on which tokens are tried (demask)."""
     draws: Amount = 4
-    """Tokens tried at each probe when a head is evaluated (demask)."""
+    """Tokens tried at each such position when a head is evaluated (demask)."""
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -74,7 +74,7 @@ def train_head(
     folders: Folders | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> HeadCard:
-    """Train a head for the model and write its folder `out/head`, complete or not at all.
+    """Train a DEMASK or DDPD head for a model, and write it to the folder `out/head`, complete or not at all.
 
     A finished head is left as it is. An interrupted run keeps nothing and begins again. One run at a time has `out`.
     """
@@ -85,7 +85,7 @@ def train_head(
             "models with a network; leave the head out"
         )
     folder, was_interrupted, is_new = out / "head", (out / LOCK).exists(), not out.exists()
-    with hold_folder(out, ("head",), log):
+    with lock_folder(out, ("head",), log):
         if (folder / CARD).exists():
             card = read_card(folder)
             _check_same_head(card, options, model, folders, folder)
@@ -104,7 +104,7 @@ def train_head(
 
 
 def _check_same_head(card: HeadCard, options: HeadOptions, model: LoadedModel, folders: Folders, folder: Path) -> None:
-    """Refuse a folder that holds a head for another model, from other texts or with other settings."""
+    """Refuse a folder that holds a head of another model, other texts or other settings."""
     own = "the package's own"
     stored = {"model": card.fingerprint, "texts": card.data.get("folder", own), **card.settings}
     wanted = {"model": model.fingerprint, "texts": folders.texts or own, **options.model_dump()}
@@ -121,19 +121,19 @@ def _check_same_head(card: HeadCard, options: HeadOptions, model: LoadedModel, f
 def _fit_and_save(
     model: LoadedModel, options: HeadOptions, folder: Path, folders: Folders, log: Callable[[str], None]
 ) -> HeadCard:
-    """Compute hidden rows and targets, fit the head to them, evaluate it on held-out texts, and write its folder."""
+    """Compute hidden states and targets, fit the head to them, evaluate it on held-out texts, and save it."""
     texts = make_canvases(model, options.examples, options.seed, False, folders)
     held_out = make_canvases(model, options.held_out, options.seed, True, folders)
     log(f"{len(texts)} texts to learn from, {len(held_out)} to judge by")
     torch.manual_seed(options.seed)
 
-    def read(texts: Sequence[Canvas], stream: int, draws: int) -> list[HeadRows]:
+    def compute_rows(texts: Sequence[Canvas], stream: int, draws: int) -> list[HeadRows]:
         rng = np.random.default_rng([options.seed, stream])
         rows = read_rows(model, options.kind, texts, rng, batch=options.batch, probes=options.probes, draws=draws)
         require(bool(rows), "texts with something to learn", 0, "1 or more", "take longer texts")
         return rows
 
-    rows, held_out_rows = read(texts, 0, 1), read(held_out, 1, options.draws)
+    rows, held_out_rows = compute_rows(texts, 0, 1), compute_rows(held_out, 1, options.draws)
     hidden_WH = rows[0].hidden_WH
     width = hidden_WH.shape[-1]
     network = HEADS[options.kind](width, options.size).to(hidden_WH.device)
@@ -178,7 +178,7 @@ def _fit_and_save(
 
 
 def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -> tuple[Tensor, Tensor]:
-    """Return the head's logits on some texts, and the targets at the same places, both flattened."""
+    """Compute the head's logits on some texts; return them and the targets at the same places, both flattened."""
     hidden_BWH = pad_sequence([row.hidden_WH for row in rows], batch_first=True)
     if kind == "ddpd":
         known_BW = pad_sequence([torch.ones_like(row.p_W) for row in rows], batch_first=True) > 0
@@ -197,7 +197,7 @@ def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -
 def evaluate_head(
     network: nn.Module, kind: str, held_out: Sequence["HeadRows"], learned: Sequence["HeadRows"]
 ) -> dict[str, float]:
-    """Measure the head on held-out texts; the baseline always predicts the mean of the training targets."""
+    """Measure the head on held-out texts, beside a baseline that always predicts the mean training target."""
     # NaN stands where a probe meets itself: there is nothing to predict.
     mean = float(torch.cat([row.target.flatten() for row in learned]).double().nanmean())
     with torch.no_grad():
@@ -223,7 +223,7 @@ def evaluate_head(
 
 @dataclass(frozen=True)
 class Canvas:
-    """Tokens of one text: the prompt, then the answer with its filler."""
+    """Tokens of one training text: the prompt, then the answer with end-of-text tokens after it."""
 
     source: str
     tokens: tuple[int, ...]
@@ -234,7 +234,7 @@ class Canvas:
 def make_canvases(
     model: LoadedModel, count: int, seed: int, held_out: bool, folders: Folders | None = None
 ) -> list[Canvas]:
-    """Take `count` texts from the sources in turn. A folder of texts, where one is given, is the only source."""
+    """Tokenise `count` texts, taken from all sources in turn, or from the folder of texts alone if one is given."""
     folders = folders or Folders()
     sources = (FILES,) if folders.texts is not None else (*CONSTRUCTED, *WRITTEN)
     share = -(-count // len(sources))
@@ -259,7 +259,7 @@ def make_canvases(
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Inputs of a head at W positions of one text, and its targets there."""
+    """Inputs of a head at W positions of one text, and the targets to predict there."""
 
     hidden_WH: Tensor
     p_W: Tensor
@@ -280,7 +280,7 @@ def read_rows(
     probes: int,
     draws: int,
 ) -> list[HeadRows]:
-    """Compute features and targets of all texts, `batch` canvases in a forward."""
+    """Compute the head's inputs and targets on all texts, with `batch` canvases in each forward of the model."""
     rows: list[HeadRows] = []
     with torch.inference_mode():
         for first in range(0, len(texts), batch):
@@ -294,9 +294,11 @@ def read_rows(
 
 
 class _Probe(NamedTuple):
+    """Masked position of a text on which tokens are tried."""
+
     text: int
     mask: int
-    """Index of the mask that is given a token, among the text's masks."""
+    """Index of the tried position among the text's masks."""
     number: int
     """Index among the text's probes."""
 
@@ -304,7 +306,7 @@ class _Probe(NamedTuple):
 def _read_dependence_rows(
     model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator, batch: int, probes: int, draws: int
 ) -> list[HeadRows]:
-    """Mask some of each answer, give `probes` of the masks a drawn token each, and measure how far the others move."""
+    """Compute rows for DEMASK: how far a token put on one masked position moves the predictions at the others."""
     tokens, masks = _mask_answers(part, rng, model.denoiser.vocabulary.mask_id)
     before = _forward_texts(model, _make_state(model, part, tokens))
     device = before.p_RV.device
@@ -342,7 +344,7 @@ def _read_dependence_rows(
 def _mask_answers(
     part: Sequence[Canvas], rng: np.random.Generator, mask_id: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Mask two or more positions of each answer. Returns tokens and masked positions of each text."""
+    """Mask two or more positions of each answer; return the tokens and the masked positions of each text."""
     tokens, masks = [], []
     for canvas in part:
         positions = np.arange(canvas.start, len(canvas.tokens))
@@ -356,7 +358,7 @@ def _mask_answers(
 
 
 def _draw_tokens(p_TV: Tensor, rng: np.random.Generator, draws: int) -> list[list[int]]:
-    """Draw tokens from every row of probabilities."""
+    """Draw `draws` tokens from each row of probabilities."""
     total_TV = p_TV.double().cumsum(-1)
     uniform_TD = torch.from_numpy(rng.random((len(p_TV), draws))).to(p_TV.device)
     # The sum of float64 probabilities is not exactly one, so that uniform numbers are scaled to it.
@@ -366,7 +368,7 @@ def _draw_tokens(p_TV: Tensor, rng: np.random.Generator, draws: int) -> list[lis
 
 
 def _read_noise_rows(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
-    """Replace a random share of each answer by uniform tokens, and mask a share of it in half of the texts."""
+    """Compute rows for DDPD: answers with some tokens replaced by random ones, which the head has to find."""
     vocabulary = model.denoiser.vocabulary
     legal = np.array([t for t in range(vocabulary.size) if t != vocabulary.mask_id])
     tokens, labels = [], []
@@ -390,7 +392,7 @@ def _read_noise_rows(model: LoadedModel, part: Sequence[Canvas], rng: np.random.
 
 
 def _make_state(model: LoadedModel, part: Sequence[Canvas], tokens: Sequence[np.ndarray]) -> State:
-    """Make a state whose prompts are given and whose answer positions are revealed or masked."""
+    """Make a state of several texts: prompts are given, answer positions are revealed or masked."""
     # Not by `State.from_canvases`, which refuses a row without a mask: nothing would be decoded there.
     device = model.denoiser.device
     tokens_BL = pad_sequence([torch.from_numpy(row) for row in tokens], batch_first=True).to(device)
@@ -403,13 +405,15 @@ def _make_state(model: LoadedModel, part: Sequence[Canvas], tokens: Sequence[np.
 
 
 class _Output(NamedTuple):
+    """Hidden states and probabilities that a forward gave at the wanted positions."""
+
     hidden: Sequence[Tensor]
     p_RV: Tensor
     p_of_token: Sequence[Tensor]
 
 
 def _forward_texts(model: LoadedModel, state: State, revealed: bool = False) -> _Output:
-    """Compute hidden states and probabilities at the masks of each text, or at its revealed answer tokens."""
+    """Run the model; return hidden states and probabilities at each text's masks, or at its revealed answer tokens."""
     wanted_BL = state.revealed_BL if revealed else state.masked_BL
     inputs = replace(ModelInput.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
     output = model.denoiser(inputs, Needs(hidden=True))

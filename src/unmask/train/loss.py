@@ -23,7 +23,7 @@ def token_losses(
     mask_id: int,
     shift: int,
 ) -> Tensor:
-    """Compute -log p of R tokens in float32, given their rows with the hidden tokens masked.
+    """Compute -log p of R masked tokens in float32, given the visible tokens of their rows.
 
     `place_R` are places in the flattened batch. `valid_BN` tells tokens from padding, which no token attends to.
     With `shift` 1 the prediction for a place is read one slot before it.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.models import Fused, Transformer
+from unmask.models import StackedLinear, Transformer
 
 MOMENTUM = 0.95
 ITERATIONS = 5
@@ -20,7 +20,7 @@ SCALE = 0.2
 
 
 def orthogonalize(x: Tensor) -> Tensor:
-    """Bring the singular values of each matrix of a stack near 1: between 0.65 and 1.25, but for the very smallest."""
+    """Make each matrix of a stack nearly orthogonal: all but the smallest singular values are from 0.65 to 1.25."""
     a, b, c = COEFFICIENTS
     # bfloat16 is twice as fast on a GPU and as good: the iteration corrects its own rounding.
     y = x.to(torch.bfloat16) if x.is_cuda else x
@@ -36,7 +36,7 @@ def orthogonalize(x: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, made orthogonal matrix by matrix, with AdamW's weight decay.
+    """Optimizer Muon: Nesterov momentum, made orthogonal for each matrix, and AdamW's weight decay.
 
     `parts` holds for each parameter the row counts of the matrices that are stored one above the other in it. Taking
     such a parameter as one matrix, as `torch.optim.Muon` does, gives other numbers. With a learning rate in a tensor a
@@ -51,7 +51,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every parameter. All of them need a gradient."""
+        """Update every parameter once. All of them need a gradient."""
         (group,) = self.param_groups
         params = group["params"]
         grads = [p.grad for p in params]
@@ -78,10 +78,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def layer_matrices(model: Transformer) -> dict[Tensor, tuple[int, ...]]:
-    """Map each matrix of the layers to the row counts of its parts: q, k and v; gate and up; or one part."""
+    """Map each weight matrix of the layers to the row counts of the matrices stored in it, such as q, k and v."""
     rows_of: dict[Tensor, tuple[int, ...]] = {}
     for module in model.layers.modules():
-        if isinstance(module, Fused):
+        if isinstance(module, StackedLinear):
             rows_of[module.weight] = module.rows
         elif isinstance(module, nn.Linear):
             rows_of[module.weight] = (module.out_features,)

@@ -1,4 +1,4 @@
-"""The folder of a training run: one run at a time, files that end in their hash, checkpoints that know their run."""
+"""Folder of a training run: its lock, files that end in their hash, and checkpoints."""
 
 import hashlib
 import io
@@ -17,13 +17,13 @@ from unmask.train.config import TrainConfig, describe_differences
 
 CHECKPOINTS, LOCK = "checkpoints", ".lock"
 KEPT_CHECKPOINTS = 2
-"""Number of checkpoints that stay, so that a damaged one costs an interval and not the run."""
+"""Number of checkpoints to keep. With two, a damaged one costs an interval and not the run."""
 HASH_LINE = b"\nunmask training, sha256 of the bytes before this line: "
 """Ends a hashed file, followed by 64 hexadecimal digits. `torch.load` ignores what follows its archive."""
 
 
 def write_hashed(path: Path, content: bytes | memoryview) -> None:
-    """Write a file that ends in the hash of its bytes, complete or not at all."""
+    """Write a file and the hash of its content at its end, complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial, partial.open("wb") as file:
         file.write(content)
@@ -34,7 +34,7 @@ def write_hashed(path: Path, content: bytes | memoryview) -> None:
 
 
 def read_hashed(path: Path, next_step: str) -> bytes:
-    """Read a file that `write_hashed` wrote. A changed one is refused, and the message ends in `next_step`."""
+    """Read a file that `write_hashed` wrote, and check its hash. The error for a changed file ends in `next_step`."""
     stored, size = path.read_bytes(), len(HASH_LINE) + 64
     # A file that is shorter than its line fails the comparison as well.
     content, line = stored[:-size], stored[-size:]
@@ -47,7 +47,7 @@ def read_hashed(path: Path, next_step: str) -> bytes:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that can be written to, or raise an error with the reason."""
+    """Make a folder if it does not exist; raise `ConfigError` if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -60,10 +60,10 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def hold_folder(folder: Path, outputs: Iterable[str], log: Callable[[str], None]) -> Iterator[None]:
-    """Keep other processes from training in a folder until the block ends or the process dies.
+def lock_folder(folder: Path, outputs: Iterable[str], log: Callable[[str], None]) -> Iterator[None]:
+    """Lock a folder against other training runs until the block ends or the process dies.
 
-    What a killed process left half written of the named outputs is deleted: nobody else can be writing them.
+    Half written `outputs` that a killed process left behind are deleted: nobody else can be writing them.
     """
     make_folder(folder)
     with ExitStack() as stack:
@@ -82,9 +82,9 @@ def hold_folder(folder: Path, outputs: Iterable[str], log: Callable[[str], None]
 
 
 def check_same_run(folder: Path, stored: Mapping[str, Any] | None, config: TrainConfig, data_key: str) -> None:
-    """Refuse a folder whose model or checkpoint, `stored`, is of another configuration or of other data.
+    """Refuse a folder whose stored model or checkpoint has another configuration or other data.
 
-    A folder without either belongs to no run: nothing in it would be mixed up.
+    `stored` is the manifest or the checkpoint; None for a folder that holds neither.
     """
     if stored is None:
         return
@@ -113,14 +113,14 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """List complete checkpoints, oldest first."""
+    """List the paths of complete checkpoints, oldest first."""
     return sorted((folder / CHECKPOINTS).glob("step-*.pt"))
 
 
 def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None:
-    """Read the newest checkpoint, tensors and plain values only; None if there is none.
+    """Load the newest checkpoint of a folder; return None if there is none.
 
-    A damaged one is refused, and the message names the older one: none is taken instead without a word.
+    A damaged checkpoint is refused, and the message names the one before it, which is never taken silently.
     """
     paths = list_checkpoints(folder)
     if not paths:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unmask.base.errors import ConfigError, ContractError, require
-from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Draw, digest, find_task, official, squeeze
+from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Draw, digest, find_task, normalise_spaces, official
 from unmask.train import texts
 
 WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {
@@ -21,17 +21,17 @@ WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {
     "arithmetic": texts.make_arithmetic_text,
     "code": texts.make_code_text,
 }
-"""Sources that this package writes itself."""
+"""Sources of plain requests and answers, and the function that writes a text of each."""
 ROOMS = (16, 24, 32, 48, 64, 96, 128)
-"""Tokens that a written answer may have, drawn for each one, because users ask for answers of any length."""
+"""Lengths, in tokens, to pad a written answer to. One is drawn for each, because users ask for any length."""
 FILES = "texts"
-"""Source of plain text from a folder that the user names."""
+"""Name of the source that reads plain text from the user's folder."""
 CONSTRUCTED = tuple(name for name, task in {**TASKS, **CONTROLS}.items() if task.generator)
 GSM8K = official.GSM8K.name
 SOURCES = (*CONSTRUCTED, GSM8K, *WRITTEN, FILES)
 
 STRIDE = 10**9
-"""Distance between the stretches of the endless streams that two seeds read. The second half of each is held out."""
+"""Number of examples of an endless source that belong to one seed. The second half of them is held out."""
 CHUNK = 2000
 """Number of examples that a process makes at once."""
 PASSAGE = 400
@@ -40,17 +40,17 @@ _SUFFIXES = (".txt", ".md", ".py")
 
 
 class Text(NamedTuple):
-    """One example before it is tokenised. A passage of plain text has no prompt."""
+    """One training example before it is tokenised. A passage of plain text has no prompt."""
 
     prompt: str | None
     answer: str
     room: int | None
-    """Tokens that the answer takes, filler included; None for a text that is as long as it is."""
+    """Number of tokens to pad the answer to; None for plain text, which is not padded."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Data on the user's machine: official data sets, and texts to read."""
+    """Paths of the user's data: a folder with official data sets, and a folder with plain texts."""
 
     data: str | None = None
     texts: str | None = None
@@ -61,15 +61,15 @@ def source_version(source: str) -> str:
     return "1" if source in WRITTEN or source == FILES else {**TASKS, **CONTROLS}[source].prompts_version
 
 
-def count_available(source: str, folders: Folders) -> int | None:
-    """Count the examples of a source, for training and validation together; None if they never end."""
+def count_available_texts(source: str, folders: Folders) -> int | None:
+    """Count the examples of a source, training and held-out ones together; return None for an endless source."""
     if source == GSM8K:
         return len(_read_gsm8k(folders.data))
     return len(read_passages(folders.texts)) if source == FILES else None
 
 
 def generate_texts(source: str, seed: int, held_out: bool, start: int, count: int, folders: Folders) -> list[Text]:
-    """Make examples `start` to `start + count` of a source. Training and held-out examples never overlap."""
+    """Generate examples `start` to `start + count` of a source. Training and held-out examples never overlap."""
     if source in (GSM8K, FILES):
         everything = _read_gsm8k(folders.data) if source == GSM8K else read_passages(folders.texts)
         # Counted from the end, so that held-out rows stay the same however many rows are trained on.
@@ -92,9 +92,9 @@ def generate_texts(source: str, seed: int, held_out: bool, start: int, count: in
         return made
     task = {**TASKS, **CONTROLS}[source]
     # Checked again although the stream leaves them out: a leak would make every score worthless.
-    forbidden = split_prompts(task.name)
+    forbidden = list_split_prompts(task.name)
     for example in islice(task.training(first), count):
-        if example.split != TRAINING or squeeze(example.prompt) in forbidden:
+        if example.split != TRAINING or normalise_spaces(example.prompt) in forbidden:
             raise ContractError(
                 f"{example.id} is an example of the {task.name} suite's splits; allowed: its training stream; training "
                 "on it would make every score worthless"
@@ -104,14 +104,16 @@ def generate_texts(source: str, seed: int, held_out: bool, start: int, count: in
 
 
 @lru_cache(maxsize=16)
-def split_prompts(name: str) -> frozenset[str]:
-    """Return every prompt of a task's splits, which no model may see in training, with whitespace normalised."""
-    return frozenset(squeeze(example.prompt) for split in SPLITS for example in find_task(name).examples(split))
+def list_split_prompts(name: str) -> frozenset[str]:
+    """List all prompts of a task's splits, with normalised whitespace. No model may see them in training."""
+    return frozenset(
+        normalise_spaces(example.prompt) for split in SPLITS for example in find_task(name).examples(split)
+    )
 
 
 @lru_cache(maxsize=2)
 def _read_gsm8k(folder: str | None) -> tuple[Text, ...]:
-    """Read the official training file with its solutions, without the calculator's notes."""
+    """Read the training examples of GSM8K with their solutions, without the calculator notes in them."""
     found = []
     room = TASKS[GSM8K].max_new_tokens
     for example in TASKS[GSM8K].training(0, folder):
@@ -146,7 +148,7 @@ def read_passages(folder: str | None) -> tuple[Text, ...]:
 
 
 def _cut_paragraph(paragraph: str) -> Iterator[str]:
-    """Cut at spaces and line ends into passages of bounded length."""
+    """Cut a paragraph at spaces and line ends into passages of bounded length."""
     while len(paragraph) > PASSAGE:
         cut = max(paragraph.rfind(" ", 1, PASSAGE), paragraph.rfind("\n", 1, PASSAGE))
         cut = cut if cut > 0 else PASSAGE
@@ -157,13 +159,13 @@ def _cut_paragraph(paragraph: str) -> Iterator[str]:
 
 
 def _check_no_suite_prompt(path: Path, content: str) -> None:
-    """Refuse a text file that holds a prompt of the suite."""
+    """Refuse a training text that holds a prompt of the suite."""
     # Every prompt of the suite asks for an answer between these tags; comparing with all of them takes seconds.
     if "<answer>" not in content:
         return
-    plain = squeeze(content)
+    plain = normalise_spaces(content)
     for name in CONSTRUCTED:
-        for prompt in split_prompts(name):
+        for prompt in list_split_prompts(name):
             if prompt in plain:
                 raise ContractError(
                     f"{str(path)!r} holds a prompt of {name}: {prompt[:60]!r}; allowed: texts without the suite's "
@@ -172,6 +174,8 @@ def _check_no_suite_prompt(path: Path, content: str) -> None:
 
 
 class _Chunk(NamedTuple):
+    """Arguments of `generate_texts` for the texts that a process makes at once."""
+
     source: str
     seed: int
     held_out: bool
@@ -187,7 +191,7 @@ def _generate_chunk(chunk: _Chunk) -> list[Text]:
 def stream_texts(
     counts: dict[str, int], seed: int, held_out: bool, folders: Folders, workers: int
 ) -> Iterator[tuple[str, list[Text]]]:
-    """Yield (source, chunk of texts) for several sources in order. Several processes make them if there are many."""
+    """Generate the texts of several sources in order, in chunks, as pairs (source, texts), with several processes."""
     chunks = [
         _Chunk(source, seed, held_out, start, min(CHUNK, count - start), folders)
         for source, count in counts.items()

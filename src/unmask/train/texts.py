@@ -1,4 +1,4 @@
-"""Plain requests and answers that this package writes itself: sentences, sums, small functions.
+"""Write plain requests and answers for training: sentences, sums, small functions.
 
 A text is a function of the random numbers it is given. Changing a line here changes every model trained from a
 configuration that names its source.
@@ -24,10 +24,10 @@ def make_english_text(draw: Draw) -> Pair:
 
 def make_arithmetic_text(draw: Draw) -> Pair:
     """Write a sum or product, with its result."""
-    first, second = draw.between(0, 999), draw.between(0, 99)
+    first, second = draw.integer(0, 999), draw.integer(0, 99)
     first, second = (first, second) if draw.chance(0.5) else (second, first)
     if draw.chance(0.25):
-        first, second = draw.between(2, 12), draw.between(2, 99)
+        first, second = draw.integer(2, 12), draw.integer(2, 99)
         sign, word, result = "*", "times", first * second
     elif draw.chance(0.33):
         first, second = max(first, second), min(first, second)
@@ -86,12 +86,13 @@ def _write_opposite(draw: Draw) -> Pair:
 def _write_plural(draw: Draw) -> Pair:
     noun = draw.choice(words.GOODS)
     many = words.plural(noun)
-    n = draw.between(2, 99)
+    n = draw.integer(2, 99)
     prompt = draw.choice(
         (f"One {noun}, {n} what?", f"What is the plural of {noun}?", f"Say that there are {n} of these: {noun}")
     )
     return Pair(
-        prompt, f"There are {words.cardinal(n)} {many}." if str(n) in prompt else f"The plural of {noun} is {many}."
+        prompt,
+        f"There are {words.number_in_words(n)} {many}." if str(n) in prompt else f"The plural of {noun} is {many}.",
     )
 
 
@@ -103,11 +104,11 @@ def _write_past_tense(draw: Draw) -> Pair:
 
 
 def _write_word_list(draw: Draw) -> Pair:
-    bag = words.pick_distinct(draw, words.COMMON, draw.between(3, 5))
+    bag = words.pick_distinct(draw, words.COMMON, draw.integer(3, 5))
     listed = words.join_words(bag)
     if draw.chance(0.5):
         return Pair(f"Which of these is the last in the list: {listed}?", f"The last one is {bag[-1]}.")
-    return Pair(f"How many words are these: {listed}?", f"These are {words.cardinal(len(bag))} words.")
+    return Pair(f"How many words are these: {listed}?", f"These are {words.number_in_words(len(bag))} words.")
 
 
 def _write_greeting(draw: Draw) -> Pair:
@@ -147,7 +148,7 @@ def _write_operation(draw: Draw) -> Pair:
 
 
 def _write_constant_sum(draw: Draw) -> Pair:
-    thing, n = draw.choice(words.THINGS), draw.between(2, 99)
+    thing, n = draw.choice(words.THINGS), draw.integer(2, 99)
     prompt = f"Write a Python function count_{thing} that returns its argument plus {n}."
     return Pair(prompt, f"def count_{thing}(n):\n    return n + {n}")
 
@@ -159,7 +160,7 @@ def _write_aggregate(draw: Draw) -> Pair:
 
 
 def _write_filtered_list(draw: Draw) -> Pair:
-    noun, limit = words.plural(draw.choice(words.GOODS)), draw.between(1, 99)
+    noun, limit = words.plural(draw.choice(words.GOODS)), draw.integer(1, 99)
     word, sign = draw.choice((("above", ">"), ("below", "<"), ("equal to", "==")))
     prompt = f"Write a Python function that keeps the {noun} {word} {limit}."
     return Pair(prompt, f"def keep({noun}):\n    return [x for x in {noun} if x {sign} {limit}]")
@@ -167,13 +168,13 @@ def _write_filtered_list(draw: Draw) -> Pair:
 
 def _write_program_that_prints(draw: Draw) -> Pair:
     noun = draw.choice(words.ANIMALS)
-    prompt = f"Print '{noun}' {(n := draw.between(2, 20))} times in Python."
+    prompt = f"Print '{noun}' {(n := draw.integer(2, 20))} times in Python."
     return Pair(prompt, f"for i in range({n}):\n    print('{noun}')")
 
 
 def _write_price_table(draw: Draw) -> Pair:
     first, second = words.pick_distinct(draw, words.GOODS, 2)
-    n, m = draw.between(1, 99), draw.between(1, 99)
+    n, m = draw.integer(1, 99), draw.integer(1, 99)
     prompt = f"Python dictionary of prices: {first} {n}, {second} {m}."
     return Pair(prompt, f"prices = {{'{first}': {n}, '{second}': {m}}}")
 

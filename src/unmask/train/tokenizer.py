@@ -1,4 +1,4 @@
-"""A byte-level BPE tokenizer of our own, in the files of the two families: control tokens and chat template."""
+"""Learn a byte-level BPE tokenizer, and write it in the files of a family, with control tokens and chat template."""
 
 import json
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"
 
 @dataclass(frozen=True)
 class Chat:
-    """Chat format of a family: control tokens, and what stands before and after a question."""
+    """Chat format of a model family: control tokens, chat template, and the text before and after a request."""
 
     control: tuple[str, ...]
     """Control tokens in the order of their ids, which follow all others."""
     bos: str
     eos: str
     turn: str
-    """Token that ends an answer; `eos` fills the rest of its room."""
+    """Token that ends an answer; `eos` tokens pad it to its length."""
     mask: str
     before: str
     after: str
     template: str
     tokenizer_class: str
 
-    def render(self, prompt: str) -> str:
-        """Write one user turn as the template does, up to where the answer starts."""
+    def render_prompt(self, prompt: str) -> str:
+        """Write a prompt in the chat format, up to the point where the answer starts."""
         return f"{self.before}{prompt.strip()}{self.after}"
 
 
@@ -81,7 +81,7 @@ CHATS = {
 
 
 def learn_tokenizer(texts: Iterable[str], size: int, chat: Chat) -> Tokenizer:
-    """Learn exactly `size` tokens: bytes, merges from the texts, and the family's control tokens last."""
+    """Learn a tokenizer of exactly `size` tokens: bytes, merges from the texts, and the control tokens last."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -108,7 +108,7 @@ def learn_tokenizer(texts: Iterable[str], size: int, chat: Chat) -> Tokenizer:
 
 @dataclass(frozen=True)
 class ControlIds:
-    """Ids of the control tokens."""
+    """Token ids of the control tokens of a tokenizer."""
 
     bos: int
     eos: int
@@ -117,13 +117,13 @@ class ControlIds:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, chat: Chat) -> "ControlIds":
-        """Look the ids up in a tokenizer."""
+        """Look up the ids of a family's control tokens in a tokenizer."""
         known = tokenizer.get_vocab(with_added_tokens=True)
         return cls(bos=known[chat.bos], eos=known[chat.eos], turn=known[chat.turn], mask=known[chat.mask])
 
 
-def tokenizer_files(tokenizer: Tokenizer, chat: Chat, context: int) -> dict[str, str]:
-    """Return the text of each tokenizer file by its name, as transformers and our own loader expect them."""
+def make_tokenizer_files(tokenizer: Tokenizer, chat: Chat, context: int) -> dict[str, str]:
+    """Return the content of each tokenizer file by its name, as transformers and `load` expect it."""
     added = {
         str(tokenizer.token_to_id(text)): {
             "content": text,

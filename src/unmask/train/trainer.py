@@ -1,4 +1,4 @@
-"""The training run in one sitting: the network, a step, validation, and `train`, which runs them from start to export.
+"""Train a model: the network, a training step, validation, and `train`, which runs them from start to export.
 
 A killed run goes on from its last checkpoint when it is started again, and ends in the same bits on a CPU.
 """
@@ -22,7 +22,7 @@ from unmask.base.files import write_text
 from unmask.models import Transformer, TransformerSpec, build_graph, compile_layers
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
-from unmask.train.batches import Batch, Group, draw_batch, group_rows_by_length, validation_batches
+from unmask.train.batches import Batch, Group, draw_batch, group_rows_by_length, make_validation_batches
 from unmask.train.config import OptimizerConfig, TrainConfig
 from unmask.train.data import Rows, TrainingData, data_key, load_data
 from unmask.train.export import export_model, read_export
@@ -40,13 +40,13 @@ Score = Callable[[Path, int], Mapping[str, float]]
 
 
 class TrainingFailed(UnmaskError):
-    """The loss is not a number."""
+    """Error for a training run whose loss is not a finite number."""
 
 
 # The network and its optimizers
 
 
-def network_spec(config: TrainConfig) -> TransformerSpec:
+def make_network_spec(config: TrainConfig) -> TransformerSpec:
     """Return the sizes and conventions of the network that a configuration describes."""
     model = config.model
     return TransformerSpec(
@@ -64,12 +64,12 @@ def network_spec(config: TrainConfig) -> TransformerSpec:
 
 
 def init_network(config: TrainConfig) -> Transformer:
-    """Create the network: norms one, biases zero, matrices normal.
+    """Create a network with random weights: norms one, biases zero, matrices normal.
 
     Matrices that write to the residual stream are smaller by 1/sqrt(2 layers), so that its size does not grow with
     depth. Numbers are drawn on the CPU, in the order of the parameters, so that every device starts from the same ones.
     """
-    model = Transformer(network_spec(config))
+    model = Transformer(make_network_spec(config))
     # A generator of its own: what else draws numbers in this process must not change the first weights.
     generator = torch.Generator().manual_seed(config.seed)
     std = config.model.init_std
@@ -85,7 +85,7 @@ def init_network(config: TrainConfig) -> Transformer:
 
 
 def learning_rate(settings: OptimizerConfig, step: int) -> float:
-    """Return the rate of a step, counted from 0: linear over the warm-up, then half a cosine down to the final rate."""
+    """Return the learning rate of a step: linear growth over the warm-up, then a cosine down to the final rate."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
     done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
@@ -93,7 +93,7 @@ def learning_rate(settings: OptimizerConfig, step: int) -> float:
 
 
 def make_optimizers(model: Transformer, settings: OptimizerConfig, rate: Tensor | None) -> list[torch.optim.Optimizer]:
-    """Create AdamW, or Muon for the layers' matrices and AdamW for the rest.
+    """Create the optimizers of a run: AdamW alone, or Muon for the layers' matrices and AdamW for the rest.
 
     On a GPU `rate` is a tensor that a recorded step reads again in every replay. On a CPU it is None.
     """
@@ -117,7 +117,7 @@ def make_optimizers(model: Transformer, settings: OptimizerConfig, rate: Tensor 
 
 @dataclass(frozen=True)
 class DeviceRows:
-    """Rows of a group on the device. The host only says which of them a step reads."""
+    """All rows of a group on the device. The host only says which of them a step reads."""
 
     group: Group
     tokens_EN: Tensor
@@ -132,7 +132,7 @@ class DeviceRows:
 
 
 class BatchTensors(NamedTuple):
-    """A batch on the device."""
+    """A batch as tensors on the device."""
 
     rows_B: Tensor
     hidden_BN: Tensor
@@ -145,7 +145,7 @@ class BatchTensors(NamedTuple):
         return cls(*(torch.from_numpy(getattr(batch, name)).to(device) for name in cls._fields))
 
     def fill(self, batch: Batch) -> None:
-        """Queue copies of a batch of the same shape into these tensors, behind the work that waits on the device."""
+        """Copy a batch of the same shape into these tensors, without waiting for the device."""
         for name, tensor in self._asdict().items():
             host = torch.from_numpy(getattr(batch, name))
             # Pinned memory lets the host go on. Its allocator hands the block out again only after the copy.
@@ -154,9 +154,9 @@ class BatchTensors(NamedTuple):
 
 @contextmanager
 def restore_afterwards(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
-    """Restore weights and optimizer state after the block, in the same memory, because a graph knows addresses.
+    """Restore weights and optimizer state after the block, in the same memory, because CUDA graphs hold addresses.
 
-    State that an optimizer creates in its first step is set to zero, as it starts.
+    State that an optimizer creates inside the block is set to zero, its value at the start.
     """
 
     def state_tensors(optimizer: torch.optim.Optimizer) -> dict[tuple[int, str], Tensor]:
@@ -181,7 +181,7 @@ def restore_afterwards(model: nn.Module, optimizers: Sequence[torch.optim.Optimi
 
 
 class StepResult(NamedTuple):
-    """Numbers of one step, still on the device. The next replay of a recorded step overwrites them."""
+    """Loss and gradient norm of one step, still on the device. The next replay of a recorded step overwrites them."""
 
     loss: Tensor
     gradient: Tensor
@@ -219,18 +219,20 @@ class Trainer:
             group = replace(group, rows=shapes.get(group.length, 32))
             source_E = held_out.source_E[group.chosen_E]
             batches = []
-            for batch in validation_batches(group, config.seed, config.optimizer.least_ratio, 1.0 / count_T[source_E]):
+            for batch in make_validation_batches(
+                group, config.seed, config.optimizer.least_ratio, 1.0 / count_T[source_E]
+            ):
                 source_R = source_E[batch.rows_B[batch.place_R // group.length]]
                 batches.append((BatchTensors.of(batch, device), torch.from_numpy(source_R).to(device)))
             self.held_out.append((DeviceRows.of(group, held_out, data.ids.eos, device), batches))
 
     @property
     def tokens_per_step(self) -> int:
-        """Slots that go through the network in a step, padding included."""
+        """Number of tokens that go through the network in a step, padding included."""
         return sum(rows.group.rows * rows.group.length for rows in self.rows)
 
     def step(self, step: int) -> StepResult:
-        """Update the weights once. `step` counts from 0."""
+        """Draw the batch of a step, counted from 0, and update the weights once."""
         settings = self.config.optimizer
         if self._drawn is None or self._drawn[0] != step:
             self._drawn = step, [self.draw(rows.group, step) for rows in self.rows]
@@ -253,11 +255,11 @@ class Trainer:
         return result
 
     def draw(self, group: Group, step: int) -> Batch:
-        """Draw a step's rows and masks of a group, a function of (seed, step)."""
+        """Draw the rows and masks of a group for a step; they depend on seed and step alone."""
         return draw_batch(group, self.config.seed, step, self.config.optimizer.least_ratio)
 
     def update(self) -> StepResult:
-        """Update the weights with the batches on the device. Nothing in it waits for the device: it can be recorded."""
+        """Update the weights with the batches on the device, without waiting for it, so that a graph can record it."""
         loss = torch.zeros((), device=self.device)
         for rows, batch in zip(self.rows, self.batches, strict=True):
             group_loss = (self._batch_losses(rows, batch) * batch.weight_R).sum()
@@ -285,7 +287,7 @@ class Trainer:
         return dict(zip(names, total_T.tolist(), strict=True))
 
     def _batch_losses(self, rows: DeviceRows, batch: BatchTensors) -> Tensor:
-        """Compute the loss at each place of a batch, in the run's precision."""
+        """Compute the loss at each masked place of a batch, in the precision of the run."""
         # Chosen with index_select, because a choice by a mask has a shape that only the device knows.
         column_N = torch.arange(rows.group.length, device=self.device)
         valid_BN = column_N < rows.length_E.index_select(0, batch.rows_B)[:, None]
@@ -298,12 +300,12 @@ class Trainer:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights and optimizer state. Settings are not part of it: the configuration has them."""
+        """Return weights and optimizer state, without settings, which the configuration has."""
         states = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
         return {"model": self.model.state_dict(), "optimizers": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave, before the first step."""
+        """Restore weights and optimizer state that `state_dict` returned, before the first step."""
         self.model.load_state_dict(state["model"])
         for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
             groups = optimizer.state_dict()["param_groups"]
@@ -319,7 +321,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A line of `curve.csv`."""
+    """One line of `curve.csv`: loss, learning rate and time at a step."""
 
     step: int
     loss: float
@@ -329,14 +331,14 @@ class CurvePoint:
     gradient: float
     """Norm of the last step's gradient before clipping."""
     tokens: int
-    """Slots processed so far, padding included."""
+    """Number of tokens processed so far, padding included."""
     seconds: float
     """Time spent in training so far, over all attempts."""
 
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Progress of a run, sent after every step; losses and scores are there when they were measured."""
+    """Progress of a run, passed to `on_step` after every step, with losses and scores if they were measured."""
 
     step: int
     steps: int
@@ -350,7 +352,7 @@ class TrainingProgress:
 
 @dataclass
 class RunState:
-    """Curves and scores that grow during a run. Together with weights and optimizer state it makes a checkpoint."""
+    """Step number, curve and scores of a run, which a checkpoint stores beside weights and optimizer state."""
 
     loss_sum: Tensor
     """Sum of losses since the last line of the curve, kept on the device."""
@@ -385,11 +387,11 @@ def train(
     """
     out, cache, folders = Path(out), Path(out if cache is None else cache), folders or Folders()
     place, run, steps = resolve_device(device), config.run, config.optimizer.steps
-    network_spec(config)  # Refuses sizes that do not fit together, before minutes go into the rows.
+    make_network_spec(config)  # Refuses sizes that do not fit together, before minutes go into the rows.
     key = data_key(config, folders)
     run_folder.make_folder(cache)
 
-    with run_folder.hold_folder(out, (CURVE, SCORES, MODEL, SNAPSHOT), log):
+    with run_folder.lock_folder(out, (CURVE, SCORES, MODEL, SNAPSHOT), log):
         finished = read_export(out / MODEL)
         checkpoint = run_folder.load_checkpoint(out, place) if finished is None else None
         run_folder.check_same_run(out, finished or checkpoint, config, key)
@@ -446,7 +448,7 @@ def train(
                 point = CurvePoint(
                     state.step,
                     loss,
-                    mean_loss(state.validation, config) if validates else None,
+                    weighted_mean_loss(state.validation, config) if validates else None,
                     learning_rate(config.optimizer, state.step - 1),
                     float(result.gradient),
                     state.step * trainer.tokens_per_step,
@@ -491,14 +493,14 @@ def train(
         return out / MODEL
 
 
-def mean_loss(losses: Mapping[str, float], config: TrainConfig) -> float:
-    """Return the objective: the mean of the sources' losses by their weights."""
+def weighted_mean_loss(losses: Mapping[str, float], config: TrainConfig) -> float:
+    """Return the mean of the sources' losses, weighted as in the training objective."""
     total = sum(source.weight for source in config.sources.values())
     return sum(losses[name] * source.weight for name, source in config.sources.items()) / total
 
 
 def write_curves(out: Path, state: RunState) -> None:
-    """Write both CSV files anew. They are for people: a run goes on from the lines in its checkpoint."""
+    """Write `curve.csv` and `scores.csv` anew. They are for people: a run goes on from its checkpoint."""
 
     def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
         text = io.StringIO()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from unmask.api import policy_from_config, saved_codec
+from unmask.api import find_saved_codec, policy_from_config
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.files import storable
@@ -120,7 +120,7 @@ class StudyFolder:
     def _find_codec(self, model: str) -> Codec | None:
         """Return the model's tokenizer, if it is on this machine."""
         spec = self._spec(model)
-        return saved_codec({"model": {**(spec.get("options") or {}), "name": spec["model"]}})
+        return find_saved_codec({"model": {**(spec.get("options") or {}), "name": spec["model"]}})
 
     # The study's own prompts, policies and options
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.tiny_studies import by_hash, table
-from unmask.api.request import text_side
+from unmask.api.request import get_text_info
 from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.store import Store
 from unmask.lab.study import StudyConfig, prompts
@@ -68,7 +68,7 @@ def test_branches_that_share_nothing_stay_within_the_bound(reference, tiny_folde
 class TestWithoutAModel:
     def test_what_is_not_known_is_missing(self, study, tiny_load):
         """All prompts of the study fit into the tiny model."""
-        name, text = study.models[0].name, text_side(tiny_load(study.models[0]))
+        name, text = study.models[0].name, get_text_info(tiny_load(study.models[0]))
         tasks, _ = load_examples(study)
         bare, here = forecast(study), forecast(study, tasks, {name: text}, {name: 50.0})
         assert bare[["width", "seconds"]].isna().all(axis=None)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.cases import each_case
-from tests.helpers.checkpoint_texts import KINDS, MASK, ROWS, VARIANTS, edit, read
-from unmask.base.errors import CheckpointError, ConfigError
+from tests.helpers.checkpoint_texts import KINDS, ROWS, VARIANTS, edit, read
+from unmask.base.errors import ConfigError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 IDS = st.lists(st.integers(-3, ROWS + 20), max_size=20)
@@ -155,33 +155,6 @@ def test_missing_template_is_none_or_refused(copy, scaled):
 
 
 # Tokenizer and model must fit each other.
-
-
-@KINDS
-def test_tokens_beyond_the_embedding_are_refused(kind, folders, scaled):
-    ids = scaled.special_ids(folders[kind])
-    last = max(ids.values())
-    assert read(folders[kind], kind, ids, vocab=last + 1).mask == MASK[kind]
-    file = r"tokenizer\.json" if kind == "llada" else r"tokenizer_config\.json"
-    with pytest.raises(CheckpointError, match=rf"{file} has the token '.*' with id {last}; allowed: ids below {last},"):
-        read(folders[kind], kind, ids, vocab=last)
-
-
-@KINDS
-@pytest.mark.parametrize(("mask_id", "what"), [(511, "no token"), (-1, "no token"), (5, "the ordinary token '&'")])
-def test_wrong_mask_ids_are_refused(kind, mask_id, what, folders, scaled):
-    with pytest.raises(CheckpointError, match=rf"json has {what} under the mask id {mask_id};"):
-        read(folders[kind], kind, scaled.special_ids(folders[kind]), mask_id=mask_id)
-
-
-@pytest.mark.parametrize("end", ["<|none|>", 511, -1])
-def test_unknown_ends_are_refused(end, folders, scaled):
-    ids = scaled.special_ids(folders["llada"])
-    with pytest.raises(
-        CheckpointError, match=r"tokenizer\.json has no token .*, which should end an answer"
-    ) as refused:
-        read(folders["llada"], "llada", ids, ends=["<|eot_id|>", end])
-    assert repr(end) in str(refused.value)
 
 
 def test_plain_prompts_get_the_tokens_that_a_tokenizer_adds(copy, scaled):

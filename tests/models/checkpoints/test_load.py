@@ -10,11 +10,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory
+from unmask.base.errors import CheckpointError, NotEnoughMemory
 from unmask.core import ModelInput, Needs, State
 from unmask.models import Transformer
 from unmask.models.checkpoints import DREAM, LLADA, load_checkpoint, load_weights, save_weights
-from unmask.models.checkpoints.load import check_manifest, sha256_of
+from unmask.models.checkpoints.load import check_manifest, hash_file
 
 CPU = torch.device("cpu")
 INDEX = "model.safetensors.index.json"
@@ -95,19 +95,6 @@ def test_no_code_of_the_folder_runs(spoil):
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     load(folder)
     assert not (folder / "ran").exists()
-
-
-def test_readout_takes_layers_of_the_network(published):
-    assert load(published["llada"], readout=[0]).network.readout == (0,)
-    for layers in ([], [3], [-1], [0, 7]):
-        message = rf"readout is \[{', '.join(map(str, layers))}\]; allowed: layers 0 to 2, one or more; leave it out"
-        with pytest.raises(ConfigError, match=message):
-            load(published["llada"], readout=layers)
-
-
-def test_unknown_key_is_warned_of(spoil):
-    with pytest.warns(UserWarning, match=r"^'own_scale' in .*config\.json is 0\.5, a key that is not known here"):
-        assert load(spoil(own_scale=0.5, extra=None)).info.unknown_keys == {"extra": None, "own_scale": 0.5}
 
 
 # The tokenizer fits the model.
@@ -281,7 +268,7 @@ def test_manifest_detects_changed_files(spoil):
     path = folder / "manifest.json"
     path.write_text('{"files": "elsewhere"}')
     assert check_manifest(folder) is None
-    files = {file.name: sha256_of(file) for file in folder.iterdir() if file != path}
+    files = {file.name: hash_file(file) for file in folder.iterdir() if file != path}
     path.write_text(json.dumps({"config_sha256": "", "files": files}))
     assert load(folder).info.max_length == 4096
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")

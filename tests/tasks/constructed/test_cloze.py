@@ -263,7 +263,7 @@ FORMS = (
     PAST,
     {word: words.compare_adjective(word, "er") for word in words.GRADABLE},
     {word: words.compare_adjective(word, "est") for word in words.GRADABLE},
-    {words.cardinal(n): words.ordinal(n) for n in range(1, 100)},
+    {words.number_in_words(n): words.ordinal_in_words(n) for n in range(1, 100)},
 )
 
 

@@ -77,7 +77,7 @@ COUNTED = {noun: words.plural(noun) for noun in (*words.THINGS, *words.FOODS, *w
 def in_context(value: str) -> str:
     """All forms of a base form; a set joined by a bar, since a word may be both verb and noun."""
     if value.isdigit():
-        return words.cardinal(int(value))
+        return words.number_in_words(int(value))
     return "|".join(sorted({value, PAST.get(value, value), COUNTED.get(value, value)}))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from unmask.api import STEPS_SHARE, LoadedModel, json_values, steps_of
+from unmask.api import STEPS_SHARE, LoadedModel, count_steps, json_values
 from unmask.axes import AXES
 from unmask.base.errors import ConfigError, UnknownName, format_value, require
 from unmask.base.files import storable
@@ -34,7 +34,7 @@ from unmask.methods import (
 from unmask.methods import candidates as candidate_sets
 from unmask.models import ExactDenoiser
 from unmask.stats import PROMPT_RESAMPLES
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Task, check_scorer, find_task, is_own, open_task
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Task, check_scorer, find_task, is_file_or_code, open_task
 
 REFERENCE, ALL = "reference", "all"
 FEW_PROMPTS = 10
@@ -154,7 +154,7 @@ class ComparePlan:
     def steps_for(self, task: Task) -> int:
         """Return the plan's steps, or the usual share of the task's horizon."""
         if self.steps is None:
-            return steps_of(STEPS_SHARE, task.max_new_tokens)
+            return count_steps(STEPS_SHARE, task.max_new_tokens)
         allowed = f"1 to {task.max_new_tokens}, the horizon of {task.name}"
         require(1 <= self.steps <= task.max_new_tokens, "steps", self.steps, allowed, "lower it, or leave the task out")
         return self.steps
@@ -251,7 +251,7 @@ def plan_comparison(
 def open_tasks(options: CompareOptions) -> list[Task]:
     """Open the tasks in the order of the suite's table, controls last; or a task of the user's own, whose code runs."""
     given = options.task
-    if any(map(is_own, given)) or options.scorer is not None or options.max_new_tokens is not None:
+    if any(map(is_file_or_code, given)) or options.scorer is not None or options.max_new_tokens is not None:
         if len(given) > 1:
             raise ConfigError(
                 f"--task is {', '.join(map(format_value, given))}; allowed: a task of your own alone, or those of the "
@@ -276,7 +276,7 @@ def open_tasks(options: CompareOptions) -> list[Task]:
 
 def default_split(options: CompareOptions, tasks: Sequence[Task]) -> str:
     """Return the requested split; by default development, or validation for tasks of the user's own, which lack it."""
-    own = any(is_own(task.source) for task in tasks)
+    own = any(is_file_or_code(task.source) for task in tasks)
     return options.split or ("validation" if own else "development")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from unmask.adapt import DIAGNOSTICS
-from unmask.api import steps_of
+from unmask.api import count_steps
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
@@ -528,7 +528,7 @@ def _steps_of_tasks(table: StepsTable, tasks: Mapping[str, Task]) -> Mapping[str
     steps_by_task = {}
     for name, task in tasks.items():
         horizon = task.max_new_tokens
-        steps = table.tasks.get(name, steps_of(table.share, horizon))
+        steps = table.tasks.get(name, count_steps(table.share, horizon))
         whole = isinstance(steps, int) and not isinstance(steps, bool)
         hint = "lower it" if whole and steps > horizon else "give 1 or more"
         allowed = f"a whole number, 1 to {horizon}, its horizon"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from unmask.api import LoadedModel, TextSide, start_trajectory, token_request
+from unmask.api import LoadedModel, TextInfo, start_trajectory, token_request
 from unmask.axes import POLICY
 from unmask.core import ModelInput, Needs
 from unmask.lab.branching import spaced_steps
@@ -65,7 +65,7 @@ def prompts_by_role(study: StudyConfig, task: str, tasks: Examples | None = None
 def forecast(
     study: StudyConfig,
     tasks: Examples | None = None,
-    texts: Mapping[str, TextSide | None] | None = None,
+    texts: Mapping[str, TextInfo | None] | None = None,
     rates: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Forecast a study: a row for each model and task. `texts` (tokenizers) and `rates` (row-forwards/s) are by model.
@@ -125,7 +125,7 @@ def uncounted_methods(study: StudyConfig) -> list[str]:
 
 
 def _widths(
-    study: StudyConfig, task: str, tasks: Examples | None, text: TextSide | None
+    study: StudyConfig, task: str, tasks: Examples | None, text: TextInfo | None
 ) -> dict[str, list[int]] | None:
     """Return canvas widths of the prompts that fit into the model, by role; None without tokenizer or data."""
     if tasks is None or text is None or task not in tasks:
@@ -133,7 +133,10 @@ def _widths(
     bucket, most = study.engine.bucket, study.task(task).max_new_tokens
     widths = {}
     for role, members in tasks[task].items():
-        lengths = (text.blank_canvas(e.prompt) if e.has_blanks else text.canvas(e.prompt, most) for e in members)
+        lengths = (
+            text.count_infill_canvas(e.prompt) if e.has_blanks else text.count_prompt_canvas(e.prompt, most)
+            for e in members
+        )
         fits = (n for n in lengths if text.max_length is None or n <= text.max_length)
         widths[role] = [-(-length // bucket) * bucket for length in fits]
     return widths

@@ -40,7 +40,7 @@ Sizes in the words of transformers are among them, because the shapes of the wei
 
 
 class RopeParameters(Options):
-    """Parameters of plain rotations, as newer versions of transformers write them; others have further keys."""
+    """Parameters of unscaled rotary embeddings, as newer versions of transformers write them."""
 
     rope_type: Literal["default"] = "default"
     type: Literal["default"] = "default"
@@ -48,12 +48,12 @@ class RopeParameters(Options):
 
 
 class CheckpointConfig(Options):
-    """Keys of `config.json` that every family has. Subclasses add their own, spelled as in the file."""
+    """Keys of `config.json` that every family has; subclasses add their own, spelled as in the file."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
     inert: ClassVar[frozenset[str]] = frozenset(COMMON_INERT_KEYS.split())
-    """Keys that change no prediction."""
+    """Known keys that are ignored because they change no prediction."""
 
     model_type: str
     mask_token_id: TokenId
@@ -66,7 +66,7 @@ class CheckpointConfig(Options):
 
     @property
     def theta(self) -> float:
-        """Base of the rotary frequencies. Files state it in one of three places, or in several that must agree."""
+        """Base of the rotary frequencies, which a file states in one to three places that must agree."""
         places = (self, self.rope_scaling, self.rope_parameters)
         stated = {part.rope_theta for part in places if part is not None and part.rope_theta is not None}
         hint = "defaults are not guessed, restore the published file"
@@ -75,7 +75,7 @@ class CheckpointConfig(Options):
 
     @property
     def unknown_keys(self) -> dict[str, Any]:
-        """Keys, with their values, that neither the family nor the common tools write."""
+        """Keys and values of the file that unmask does not know."""
         extra = self.model_extra or {}
         return {key: extra[key] for key in sorted(extra) if key not in self.inert and not key.startswith("_")}
 
@@ -122,7 +122,7 @@ class LLaDAConfig(CheckpointConfig):
 
     @property
     def spec(self) -> TransformerSpec:
-        """The network that the file describes."""
+        """Sizes of the network that the file describes."""
         sizes = (self.vocab_size, self.d_model, self.n_layers, self.n_heads, self.n_kv_heads, self.mlp_hidden_size)
         return TransformerSpec(*sizes, self.theta, self.rms_norm_eps, qkv_bias=False, rope_float32=True)
 
@@ -152,7 +152,7 @@ class DreamConfig(CheckpointConfig):
 
     @property
     def spec(self) -> TransformerSpec:
-        """The network that the file describes."""
+        """Sizes of the network that the file describes."""
         heads = self.num_attention_heads, self.num_key_value_heads
         sizes = (self.vocab_size, self.hidden_size, self.num_hidden_layers, *heads, self.intermediate_size)
         return TransformerSpec(*sizes, self.theta, self.rms_norm_eps, qkv_bias=True, rope_float32=False)
@@ -165,16 +165,15 @@ class DreamConfig(CheckpointConfig):
 
 @dataclass(frozen=True)
 class TensorNames:
-    """Names of a family's tensors."""
+    """Published names of the tensors of a checkpoint family."""
 
     layer: str
     """Prefix of a layer's tensors, with {} for the number of the layer."""
     modules: Mapping[str, tuple[str, ...]]
-    """Module of our network -> the published modules whose tensors are stacked in it. Those of a layer have `layer`
-    before them."""
+    """Published modules that each module of our network stacks; inside a layer they follow the prefix `layer`."""
 
-    def parts(self, spec: TransformerSpec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
-        """Published tensors, with their shapes, that each of our parameters is stacked from."""
+    def map_parameters(self, spec: TransformerSpec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
+        """Map each of our parameters to the names and shapes of the published tensors that it stacks."""
         # On the meta device a network has shapes and no memory: the table follows from the modules themselves.
         with torch.device("meta"):
             network = Transformer(spec)
@@ -192,25 +191,25 @@ class TensorNames:
 
 @dataclass(frozen=True)
 class Family:
-    """Differences between families of checkpoints that are not numbers in `config.json`."""
+    """A checkpoint family (LLaDA or Dream): how its files are read, beyond the numbers in `config.json`."""
 
     name: str
     model_type: str
-    """The name in `config.json`."""
+    """The family's `model_type` in `config.json`."""
     architectures: tuple[str, ...]
-    """Published classes that our network computes. Others share a model type: that of LLaDA-MoE is llada, too."""
+    """Published classes that our network computes; LLaDA-MoE has the same model type, but another class."""
     config: type[LLaDAConfig | DreamConfig]
     names: TensorNames
     shift: int
-    """Number of slots before a position at which its logits are read; 1 for models that were made of a causal one."""
+    """Number of slots before a position at which its logits are read; 1 in models made from a causal one."""
     max_length: int | None
-    """Length that the authors state, where `config.json` says a larger one."""
+    """Longest canvas by the authors' word, if `config.json` states a larger one."""
     mask: str
-    """Text of the mask token. Under the id of another token, decoding would write nonsense without an error."""
+    """Text of the mask token, compared with the tokenizer's: a wrong id would decode nonsense without an error."""
     ends: tuple[str, ...]
-    """Tokens that end an answer, besides the end of text in `config.json`."""
+    """Tokens that end an answer, besides `eos_token_id` of `config.json`."""
     policy: str
-    """Method that the authors decode with, the reference policy of the model."""
+    """Name of the method that the authors decode with, which is the model's reference policy."""
 
 
 LLADA = Family(
@@ -266,7 +265,7 @@ DREAM = Family(
     policy="dream",
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLADA, DREAM)}
-"""Families by the `model_type` of their `config.json`."""
+"""Supported families by `model_type` of `config.json`."""
 
 NOT_COMPUTED = {
     "*expert*": "mixture-of-experts layers",
@@ -280,11 +279,11 @@ NOT_COMPUTED = {
     "*_encoder_decoder": "an encoder beside the decoder",
     "tie_word_embeddings": "a head tied to the embedding",
 }
-"""Patterns of keys that change the forward pass when they are switched on, and what computing them would need."""
+"""Features that the network lacks, by patterns of the keys that switch them on."""
 
 
 def find_family(folder: Path) -> Family | None:
-    """Find the family of a checkpoint folder; None for a masked language model of transformers."""
+    """Return the family of a checkpoint folder; None for a masked language model of transformers."""
     path = folder / "config.json"
     values = read_json(path)
     model_type, names = values.get("model_type"), values.get("architectures") or []
@@ -333,22 +332,22 @@ def read_config(folder: Path) -> tuple[Family, LLaDAConfig | DreamConfig]:
 
 
 def find_missing_features(values: Mapping[str, Any], patterns: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys that are switched on and match a pattern, each with the feature that it needs."""
+    """Return the features that a configuration needs and the network lacks, by the key that switches them on."""
     return {
         key: feature
         for key, value in values.items()
         for pattern, feature in patterns.items()
-        if fnmatchcase(key, pattern) and not key.startswith("_") and not is_off(value)
+        if fnmatchcase(key, pattern) and not key.startswith("_") and not is_switched_off(value)
     }
 
 
-def is_off(value: Any) -> bool:
-    """Whether the value of a key switches its feature off: null, false, 0 or empty."""
+def is_switched_off(value: Any) -> bool:
+    """Tell whether a key's value switches its feature off: null, false, 0 or empty."""
     return value in (None, False, "", [], {})
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object in which no key is given twice; errors name the file."""
+    """Read a JSON object from a file; refuse duplicate keys and name the file in errors."""
     try:
         document = parse_json(read_text(path))
     except ValueError as error:

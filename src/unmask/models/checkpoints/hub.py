@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.base.errors import CheckpointError, HubError, format_value, require
-from unmask.models.checkpoints.weights import INDEX, weight_files
+from unmask.models.checkpoints.weights import INDEX, list_weight_files
 
-TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("vocab.txt",), ("tokenizer.model",))
-"""Sets of files that make a tokenizer."""
-SMALL = ("*.json", "merges.txt", "*.jinja", "vocab.txt", "*.model")
-"""Files that are fetched besides the weights."""
+TOKENIZER_FILES = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("vocab.txt",), ("tokenizer.model",))
+"""Alternative sets of files, each of which makes a tokenizer."""
+SMALL_FILES = ("*.json", "merges.txt", "*.jinja", "vocab.txt", "*.model")
+"""Patterns of the files that are downloaded besides the weights."""
 
 
 def resolve_path(name_or_path: str, revision: str | None = None, offline: bool = False) -> Path:
@@ -49,8 +49,8 @@ def resolve_path(name_or_path: str, revision: str | None = None, offline: bool =
             "letters, digits, '-', '_' and '.'; check the spelling"
         ) from error
     # A complete copy is used without asking whether the hub has a newer one.
-    local = find_local(name, revision)
-    lacking = None if local is None else missing_files(local)
+    local = find_local_copy(name, revision)
+    lacking = None if local is None else find_missing_files(local)
     if local is not None and not lacking:
         return local
     if offline or constants.HF_HUB_OFFLINE:
@@ -62,8 +62,8 @@ def resolve_path(name_or_path: str, revision: str | None = None, offline: bool =
     return _download(name, revision)
 
 
-def find_local(name_or_path: str, revision: str | None = None) -> Path | None:
-    """Find a checkpoint on this machine, complete or not, without the network; None if nothing of it is there."""
+def find_local_copy(name_or_path: str, revision: str | None = None) -> Path | None:
+    """Return the folder of a local copy, complete or not, without the network; None if there is none."""
     folder = Path(os.path.expanduser(name_or_path))
     if os.path.isdir(folder):
         return folder
@@ -79,24 +79,24 @@ def find_local(name_or_path: str, revision: str | None = None) -> Path | None:
 
 
 def is_cached(name: str) -> bool:
-    """Whether a model can be loaded without the network."""
-    folder = find_local(name)
-    return folder is not None and not missing_files(folder)
+    """Tell whether a model can be loaded without the network."""
+    folder = find_local_copy(name)
+    return folder is not None and not find_missing_files(folder)
 
 
-def missing_files(folder: Path) -> list[str]:
-    """Files that a checkpoint folder lacks: configuration, tokenizer, weights."""
+def find_missing_files(folder: Path) -> list[str]:
+    """List the files that a checkpoint folder lacks: configuration, tokenizer, weights."""
     lacking = [] if (folder / "config.json").is_file() else ["config.json"]
-    if not any(all((folder / file).is_file() for file in files) for files in TOKENIZERS):
-        lacking += TOKENIZERS[0]
+    if not any(all((folder / file).is_file() for file in files) for files in TOKENIZER_FILES):
+        lacking += TOKENIZER_FILES[0]
     try:
-        return lacking + [file for file in weight_files(folder) if not (folder / file).is_file()]
+        return lacking + [file for file in list_weight_files(folder) if not (folder / file).is_file()]
     except CheckpointError:
         return [*lacking, INDEX]
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Download a model into the cache of the hub, and say in our words what went wrong if it fails."""
+    """Download a model into the hub's local cache; each failure becomes an error that says what to do."""
     from huggingface_hub import constants, errors, snapshot_download
 
     def fetch(patterns: Sequence[str], version: str | None) -> Path:
@@ -106,8 +106,8 @@ def _download(name: str, revision: str | None) -> Path:
     page = f"{constants.ENDPOINT}/{name}"
     try:
         # Small files first: the index names the weights, so that no second copy in another format is fetched.
-        folder = fetch(SMALL, revision)
-        fetch(weight_files(folder), folder.name)
+        folder = fetch(SMALL_FILES, revision)
+        fetch(list_weight_files(folder), folder.name)
     except errors.GatedRepoError as error:
         raise HubError(
             f"{page} is gated; allowed: accounts that its owners admitted; ask for access on that page, then run "
@@ -135,7 +135,7 @@ def _download(name: str, revision: str | None) -> Path:
             f"({type(cause).__name__}: {reason}); allowed: a folder, or a hub that answers and a disk with room; check "
             "the path, the network, HF_ENDPOINT and HF_HOME, and try again: finished files are kept"
         ) from error
-    if lacking := missing_files(folder):
+    if lacking := find_missing_files(folder):
         raise HubError(
             f"{name} was downloaded to {folder} but lacks {', '.join(lacking)}; allowed: models with config.json, "
             f"a tokenizer and safetensors weights; if {page} has these files, try again"

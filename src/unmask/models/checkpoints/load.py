@@ -11,11 +11,11 @@ import torch
 
 from unmask.base.errors import CheckpointError, NotEnoughMemory, format_value, require, warn_once
 from unmask.core import Vocabulary
-from unmask.models.checkpoints.config import Family, is_off, read_config, read_json
+from unmask.models.checkpoints.config import Family, is_switched_off, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
 from unmask.models.execution import dtype_name, free_memory, resolve_engine, use_engine
-from unmask.models.network import QUERIES, Network, default_layers
+from unmask.models.network import QUERIES, Network, default_readout_layers
 from unmask.models.transformer import TransformerSpec
 
 MANIFEST = "manifest.json"
@@ -24,7 +24,7 @@ RESTORE = f"restore the folder; or, if you changed it yourself, delete {MANIFEST
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """Everything that a folder tells about a network before its weights are read."""
+    """Facts about a checkpoint folder that are known before its weights are read."""
 
     family: Family
     spec: TransformerSpec
@@ -37,7 +37,7 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded network, and what its folder says about it."""
+    """A loaded network with the facts about its folder."""
 
     network: Network
     info: CheckpointInfo
@@ -55,14 +55,14 @@ def load_checkpoint(
     query: str = "own",
     on_tensor: OnTensor | None = None,
 ) -> Checkpoint:
-    """Read configuration, tokenizer and weights, in that order, so that cheap checks come first.
+    """Load a checkpoint folder: configuration, tokenizer and weights, in this order, so that cheap checks come first.
 
     `invariant` gives a row the same bits alone and in a batch.
     """
     check_manifest(folder)
     info = describe_checkpoint(folder, chat=chat)
     family, spec, codec = info.family, info.spec, info.codec
-    layers = default_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
+    layers = default_readout_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
     fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
     require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
     require(query in QUERIES, "query", query, " or ".join(QUERIES), "whose attention is read out for a position")
@@ -78,7 +78,7 @@ def load_checkpoint(
             f"{device} has free; free some, {advice}or use another device"
         )
     for key, value in info.unknown_keys.items():
-        if not is_off(value):
+        if not is_switched_off(value):
             warn_once(
                 f"{key!r} in {folder / 'config.json'} is {format_value(value, 200)}, a key that is not known here: it "
                 "is ignored, and predictions are wrong if it changes the network"
@@ -89,7 +89,7 @@ def load_checkpoint(
 
 
 def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> CheckpointInfo:
-    """Read configuration and tokenizer of a checkpoint; its weights need not be there."""
+    """Read and check configuration and tokenizer of a checkpoint folder, without its weights."""
     family, config = read_config(folder)
     mask_id, spec = config.mask_token_id, config.spec
     ends: tuple[int | str, ...] = (config.eos_token_id, *family.ends)
@@ -114,7 +114,7 @@ HASHED_WHOLE = 64 << 20
 
 
 def fingerprint(folder: Path) -> str:
-    """Hash the files of a checkpoint except code; of a large file 256 pieces, both ends among them."""
+    """Hash a checkpoint's files, except code; of a large file only 256 evenly spaced pieces."""
     digest = hashlib.sha256()
     # Names and sizes are hashed too, so that moving bytes from one file to another shows.
     for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in DATA_FILES):
@@ -131,9 +131,9 @@ def fingerprint(folder: Path) -> str:
 
 
 def check_manifest(folder: Path) -> dict[str, Any] | None:
-    """Compare the files of a folder that `unmask train` exported with the hashes in its manifest, and return that.
+    """Refuse a folder exported by `unmask train` whose files differ from its manifest; return the manifest.
 
-    None for other folders: published ones have no manifest, so a flipped bit in their weights goes unnoticed.
+    Return None for other folders: published ones have no manifest, so a flipped bit in their weights goes unnoticed.
     """
     path = folder / MANIFEST
     if not path.exists():
@@ -149,7 +149,7 @@ def check_manifest(folder: Path) -> dict[str, Any] | None:
     wrong = []
     for name, digest in files.items():
         try:
-            same = sha256_of(folder / name) == digest
+            same = hash_file(folder / name) == digest
         except (OSError, ValueError):
             same = False
         if not same:
@@ -162,7 +162,7 @@ def check_manifest(folder: Path) -> dict[str, Any] | None:
     return manifest
 
 
-def sha256_of(path: Path) -> str:
-    """Hash the bytes of a file, reading a piece at a time."""
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -35,7 +35,7 @@ TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Read the tokenizer of a checkpoint folder: tokenizer.json, or vocab.json and merges.txt of Qwen2's kind."""
+    """Read the tokenizer of a checkpoint folder, from tokenizer.json or from Qwen2's vocab.json and merges.txt."""
     path, settings_path = folder / "tokenizer.json", folder / "tokenizer_config.json"
     settings = read_json(settings_path) if settings_path.exists() else {}
     expected_ids: list[tuple[str, int, Path]] = []
@@ -115,7 +115,7 @@ class TemplateRefusal(Exception):
 
 
 class GenerationTag(Extension):
-    """The tag {% generation %}, which marks an answer for training. Here it only writes what it encloses."""
+    """Jinja tag {% generation %}, which marks an answer for training and is ignored here."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -126,7 +126,7 @@ class GenerationTag(Extension):
 
 @lru_cache(maxsize=8)
 def _compile_template(source: str) -> jinja2.Template:
-    """Compile a template in a sandbox with everything that transformers gives to published templates."""
+    """Compile a template in Jinja's sandbox, with the functions and filters that transformers offers."""
 
     def refuse(message: object) -> None:
         raise TemplateRefusal(str(message))
@@ -150,13 +150,13 @@ class ChatTemplate:
 
     source: str
     tokens: Mapping[str, str] = field(default_factory=dict)
-    """Texts of bos_token, eos_token and so on."""
+    """Texts of special tokens, by names such as bos_token."""
     origin: str = "the chat template"
-    """The file it was read from, for messages."""
+    """Name of the file that held the template, for error messages."""
 
     @classmethod
     def read(cls, folder: Path) -> "ChatTemplate | None":
-        """Read the template of a folder, or None if it has none. A file of its own wins over a key of another."""
+        """Read the chat template of a folder, or return None; a template file wins over tokenizer_config.json."""
         source: Any = None
         for name in ("chat_template.jinja", "chat_template.json", "tokenizer_config.json"):
             path = folder / name
@@ -184,7 +184,7 @@ class ChatTemplate:
         return cls(source, texts, f"the chat template in {origin}")
 
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
-        """Write a conversation as the model was trained to read it, by default up to where the answer starts."""
+        """Return a conversation as the text that the model was trained on, by default up to the start of its answer."""
         values = {
             "messages": [dict(message) for message in messages],
             "tools": None,
@@ -213,7 +213,7 @@ class ChatTemplate:
 
 @dataclass(frozen=True)
 class TextCodec:
-    """Codec of a checkpoint: its tokenizer and its chat template.
+    """Codec of a LLaDA or Dream checkpoint: its tokenizer and its chat template.
 
     The text of a control token inside a prompt is read as that token, as in the authors' programs.
     """
@@ -268,13 +268,13 @@ class TextCodec:
         return cls(tokenizer, mask_id, str(tokenizer.id_to_token(mask_id)), tuple(end_ids), template)
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of a prompt. With a chat template a text is one user turn; without, only texts are read."""
+        """Return the tokens of a prompt: a text (with a chat template, one user turn) or a conversation."""
         if self.template is None and not isinstance(prompt, str):
             raise ConfigError(
                 f"prompt is {format_value(prompt, 80)}; allowed: one text, because there is no chat template in use; "
                 "pass a string, or load a checkpoint that has a template without chat=False"
             )
-        messages = _conversation(prompt)
+        messages = _check_conversation(prompt)
         for message in messages:
             content = message["content"]
             if any(isinstance(part, int) for part in cut_at_blanks(content, self.mask)):
@@ -283,19 +283,19 @@ class TextCodec:
                     f"{self.mask!r}; use infill to fill blanks"
                 )
         if self.template is None:
-            return self._tokens(messages[0]["content"], "prompt", add_special_tokens=True)
+            return self._tokenize(messages[0]["content"], "prompt", add_special_tokens=True)
         # The template writes every control token itself.
-        return self._tokens(self.template.render(messages), "prompt")
+        return self._tokenize(self.template.render(messages), "prompt")
 
     def canvas(self, text: str) -> list[int]:
-        """Return the tokens of a text with blanks, without the template. A space before a word is part of its token."""
+        """Return the tokens of a text with blanks, without the chat template."""
         tokens: list[int] = []
         for part in cut_at_blanks(text, self.mask):
-            tokens += [self.mask_id] * part if isinstance(part, int) else self._tokens(part, "text")
+            tokens += [self.mask_id] * part if isinstance(part, int) else self._tokenize(part, "text")
         return tokens
 
     def answer(self, tokens: Sequence[int]) -> str:
-        """Return the text up to the first end, without control tokens. Masks that are left stay visible."""
+        """Return the text of an answer up to its first end token, without control tokens; masks stay visible."""
         return self.decode([*takewhile(lambda token: token not in self.eos_ids, tokens)], skip_special_tokens=True)
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -314,7 +314,7 @@ class TextCodec:
             pieces.append(sign * len(run) or plain)
         return "".join(pieces)
 
-    def _tokens(self, text: str, what: str, add_special_tokens: bool = False) -> list[int]:
+    def _tokenize(self, text: str, what: str, add_special_tokens: bool = False) -> list[int]:
         """Tokenize a text; refuse one that UTF-8 cannot write, which the tokenizer would change silently."""
         try:
             text.encode()
@@ -327,8 +327,8 @@ class TextCodec:
         return tokens
 
 
-def _conversation(prompt: Prompt) -> list[dict[str, str]]:
-    """Check the messages of a prompt; the last must come from the user, as the model is to answer it."""
+def _check_conversation(prompt: Prompt) -> list[dict[str, str]]:
+    """Return a prompt as a list of messages; refuse malformed ones and a last message that is not the user's."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     allowed = 'a text, or messages such as {"role": "user", "content": "Hello"}'

@@ -17,14 +17,14 @@ from unmask.models.transformer import Transformer, TransformerSpec
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 STORED = ("F32", "F16", "BF16")
-"""Types of stored weights. Quantised weights would load without their scales and predict nonsense."""
+"""Accepted types of stored weights; quantised ones would load without their scales and predict nonsense."""
 
 OnTensor = Callable[[str, int], None]
-"""Called with the name and the bytes of each parameter that is read."""
+"""Function that is called with the name and the bytes of each loaded parameter."""
 
 
-def weight_files(folder: Path) -> list[str]:
-    """Names of the files with the weights: those in the index, or the only one."""
+def list_weight_files(folder: Path) -> list[str]:
+    """List the files with the weights: those named in the index, else model.safetensors."""
     path = folder / INDEX
     if not path.exists():
         return [SINGLE]
@@ -47,11 +47,11 @@ def load_weights(
     dtype: torch.dtype,
     on_tensor: OnTensor | None = None,
 ) -> Transformer:
-    """Load a network; each tensor goes straight to its device and type.
+    """Load a network's weights from safetensors files, one tensor at a time to its device and dtype.
 
     Before memory is taken, names and shapes are compared with those that the configuration implies.
     """
-    parts = names.parts(spec)
+    parts = names.map_parameters(spec)
     with ExitStack() as stack:
         opened = _open_tensors(folder, {name: shape for part in parts.values() for name, shape in part}, device, stack)
         model = Transformer.empty(spec, device, dtype).requires_grad_(False).eval()
@@ -69,12 +69,12 @@ def load_weights(
 def _open_tensors(
     folder: Path, expected: dict[str, tuple[int, ...]], device: torch.device | str, stack: ExitStack
 ) -> dict[str, tuple[Path, Any]]:
-    """Open all files, and return for each tensor the file that holds it, with its handle.
+    """Open all weight files; return the file and the open handle of each tensor.
 
     Refuses files that cannot be read, and tensors that are missing, surplus, stored twice or of another shape.
     """
     opened: dict[str, tuple[Path, Any]] = {}
-    for path in (folder / file for file in weight_files(folder)):
+    for path in (folder / file for file in list_weight_files(folder)):
         if not path.is_file():
             what = f"{folder} has no safetensors weights" if path.name == SINGLE else f"{path} does not exist"
             raise CheckpointError(
@@ -122,9 +122,9 @@ def _open_tensors(
 
 
 def save_weights(model: Transformer, names: TensorNames, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a network with published names as one file, complete or not at all."""
+    """Write a network's weights under published names to one file, complete or not at all."""
     tensors: dict[str, torch.Tensor] = {}
-    for parameter, published in names.parts(model.spec).items():
+    for parameter, published in names.map_parameters(model.spec).items():
         rows = [shape[0] for _, shape in published]
         values = model.get_parameter(parameter).detach().to(dtype or model.dtype).split(rows)
         tensors |= {name: part.contiguous() for (name, _), part in zip(published, values, strict=True)}

@@ -40,8 +40,8 @@ _COLUMNS = {
 }
 
 
-def carries(a: int, b: int) -> tuple[int, int, int]:
-    """Return the carries out of the ones, tens and hundreds column of a + b."""
+def compute_carries(a: int, b: int) -> tuple[int, int, int]:
+    """Compute the carries out of the ones, tens and hundreds column of a + b."""
     out = []
     carry = 0
     for _ in range(3):
@@ -52,13 +52,16 @@ def carries(a: int, b: int) -> tuple[int, int, int]:
 
 
 def _draw_addends(draw: Draw, pattern: tuple[int, int, int], close: float) -> tuple[int, int]:
-    """Draw two numbers with the given carries. With probability `close` a column just makes or misses its carry."""
+    """Draw two three-digit numbers whose sum has the given carries.
+
+    With probability `close` the digits of a column sum to nine or ten, so that its carry is hard to judge.
+    """
     a = b = 0
     carry = 0
     for place, wanted in enumerate(pattern):
         # The hundreds digit is at least one: both numbers have three digits.
         pairs = _COLUMNS[carry, wanted, int(place == 2)]
-        # Nine without a carry in, or nine with one: the cases where a column cannot be judged on its own.
+        # Digits that sum to nine carry only if the column before them does; a sum of ten only just carries.
         tight = [pair for pair in pairs if sum(pair) in (9, 10)]
         x, y = draw.choice(tight if tight and draw.chance(close) else pairs)
         a, b = a + x * 10**place, b + y * 10**place
@@ -71,18 +74,18 @@ def _split_digits(n: int) -> list[int]:
 
 
 def _write_in_words(draw: Draw, n: int) -> str:
-    return w.cardinal(n)
+    return w.number_in_words(n)
 
 
-def _write_roman(draw: Draw, n: int) -> str:
-    return w.roman(n) + draw.choice((" in Roman numerals", " (Roman)"))
+def _write_roman_numeral(draw: Draw, n: int) -> str:
+    return w.roman_numeral(n) + draw.choice((" in Roman numerals", " (Roman)"))
 
 
 def _write_backwards(draw: Draw, n: int) -> str:
     return f"{str(n)[::-1]} " + draw.choice(("read from right to left", "written backwards"))
 
 
-def _write_places(draw: Draw, n: int) -> str:
+def _write_named_places(draw: Draw, n: int) -> str:
     named = [f"{d} {unit}" for d, unit in zip(_split_digits(n), ("hundreds", "tens", "ones"), strict=True)]
     return " ".join(draw.permute(named))
 
@@ -91,7 +94,7 @@ def _write_digit_names(draw: Draw, n: int) -> str:
     return "-".join(_DIGIT_NAMES[d] for d in _split_digits(n))
 
 
-def _write_from_ones(draw: Draw, n: int) -> str:
+def _write_digits_from_ones(draw: Draw, n: int) -> str:
     spelled = ", ".join(_DIGIT_NAMES[d] for d in reversed(_split_digits(n)))
     return f"{spelled} (from the ones to the hundreds)"
 
@@ -103,16 +106,16 @@ def _write_expanded(draw: Draw, n: int) -> str:
 
 STYLES: tuple[Callable[[Draw, int], str], ...] = (
     _write_in_words,
-    _write_roman,
+    _write_roman_numeral,
     _write_backwards,
-    _write_places,
+    _write_named_places,
     _write_digit_names,
-    _write_from_ones,
+    _write_digits_from_ones,
     _write_expanded,
 )
 
 
-def _draw_props(draw: Draw) -> dict[str, str]:
+def _draw_template_values(draw: Draw) -> dict[str, str]:
     names = w.pick_distinct(draw, w.FIRST, 2)
     site = draw.choice(w.SITES)
     thing = draw.choice(w.GOODS)
@@ -125,8 +128,8 @@ def _draw_props(draw: Draw) -> dict[str, str]:
         "things": w.plural(thing),
         "animals": w.plural(draw.choice(w.ANIMALS)),
         "plants": w.plural(draw.choice(w.PLANTS)),
-        "town": w.place_name(draw),
-        "town2": w.place_name(draw),
+        "town": w.draw_place_name(draw),
+        "town2": w.draw_place_name(draw),
         "team": draw.choice(w.TEAMS),
         "day": draw.choice(w.DAYS),
         "month": draw.choice(w.MONTHS),
@@ -134,8 +137,8 @@ def _draw_props(draw: Draw) -> dict[str, str]:
 
 
 def _draw_labels(draw: Draw, k: int) -> list[str]:
-    """Draw names for the entries of a list, all of one kind, so that none stands out."""
-    kind = draw.below(5)
+    """Draw k different labels for the entries of a list, all of one kind."""
+    kind = draw.index(5)
     if kind == 0:
         return draw.sample(w.DAYS, k)
     if kind == 1:
@@ -144,14 +147,14 @@ def _draw_labels(draw: Draw, k: int) -> list[str]:
         return w.pick_distinct(draw, w.FIRST, k)
     if kind == 3:
         return [w.plural(thing) for thing in w.pick_distinct(draw, w.GOODS, k)]
-    return w.pick_distinct(draw, w.place_name, k)
+    return w.pick_distinct(draw, w.draw_place_name, k)
 
 
 def _write_list(draw: Draw, a: int, b: int, frame: str, props: dict[str, str]) -> str:
-    k = draw.between(4, 6)
+    k = draw.integer(4, 6)
     labels = _draw_labels(draw, k)
     at_a, at_b = sorted(draw.sample(range(k), 2))
-    numbers = [draw.between(100, 999) for _ in range(k)]
+    numbers = [draw.integer(100, 999) for _ in range(k)]
     numbers[at_a], numbers[at_b] = a, b
     style = draw.choice((_write_digits, _write_in_words, _write_digit_names, _write_digits))
     written = [style(draw, n) for n in numbers]
@@ -165,12 +168,12 @@ def _write_digits(draw: Draw, n: int) -> str:
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """Make one example of the given level."""
+    """Make one example of the given level: two numbers, and the carries of their sum."""
     pattern = draw.choice(PATTERNS)
     a, b = _draw_addends(draw, pattern, close=(0.2, 0.3, 0.5, 0.6)[level - 1])
     frames = (_PLAIN, _STORIES, _DESCRIBED, _AMONG)[level - 1]
-    at = draw.below(len(frames))
-    props = _draw_props(draw)
+    at = draw.index(len(frames))
+    props = _draw_template_values(draw)
     if level == 4:
         task = _write_list(draw, a, b, frames[at], props)
     elif level == 3:
@@ -180,7 +183,7 @@ def generate(draw: Draw, level: int) -> Example:
         styles = (_write_digits, _write_in_words) if level == 2 else (_write_digits,)
         first, second = draw.choice(styles), draw.choice(styles)
         task = w.sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
-    prompt = f"{task}\n{draw.choice(_RULES)}\n{w.answer_line(draw, draw.choice(_WHAT))}"
+    prompt = f"{task}\n{draw.choice(_RULES)}\n{w.draw_answer_line(draw, draw.choice(_WHAT))}"
     parts = tuple(str(carry) for carry in pattern)
     return Example(prompt, write_spans(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
 

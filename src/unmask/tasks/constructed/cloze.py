@@ -22,7 +22,7 @@ from unmask.tasks.task import Example, Scorer
 
 @dataclass(frozen=True)
 class Clue:
-    """Facts, sentences with blanks (written #0, #1, ...) that follow from them, and what belongs in the blanks."""
+    """Facts, sentences with blanks (#0, #1, ...) that follow from these facts, and the answers for the blanks."""
 
     kind: str
     facts: tuple[str, ...]
@@ -40,8 +40,8 @@ _STATEMENTS: tuple[str, ...] = w.sentences("cloze", "statements")
 _PAIRED: tuple[str, ...] = w.sentences("cloze", "paired")
 
 
-def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
-    """Make facts about people, one of whom is to be recognised by another fact."""
+def _make_entity_clue(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make a clue about people: one of them is described by one fact, and another fact about this person is asked."""
     k = (2, 2, 3, 3)[level - 1]
     belongings = draw.choice((w.THINGS, w.THINGS, w.ANIMALS))
     people = [
@@ -79,7 +79,7 @@ def _make_entity(draw: Draw, level: int, blanks: int) -> Clue:
         statement = draw.choice(_PAIRED).format(ref=reference, p=predicates[0], q=predicates[1])
     questions = [w.sentence_case(statement)]
     if draw.chance(0.7):
-        i = draw.below(blanks)
+        i = draw.index(blanks)
         questions.append(draw.choice(_AGAIN[wanted[i]]).format(b=f"#{i}"))
     return Clue("entity", tuple(facts), tuple(questions), tuple(person[a] for a in wanted))
 
@@ -92,23 +92,23 @@ _NUMBERS = (((2, 9), (2, 9)), ((3, 12), (3, 19)), ((6, 19), (11, 40)), ((11, 29)
 
 
 def _draw_operands(draw: Draw, level: int, operations: str) -> tuple[int, int, int]:
-    """Draw three numbers for two operations: nothing becomes negative, nothing grows beyond four digits."""
+    """Draw three numbers for two operations, so that results are neither negative nor longer than four digits."""
     (low, high), (low2, high2) = _NUMBERS[level - 1]
     wide = (30, 80, 400, 900)[level - 1]
     first, second = operations[0], operations[1]
     if first == "*":
-        a, b = draw.between(low2, high2), draw.between(low, high)
+        a, b = draw.integer(low2, high2), draw.integer(low, high)
         result = a * b
     else:
-        b = draw.between(2, wide // 2)
-        a = draw.between(2, wide) if first == "+" else b + draw.between(3, wide)
+        b = draw.integer(2, wide // 2)
+        a = draw.integer(2, wide) if first == "+" else b + draw.integer(3, wide)
         result = a + b if first == "+" else a - b
     if second == "*":
-        c = draw.between(2, min(9, max(2, 9999 // result)))
+        c = draw.integer(2, min(9, max(2, 9999 // result)))
     elif second == "+":
-        c = draw.between(2, wide)
+        c = draw.integer(2, wide)
     else:
-        c = draw.between(2, result - 1)
+        c = draw.integer(2, result - 1)
     return a, b, c
 
 
@@ -116,8 +116,8 @@ def _apply_operation(operation: str, x: int, y: int) -> int:
     return {"+": x + y, "-": x - y, "*": x * y}[operation]
 
 
-def _make_arithmetic(draw: Draw, level: int, blanks: int) -> Clue:
-    """Make a story with numbers whose steps are to be computed."""
+def _make_arithmetic_clue(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make a clue that tells a story with numbers, and asks for results of one or two calculations."""
     operations, fact, first, second = draw.choice(_STORIES)
     a, b, c = _draw_operands(draw, level, operations)
     while "years old" in fact and (a > 80 or c > 15):
@@ -125,11 +125,11 @@ def _make_arithmetic(draw: Draw, level: int, blanks: int) -> Clue:
     in_words = level > 2 and draw.chance(0.4)
     thing, food, site = draw.choice(w.GOODS), draw.choice(w.FOODS), draw.choice(w.SITES)
     box, names = draw.choice(w.UNITS), w.pick_distinct(draw, w.FIRST, 2)
-    towns = w.pick_distinct(draw, w.place_name, 3)
+    towns = w.pick_distinct(draw, w.draw_place_name, 3)
     props = {
-        "a": w.cardinal(a) if in_words else a,
-        "b": w.cardinal(b) if in_words else b,
-        "c": w.cardinal(c) if in_words else c,
+        "a": w.number_in_words(a) if in_words else a,
+        "b": w.number_in_words(b) if in_words else b,
+        "c": w.number_in_words(c) if in_words else c,
         "name": names[0],
         "other": names[1],
         "site": site,
@@ -161,30 +161,30 @@ def _make_arithmetic(draw: Draw, level: int, blanks: int) -> Clue:
 
 @dataclass(frozen=True)
 class Scale:
-    """Phrases that say who is ahead of whom in a row, and names for the two ends of the row."""
+    """Phrases that compare two members of a row, such as "is taller than", and names for the two ends of the row."""
 
     ahead: tuple[str, ...]
     behind: tuple[str, ...]
     top: str
     bottom: str
     things: bool = False
-    """Whether things are compared, not people."""
+    """True if things are compared, not people."""
 
 
 _SCALES = tuple(Scale(**row) for row in w.sentences("cloze", "scales"))
 
 
-def _name_place(scale: Scale, at: int, n: int) -> str:
-    """Write the words for a place in the row: the name of an end, or the place counted from the top."""
+def _name_position(scale: Scale, at: int, n: int) -> str:
+    """Write the words for a position in a row: the name of an end, or the position counted from the top."""
     if at == 0:
         return scale.top
     if at == n - 1:
         return scale.bottom
-    return f"counting from the {scale.top}, # is {w.ordinal(at + 1)}"
+    return f"counting from the {scale.top}, # is {w.ordinal_in_words(at + 1)}"
 
 
-def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
-    """Make comparisons of neighbours in a row, and ask who has which place."""
+def _make_ordering_clue(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make a clue that compares neighbours in a row, and asks who is at which position."""
     scale = draw.choice(_SCALES)
     n = (3, 4, 4, 5)[level - 1]
     row = w.pick_distinct(draw, w.THINGS if scale.things else w.FIRST, n)
@@ -200,7 +200,7 @@ def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
     the = "the " if scale.things else ""
     statements = []
     for i, at in enumerate(wanted):
-        place = _name_place(scale, at, n)
+        place = _name_position(scale, at, n)
         if "#" in place:
             statements.append(place.replace("#", f"{the}#{i}") + ".")
         else:
@@ -211,7 +211,7 @@ def _make_ordering(draw: Draw, level: int, blanks: int) -> Clue:
             )
             statements.append(draw.choice(forms))
     if draw.chance(0.6):
-        i = draw.below(blanks)
+        i = draw.index(blanks)
         more = (f"Everybody looked at {the}#{i}.", f"No one forgets {the}#{i}.", f"A photo shows {the}#{i}.")
         statements.append(draw.choice(more))
     return Clue(
@@ -232,14 +232,14 @@ _STARTS = {"day": (0, 6), "month": (0, 11), "year": (1550, 1720), "hour": (500, 
 _ON = {"day": "on", "month": "in", "year": "in", "hour": "at"}
 
 
-def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
-    """Make events with the time between them, and ask when they were."""
+def _make_temporal_clue(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make a clue about events and the time between them, and ask when they were."""
     kind = draw.choice(list(_STARTS))
     events = w.pick_distinct(draw, w.EVENTS, 3)
     gaps = [_draw_time_between(draw, kind, level) for _ in range(blanks)]
     # From level 2 on a step may go back in time.
     backs = [level > 1 and draw.chance(0.4) for _ in range(blanks)]
-    start = draw.between(*_STARTS[kind])
+    start = draw.integer(*_STARTS[kind])
     times = [start - start % 5 if kind == "hour" and level < 4 else start]
     for gap, back in zip(gaps, backs, strict=True):
         times.append(times[-1] + (-gap if back else gap))
@@ -252,19 +252,19 @@ def _make_temporal(draw: Draw, level: int, blanks: int) -> Clue:
         facts.append(draw.choice(_GAPS).format(next=events[i + 1], amount=amount, word=word, e=events[i]))
         questions.append(draw.choice(_DATES).format(e=events[i + 1], i=i, **words))
     if draw.chance(0.6):
-        i = draw.below(blanks)
+        i = draw.index(blanks)
         questions.append(draw.choice((f"Remember #{i}!", f"It was #{i}, no other time.", f"Note down #{i}.")))
     return Clue("temporal", tuple(facts), tuple(questions), tuple(dates[1:]))
 
 
 def _draw_time_between(draw: Draw, kind: str, level: int) -> int:
     if kind == "day":
-        return draw.between(1, (3, 5, 9, 16)[level - 1])
+        return draw.integer(1, (3, 5, 9, 16)[level - 1])
     if kind == "month":
-        return draw.between(1, (3, 6, 9, 11)[level - 1])
+        return draw.integer(1, (3, 6, 9, 11)[level - 1])
     if kind == "year":
-        return draw.between(2, (20, 60, 120, 150)[level - 1])
-    return draw.between(2, (9, 18, 30, 60)[level - 1]) * (5 if level < 4 else 3)
+        return draw.integer(2, (20, 60, 120, 150)[level - 1])
+    return draw.integer(2, (9, 18, 30, 60)[level - 1]) * (5 if level < 4 else 3)
 
 
 def _write_time(kind: str, at: int) -> str:
@@ -272,7 +272,7 @@ def _write_time(kind: str, at: int) -> str:
         return w.DAYS[at % 7]
     if kind == "month":
         return w.MONTHS[at % 12]
-    return str(at) if kind == "year" else w.clock(at)
+    return str(at) if kind == "year" else w.clock_time(at)
 
 
 def _write_time_between(kind: str, gap: int) -> str:
@@ -307,7 +307,7 @@ _NOUNS = tuple(filter(w.has_plain_plural, (*w.GOODS, *w.ANIMALS)))
 
 
 def _draw_same_form(draw: Draw, kind: str) -> list[tuple[str, str]]:
-    """Draw two words, each with its form of one kind."""
+    """Draw two words, each with its plural, past tense or other form of the given kind."""
     if kind == "plural":
         return [(noun, w.plural(noun)) for noun in w.pick_distinct(draw, _NOUNS, 2)]
     if kind == "past":
@@ -315,12 +315,12 @@ def _draw_same_form(draw: Draw, kind: str) -> list[tuple[str, str]]:
         verbs = [verb for verb in w.VERBS if len(verb) == 2]
         return [(base, past) for base, past in draw.sample(verbs, 2)]
     if kind == "ordinal":
-        return [(w.cardinal(n), w.ordinal(n)) for n in draw.sample(range(1, 100), 2)]
+        return [(w.number_in_words(n), w.ordinal_in_words(n)) for n in draw.sample(range(1, 100), 2)]
     return [(word, w.compare_adjective(word, kind)) for word in w.pick_distinct(draw, w.GRADABLE, 2)]
 
 
 def _ask_for_spelling(draw: Draw, level: int) -> tuple[str, str]:
-    """Ask for a word that is made of the letters of given words; return the sentence and the answer."""
+    """Ask for a word made of the letters of given words; return the sentence and the answer."""
     most = (6, 7, 9, 11)[level - 1]
     word = _draw_word(draw, 4, most)
     kind = draw.choice(("back", "cut", "tail", "joined", "initials", "first", "last"))
@@ -361,32 +361,32 @@ _DERIVED: tuple[tuple[str, Callable[[str], str]], ...] = (
 )
 
 
-def _derive_blank(draw: Draw, word: str, i: int, j: int) -> tuple[str, str]:
-    """Ask in blank j for something made of the letters of the word in blank i; return the sentence and the answer."""
+def _ask_for_derived_word(draw: Draw, word: str, i: int, j: int) -> tuple[str, str]:
+    """Ask in blank j for a word made of the letters of the word in blank i; return the sentence and the answer."""
     text, rule = draw.choice([(text, rule) for text, rule in _DERIVED if rule(word) != word])
     return text.format(i=i, j=j), rule(word)
 
 
-def _make_lexical(draw: Draw, level: int, blanks: int) -> Clue:
-    """Ask for a word that follows from the spelling or the form of others."""
+def _make_lexical_clue(draw: Draw, level: int, blanks: int) -> Clue:
+    """Make a clue that asks for a word by its spelling or its grammatical form."""
     while True:
         text, value = _ask_for_form(draw) if draw.chance(0.5) else _ask_for_spelling(draw, level)
         if len(value) > 2 and "-" not in value:
             break
     if blanks == 1:
         return Clue("lexical", (), (w.sentence_case(text),), (value,))
-    more, second = _derive_blank(draw, value, 0, 1)
+    more, second = _ask_for_derived_word(draw, value, 0, 1)
     return Clue("lexical", (), (w.sentence_case(text), more), (value, second))
 
 
 # The passage
 
 CLUES: dict[str, Callable[[Draw, int, int], Clue]] = {
-    "entity": _make_entity,
-    "arithmetic": _make_arithmetic,
-    "ordering": _make_ordering,
-    "temporal": _make_temporal,
-    "lexical": _make_lexical,
+    "entity": _make_entity_clue,
+    "arithmetic": _make_arithmetic_clue,
+    "ordering": _make_ordering_clue,
+    "temporal": _make_temporal_clue,
+    "lexical": _make_lexical_clue,
 }
 
 _PLANS: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -401,7 +401,7 @@ _FRAMES: tuple[str, ...] = w.sentences("cloze", "frames")
 
 
 def _number_blanks(passage: str) -> tuple[str, list[int]]:
-    """Number the blanks in the order in which they appear; return the text, and the old numbers in the new order."""
+    """Number the blanks of a passage from the first on; return the text, and the old number of each blank."""
     order: list[int] = []
     for mark in re.findall(r"#(\d)", passage):
         if int(mark) not in order:
@@ -409,7 +409,7 @@ def _number_blanks(passage: str) -> tuple[str, list[int]]:
     return re.sub(r"#(\d)", lambda mark: f"[{order.index(int(mark[1])) + 1}]", passage), order
 
 
-def _shift_blanks(text: str, by: int) -> str:
+def _renumber_blanks(text: str, by: int) -> str:
     return re.sub(r"#(\d)", lambda mark: f"#{int(mark[1]) + by}", text)
 
 
@@ -423,7 +423,7 @@ def _draw_clues(draw: Draw, level: int) -> tuple[list[Clue], list[str]]:
     count = 0
     for kind, blanks in zip(kinds, real, strict=True):
         clue = CLUES[kind](draw, hard, blanks)
-        questions = tuple(_shift_blanks(text, count) for text in clue.questions)
+        questions = tuple(_renumber_blanks(text, count) for text in clue.questions)
         clues.append(Clue(kind, clue.facts, questions, clue.answers))
         count += blanks
     values = [value for clue in clues for value in clue.answers]
@@ -431,7 +431,7 @@ def _draw_clues(draw: Draw, level: int) -> tuple[list[Clue], list[str]]:
     named = [i for i, value in enumerate(values) if value.isalpha()]
     if 0 in plan and named:
         at = draw.choice(named)
-        text, value = _derive_blank(draw, values[at], at, count)
+        text, value = _ask_for_derived_word(draw, values[at], at, count)
         clues.append(Clue("lexical", (), (text,), (value,)))
         values.append(value)
     return clues, values
@@ -449,7 +449,7 @@ def _write_passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """Make one example of the given level."""
+    """Make one example of the given level: a passage with blanks, and the words in them."""
     while True:
         clues, values = _draw_clues(draw, level)
         raw = _write_passage(draw, clues, level)
@@ -457,12 +457,12 @@ def generate(draw: Draw, level: int) -> Example:
         if len(raw) <= _LENGTHS[level - 1] and "" not in values:
             break
     passage, order = _number_blanks(raw)
-    at = draw.below(len(_FRAMES))
-    task = _FRAMES[at].format(passage=passage, name=draw.choice(w.FIRST), town=w.place_name(draw))
+    at = draw.index(len(_FRAMES))
+    task = _FRAMES[at].format(passage=passage, name=draw.choice(w.FIRST), town=w.draw_place_name(draw))
     parts = tuple(values[i] for i in order)
     form = "; ".join(f"[{i}]=..." for i in range(1, len(parts) + 1))
     what = draw.choice(("the words as {form}", "the answers as {form}", "{form}", "only {form}")).format(form=form)
-    prompt = f"{task}\n{w.answer_line(draw, what)}"
+    prompt = f"{task}\n{w.draw_answer_line(draw, what)}"
     return Example(prompt, write_spans(parts), parts, {"frame": str(at), "links": [clue.kind for clue in clues]}, level)
 
 

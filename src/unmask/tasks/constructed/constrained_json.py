@@ -23,7 +23,7 @@ Object = dict[str, Json]
 
 @dataclass
 class Record:
-    """A record in the making: the fields that the prompt gives, the whole object, its rules, and the given as prose."""
+    """Content of one prompt: the given fields, as values and as prose, the rules, and the object to fill in."""
 
     given: Object
     gold: Object
@@ -31,7 +31,7 @@ class Record:
     prose: str
 
     def add(self, given: Object | None = None, gold: Object | None = None, rule: str = "", prose: str = "") -> None:
-        """Add fields, a rule and a sentence. A field that is there already keeps its place in the object."""
+        """Add given fields, fields of the object, a rule and a sentence. An existing field keeps its place."""
         self.given |= given or {}
         self.gold |= gold or {}
         self.rules += [rule] if rule else []
@@ -45,11 +45,11 @@ def _write_name_number_pairs(names: Sequence[str], numbers: Sequence[int], verb:
 # Journeys and events
 
 
-def _make_schedule(draw: Draw, level: int) -> Record:
-    """Ask when an event ends, and which room it takes."""
+def _make_schedule_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks when an event ends, and which room it takes."""
     event = draw.choice(w.EVENTS)
     if level <= 2:
-        start, duration = draw.between(7, 18), draw.between(1, 5)
+        start, duration = draw.integer(7, 18), draw.integer(1, 5)
         record = Record(
             {"event": event, "start": start, "duration": duration},
             {"event": event, "start": start, "end": start + duration},
@@ -57,26 +57,26 @@ def _make_schedule(draw: Draw, level: int) -> Record:
             f"The {event} starts at hour {start} and its duration is {duration} hours.",
         )
         if level == 2:
-            room = draw.choice(w.CODE_LETTERS) + str(draw.between(1, 40))
+            room = draw.choice(w.CODE_LETTERS) + str(draw.integer(1, 40))
             record.add({"room": room}, {"room": room}, prose=f"It is in room {room}.")
         return record
-    begin, minutes = draw.between(84, 220) * 5, draw.between(5, 40) * 5
+    begin, minutes = draw.integer(84, 220) * 5, draw.integer(5, 40) * 5
     record = Record(
-        {"event": event, "start": w.clock(begin), "minutes": minutes},
-        {"event": event, "start": w.clock(begin), "end": w.clock(begin + minutes)},
+        {"event": event, "start": w.clock_time(begin), "minutes": minutes},
+        {"event": event, "start": w.clock_time(begin), "end": w.clock_time(begin + minutes)},
         ["end = start + minutes, as HH:MM"],
-        f"The {event} starts at {w.clock(begin)} and takes {minutes} minutes.",
+        f"The {event} starts at {w.clock_time(begin)} and takes {minutes} minutes.",
     )
     if level == 4:
-        pause = draw.between(2, 9) * 5
+        pause = draw.integer(2, 9) * 5
         record.add(
             {"pause": pause},
-            {"next": w.clock(begin + minutes + pause)},
+            {"next": w.clock_time(begin + minutes + pause)},
             "next = end + pause minutes, as HH:MM",
             f"The pause after it lasts {pause} minutes.",
         )
     else:
-        people, seats = draw.between(5, 95), draw.between(3, 7) * 10
+        people, seats = draw.integer(5, 95), draw.integer(3, 7) * 10
         record.add(
             {"people": people},
             {"room": "small" if people <= seats else "large"},
@@ -86,10 +86,10 @@ def _make_schedule(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_travel(draw: Draw, level: int) -> Record:
-    """Ask for the price of some nights, and the day of leaving."""
-    city = w.place_name(draw)
-    nights, price = draw.between(2, 9 if level < 3 else 14), draw.between(30, 99 if level < 3 else 240)
+def _make_travel_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the price of some nights, and the day of leaving."""
+    city = w.draw_place_name(draw)
+    nights, price = draw.integer(2, 9 if level < 3 else 14), draw.integer(30, 99 if level < 3 else 240)
     record = Record(
         {"city": city, "nights": nights, "price": price},
         {"city": city, "nights": nights, "total": nights * price},
@@ -97,24 +97,24 @@ def _make_travel(draw: Draw, level: int) -> Record:
         f"A stay in {city}: {nights} nights at a price of {price} per night.",
     )
     if level >= 2:
-        day = draw.between(1, 14)
+        day = draw.integer(1, 14)
         gold: Object = {"arrive": day, "leave": day + nights}
         record.add({"arrive": day}, gold, "leave = arrive + nights", f"The guests arrive on day {day}.")
     if level >= 3:
-        tax = draw.between(2, 9)
+        tax = draw.integer(2, 9)
         record.add({"tax": tax}, {"total": nights * (price + tax)}, prose=f"The tax is {tax} per night.")
         record.rules[0] = "total = nights * (price + tax)"
     if level == 4:
-        many = draw.between(5, 10)
+        many = draw.integer(5, 10)
         record.add({}, {"long": nights >= many}, f"long = true if nights >= {many}, else false")
     return record
 
 
-def _make_tickets(draw: Draw, level: int) -> Record:
-    """Ask for the price of tickets at two prices, and the change."""
+def _make_tickets_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the price of tickets at two prices, and the change."""
     event = draw.choice(w.EVENTS)
-    adults, children = draw.between(2, 9 if level < 3 else 30), draw.between(2, 9 if level < 3 else 30)
-    full, half = draw.between(6, 30), draw.between(2, 12)
+    adults, children = draw.integer(2, 9 if level < 3 else 30), draw.integer(2, 9 if level < 3 else 30)
+    full, half = draw.integer(6, 30), draw.integer(2, 12)
     cost = adults * full + children * half
     record = Record(
         {"event": event, "adults": adults, "kids": children},
@@ -126,18 +126,18 @@ def _make_tickets(draw: Draw, level: int) -> Record:
         given: Object = {"adult": full, "kid": half}
         record.add(given, {"cost": cost}, "cost = adults * adult + kids * kid", f"An adult pays {full}, a kid {half}.")
     if level >= 3:
-        paid = draw.between(1, 40) * 5 + cost
+        paid = draw.integer(1, 40) * 5 + cost
         record.add({"paid": paid}, {"change": paid - cost}, "change = paid - cost", f"They have paid {paid}.")
     if level == 4:
-        many = draw.between(15, 45)
+        many = draw.integer(15, 45)
         record.add({}, {"group": adults + children >= many}, f"group = true from {many} people on, else false")
     return record
 
 
-def _make_trip(draw: Draw, level: int) -> Record:
-    """Ask for the length of a trip, and the hour of arrival."""
-    a, b = w.pick_distinct(draw, w.place_name, 2)
-    hours, speed = draw.between(2, 9), draw.between(2, 9) * 10 if level < 3 else draw.between(31, 99)
+def _make_trip_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the length of a trip, and the hour of arrival."""
+    a, b = w.pick_distinct(draw, w.draw_place_name, 2)
+    hours, speed = draw.integer(2, 9), draw.integer(2, 9) * 10 if level < 3 else draw.integer(31, 99)
     record = Record(
         {"from": a, "to": b, "hours": hours, "speed": speed},
         {"from": a, "to": b, "km": hours * speed},
@@ -146,22 +146,22 @@ def _make_trip(draw: Draw, level: int) -> Record:
     )
     leave = 0
     if level >= 2:
-        leave = draw.between(5, 12)
+        leave = draw.integer(5, 12)
         record.add({"leave": leave}, {"arrive": leave + hours}, "arrive = leave + hours", f"They leave at {leave}.")
     if level >= 3:
-        cents = draw.between(2, 9)
+        cents = draw.integer(2, 9)
         toll = hours * speed * cents
         record.add({"cents": cents}, {"toll": toll}, "toll = km * cents", f"The road costs {cents} cents per km.")
     if level == 4:
-        latest = draw.between(9, 19)
+        latest = draw.integer(9, 19)
         record.add({}, {"late": leave + hours > latest}, f"late = true if arrive > {latest}, else false")
     return record
 
 
-def _make_league(draw: Draw, level: int) -> Record:
-    """Ask for the points of a team by its games won and drawn."""
-    team = f"{w.place_name(draw)} {draw.choice(w.TEAMS)}" if level > 2 else draw.choice(w.TEAMS)
-    won, drawn, lost = draw.between(2, 19), draw.between(2, 9), draw.between(2, 15)
+def _make_league_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the points of a team by its games won and drawn."""
+    team = f"{w.draw_place_name(draw)} {draw.choice(w.TEAMS)}" if level > 2 else draw.choice(w.TEAMS)
+    won, drawn, lost = draw.integer(2, 19), draw.integer(2, 9), draw.integer(2, 15)
     points = 3 * won + drawn
     record = Record(
         {"team": team, "won": won, "drawn": drawn},
@@ -173,7 +173,7 @@ def _make_league(draw: Draw, level: int) -> Record:
         record.add({"lost": lost}, {"played": won + drawn + lost}, "played = won + drawn + lost")
         record.prose = f"The team {team} has won {won} games, drawn {drawn} and lost {lost}."
     if level >= 3:
-        scored, let_in = draw.between(10, 80), draw.between(10, 80)
+        scored, let_in = draw.integer(10, 80), draw.integer(10, 80)
         record.add(
             {"scored": scored, "let_in": let_in},
             {"diff": scored - let_in},
@@ -181,13 +181,13 @@ def _make_league(draw: Draw, level: int) -> Record:
             f"It has scored {scored} goals and let in {let_in} (let_in).",
         )
     if level == 4:
-        enough = draw.between(20, 50)
+        enough = draw.integer(20, 50)
         record.add({}, {"safe": points >= enough}, f"safe = true from {enough} points on, else false")
     return record
 
 
-def _make_election(draw: Draw, level: int) -> Record:
-    """Ask who wins a vote, and by how many."""
+def _make_election_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks who wins a vote, and by how many."""
     names = w.pick_distinct(draw, w.SURNAMES, 2 if level < 3 else 3)
     votes = draw.sample(range(11, 99 if level < 3 else 480), len(names))
     (most, winner), (next_most, second), *_ = sorted(zip(votes, names, strict=True), reverse=True)
@@ -210,11 +210,11 @@ def _make_election(draw: Draw, level: int) -> Record:
 # Daily life
 
 
-def _make_recipe(draw: Draw, level: int) -> Record:
-    """Ask for the amounts of a recipe for more guests than it serves."""
+def _make_recipe_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the amounts of a recipe for more guests than it serves."""
     dish = draw.choice(w.FOODS)
-    factor, base = draw.between(2, 5 if level < 3 else 9), draw.between(2, 6)
-    flour, sugar = draw.between(3, 9) * (5 if level < 3 else 15), draw.between(2, 9) * 5
+    factor, base = draw.integer(2, 5 if level < 3 else 9), draw.integer(2, 6)
+    flour, sugar = draw.integer(3, 9) * (5 if level < 3 else 15), draw.integer(2, 9) * 5
     guests = base * factor
     amounts = f"{flour} g of flour" if level == 1 else f"{flour} g of flour and {sugar} g of sugar"
     scaled = ("flour is", "flour and sugar are", "flour, sugar and eggs are", "flour, sugar and eggs are")[level - 1]
@@ -227,17 +227,17 @@ def _make_recipe(draw: Draw, level: int) -> Record:
     if level >= 2:
         record.add({"sugar": sugar}, {"sugar": sugar * factor})
     if level >= 3:
-        eggs = draw.between(2, 6)
+        eggs = draw.integer(2, 6)
         record.add({"eggs": eggs}, {"eggs": eggs * factor}, prose=f"The recipe asks for {eggs} eggs.")
     if level == 4:
         record.add({}, {"grams": (flour + sugar) * factor}, "grams = new flour + new sugar")
     return record
 
 
-def _make_exam(draw: Draw, level: int) -> Record:
-    """Ask for the sum of marks, and whether it is enough."""
+def _make_exam_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the sum of marks, and whether it is enough."""
     pupil = draw.choice(w.FIRST)
-    marks = [draw.between(20, 99) if level > 1 else draw.between(1, 20) for _ in range((2, 3, 3, 4)[level - 1])]
+    marks = [draw.integer(20, 99) if level > 1 else draw.integer(1, 20) for _ in range((2, 3, 3, 4)[level - 1])]
     record = Record(
         {"pupil": pupil, "marks": marks},
         {"pupil": pupil, "sum": sum(marks)},
@@ -247,7 +247,7 @@ def _make_exam(draw: Draw, level: int) -> Record:
     if level >= 2:
         record.add({}, {"best": max(marks)}, "best = highest mark")
     if level >= 3:
-        need = draw.between(15, 25) * 10
+        need = draw.integer(15, 25) * 10
         rule = "passed = true if sum >= need, else false"
         record.add({"need": need}, {"passed": sum(marks) >= need}, rule, f"The marks must sum to {need} (need).")
     if level == 4:
@@ -257,9 +257,9 @@ def _make_exam(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_weather(draw: Draw, level: int) -> Record:
-    """Ask for the highest and the lowest of some temperatures."""
-    town = w.place_name(draw)
+def _make_weather_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the highest and the lowest of some temperatures."""
+    town = w.draw_place_name(draw)
     low = 1 if level < 3 else -15
     temps = draw.sample(range(low, 35), (2, 3, 5, 6)[level - 1])
     record = Record(
@@ -277,10 +277,10 @@ def _make_weather(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_floor(draw: Draw, level: int) -> Record:
-    """Ask for the area of a room, and the price of its floor."""
+def _make_floor_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the area of a room, and the price of its floor."""
     site, material = draw.choice(w.SITES), draw.choice(w.MATERIALS)
-    length, width = draw.between(3, 12 if level < 3 else 48), draw.between(2, 12 if level < 3 else 35)
+    length, width = draw.integer(3, 12 if level < 3 else 48), draw.integer(2, 12 if level < 3 else 35)
     if level == 4 and draw.chance(0.4):
         width = length
     record = Record(
@@ -292,7 +292,7 @@ def _make_floor(draw: Draw, level: int) -> Record:
     if level >= 2:
         record.add({}, {"edge": 2 * (length + width)}, "edge = 2 * (length + width)")
     if level >= 3:
-        price = draw.between(2, 9)
+        price = draw.integer(2, 9)
         record.add(
             {"tile": material, "price": price},
             {"tile": material, "cost": length * width * price},
@@ -304,10 +304,10 @@ def _make_floor(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_library(draw: Draw, level: int) -> Record:
-    """Ask when a book is due, and for the fine for being late."""
+def _make_library_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks when a book is due, and for the fine for being late."""
     book = f"The {draw.choice(w.ADJECTIVES).capitalize()} {draw.choice((*w.ANIMALS, *w.JOBS)).capitalize()}"
-    day, loan = draw.between(1, 60 if level < 3 else 200), draw.between(2, 9) * 7
+    day, loan = draw.integer(1, 60 if level < 3 else 200), draw.integer(2, 9) * 7
     record = Record(
         {"book": book, "day": day, "loan": loan},
         {"book": book, "due": day + loan},
@@ -318,19 +318,19 @@ def _make_library(draw: Draw, level: int) -> Record:
         reader = draw.choice(w.FIRST)
         record.add({"reader": reader}, {"reader": reader}, prose=f"The reader is {reader}.")
     if level >= 3:
-        late = draw.between(0, 15)
+        late = draw.integer(0, 15)
         back = day + loan + late
         record.add({"back": back}, {"late": late}, "late = back - due", f"It is back on day {back}.")
         if level == 4:
-            fee = draw.between(2, 25)
+            fee = draw.integer(2, 25)
             record.add({"fee": fee}, {"fine": late * fee}, "fine = late * fee", f"The fee is {fee}.")
     return record
 
 
-def _make_account(draw: Draw, level: int) -> Record:
-    """Ask for the login and the address that are made from a name."""
+def _make_account_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the login and the address that are made from a name."""
     first, last = draw.choice(w.FIRST), draw.choice(w.SURNAMES)
-    number = draw.between(2, 99)
+    number = draw.integer(2, 99)
     record = Record(
         {"first": first, "last": last},
         {"name": f"{first} {last}", "login": f"{first[0]}{last}".lower()},
@@ -349,8 +349,8 @@ def _make_account(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_crew(draw: Draw, level: int) -> Record:
-    """Ask for the oldest of a crew, and for its names in order."""
+def _make_crew_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the oldest of a crew, and for its names in order."""
     names = w.pick_distinct(draw, w.FIRST, (2, 3, 4, 5)[level - 1])
     ages = draw.sample(range(18, 70), len(names))
     record = Record(
@@ -370,10 +370,10 @@ def _make_crew(draw: Draw, level: int) -> Record:
 # Money and goods
 
 
-def _make_invoice(draw: Draw, level: int) -> Record:
-    """Ask for the price of some pieces with postage."""
+def _make_invoice_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the price of some pieces with postage."""
     item = draw.choice(w.GOODS)
-    qty, unit = draw.between(2, 12 if level < 3 else 40), draw.between(3, 25 if level < 3 else 95)
+    qty, unit = draw.integer(2, 12 if level < 3 else 40), draw.integer(3, 25 if level < 3 else 95)
     net = qty * unit
     record = Record(
         {"item": item, "qty": qty, "unit": unit},
@@ -382,23 +382,23 @@ def _make_invoice(draw: Draw, level: int) -> Record:
         f"The invoice lists {qty} pieces of the item '{item}' at a unit price of {unit}.",
     )
     if level == 2:
-        number = w.item_code(draw)
+        number = w.draw_item_code(draw)
         record.add({"no": number}, {"no": number}, prose=f"Its no is {number}.")
     if level >= 3:
-        post = draw.between(4, 30)
+        post = draw.integer(4, 30)
         record.add({"post": post}, prose=f"Post costs {post}.")
         if level == 4:
-            free = draw.between(3, 20) * 50
+            free = draw.integer(3, 20) * 50
             post = 0 if net >= free else post
             record.add({}, {"post": post}, f"post becomes 0 if net >= {free}")
         record.add({}, {"total": net + post}, "total = net + post")
     return record
 
 
-def _make_loan(draw: Draw, level: int) -> Record:
-    """Ask for the sum of monthly rates, and the cost of a loan."""
+def _make_loan_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the sum of monthly rates, and the cost of a loan."""
     name = draw.choice(w.FIRST)
-    months, rate = draw.between(2, 9 if level < 3 else 36), draw.between(11, 99 if level < 3 else 180)
+    months, rate = draw.integer(2, 9 if level < 3 else 36), draw.integer(11, 99 if level < 3 else 180)
     repaid = months * rate
     record = Record(
         {"name": name, "months": months, "rate": rate},
@@ -407,15 +407,15 @@ def _make_loan(draw: Draw, level: int) -> Record:
         f"{name} pays a rate of {rate} for {months} months.",
     )
     if level >= 2:
-        interest = draw.between(5, 60)
+        interest = draw.integer(5, 60)
         cost = interest if repaid > interest else 0
         loan = repaid - cost
         record.add({"loan": loan}, {"loan": loan, "cost": cost}, "cost = repaid - loan", f"The loan was {loan}.")
     if level >= 3:
-        limit = draw.between(4, 12) * 100
+        limit = draw.integer(4, 12) * 100
         record.add({}, {"large": repaid > limit}, f"large = true if repaid > {limit}, else false")
     if level == 4:
-        year = draw.between(1990, 2030)
+        year = draw.integer(1990, 2030)
         record.add(
             {"year": year},
             {"last": year + (months - 1) // 12},
@@ -425,14 +425,14 @@ def _make_loan(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_stock(draw: Draw, level: int) -> Record:
-    """Ask for the stock that is left, and the order that it needs."""
+def _make_stock_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the stock that is left, and the order that it needs."""
     item = w.plural(draw.choice(w.GOODS))
     top = (30, 90, 400, 900)[level - 1]
-    opening, received = draw.between(10, top), draw.between(5, top)
-    sold = draw.between(1, opening + received)
+    opening, received = draw.integer(10, top), draw.integer(5, top)
+    sold = draw.integer(1, opening + received)
     if level == 1:
-        sold = draw.between(1, opening)
+        sold = draw.integer(1, opening)
         return Record(
             {"item": item, "stock": opening, "sold": sold},
             {"item": item, "sold": sold, "left": opening - sold},
@@ -447,7 +447,7 @@ def _make_stock(draw: Draw, level: int) -> Record:
         f"The stock of {item} is {opening}; {received} are added and {sold} sold.",
     )
     if level >= 3:
-        least = draw.between(10, 300)
+        least = draw.integer(10, 300)
         record.add(
             {"least": least},
             {"order": max(0, least - left)},
@@ -461,10 +461,10 @@ def _make_stock(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_shipment(draw: Draw, level: int) -> Record:
-    """Ask for the weight of some boxes, and for what carries them."""
-    parcel, goods = w.item_code(draw), w.plural(draw.choice(w.GOODS))
-    boxes, each = draw.between(2, 12 if level < 3 else 60), draw.between(3, 20 if level < 3 else 48)
+def _make_shipment_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for the weight of some boxes, and for what carries them."""
+    parcel, goods = w.draw_item_code(draw), w.plural(draw.choice(w.GOODS))
+    boxes, each = draw.integer(2, 12 if level < 3 else 60), draw.integer(3, 20 if level < 3 else 48)
     record = Record(
         {"id": parcel, "boxes": boxes, "kg_each": each},
         {"id": parcel, "boxes": boxes, "kg": boxes * each},
@@ -474,11 +474,11 @@ def _make_shipment(draw: Draw, level: int) -> Record:
     if level >= 2:
         record.add({"goods": goods}, {"goods": goods}, prose=f"The goods are {goods}.")
     if level >= 3:
-        limit = draw.between(2, 30) * 50
+        limit = draw.integer(2, 30) * 50
         by = "van" if boxes * each <= limit else "truck"
         record.add({}, {"by": by}, f'by = "van" up to {limit} kg, else "truck"')
     if level == 4:
-        sent, days = draw.between(1, 20), draw.between(2, 10)
+        sent, days = draw.integer(1, 20), draw.integer(2, 10)
         record.add(
             {"sent": sent, "days": days},
             {"due": sent + days},
@@ -488,12 +488,12 @@ def _make_shipment(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_wages(draw: Draw, level: int) -> Record:
-    """Ask for wages: hours at a rate, hours above the usual ones, and tax."""
+def _make_wages_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for wages: hours at a rate, hours above the usual ones, and tax."""
     name, job = draw.choice(w.FIRST), draw.choice(w.JOBS)
-    hours = draw.between(30, 60) if level == 4 else draw.between(4, 39)
-    rate = draw.between(8, 30 if level < 3 else 48)
-    usual = draw.between(35, 45) if level == 4 else hours
+    hours = draw.integer(30, 60) if level == 4 else draw.integer(4, 39)
+    rate = draw.integer(8, 30 if level < 3 else 48)
+    usual = draw.integer(35, 45) if level == 4 else hours
     extra = max(0, hours - usual)
     gross = (hours + extra) * rate
     record = Record(
@@ -508,16 +508,16 @@ def _make_wages(draw: Draw, level: int) -> Record:
         record.add({}, {"extra": extra})
         record.rules = [f"extra = hours above {usual}, or 0", "gross = (hours + extra) * rate"]
     if level >= 3:
-        tax = draw.between(10, 30 + gross // 4)
+        tax = draw.integer(10, 30 + gross // 4)
         record.add({"tax": tax}, {"net": gross - tax}, "net = gross - tax", f"The tax is {tax}.")
     return record
 
 
-def _make_savings(draw: Draw, level: int) -> Record:
-    """Ask for money put aside week by week, and whether it reaches a goal."""
+def _make_savings_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks for money put aside week by week, and whether it reaches a goal."""
     owner = draw.choice(w.FIRST)
-    weeks, weekly = draw.between(2, 9 if level < 3 else 52), draw.between(3, 30)
-    start, goal = draw.between(5, 200), draw.between(3, 20) * 50
+    weeks, weekly = draw.integer(2, 9 if level < 3 else 52), draw.integer(3, 30)
+    start, goal = draw.integer(5, 200), draw.integer(3, 20) * 50
     saved = weeks * weekly + (start if level >= 2 else 0)
     record = Record(
         {"owner": owner, "weeks": weeks, "weekly": weekly},
@@ -540,8 +540,8 @@ def _make_savings(draw: Draw, level: int) -> Record:
     return record
 
 
-def _make_auction(draw: Draw, level: int) -> Record:
-    """Ask who wins an auction, and what is paid."""
+def _make_auction_record(draw: Draw, level: int) -> Record:
+    """Make a record that asks who wins an auction, and what is paid."""
     lot = f"{draw.choice(w.COLOURS)} {draw.choice(w.GOODS)}"
     names = w.pick_distinct(draw, w.FIRST, (2, 2, 3, 4)[level - 1])
     bids = draw.sample(range(20, 99 if level < 3 else 900), len(names))
@@ -553,12 +553,12 @@ def _make_auction(draw: Draw, level: int) -> Record:
         f"The lot is called '{lot}'. {_write_name_number_pairs(names, bids, 'bids')}.",
     )
     if level >= 2:
-        fee = draw.between(3, 40)
+        fee = draw.integer(3, 40)
         record.add({"fee": fee}, {"pays": top + fee}, "pays = price + fee", f"The fee is {fee}.")
     if level >= 3:
         record.add({}, {"bids": len(bids)}, "bids = number of bids")
     if level == 4:
-        ask = draw.between(20, 900)
+        ask = draw.integer(20, 900)
         rule = "sold = true if price >= ask, else false"
         record.add({"ask": ask}, {"sold": top >= ask}, rule, f"The seller wants {ask} (ask).")
     return record
@@ -567,26 +567,26 @@ def _make_auction(draw: Draw, level: int) -> Record:
 # From a record to an example
 
 FAMILIES: dict[str, Callable[[Draw, int], Record]] = {
-    "schedule": _make_schedule,
-    "travel": _make_travel,
-    "invoice": _make_invoice,
-    "recipe": _make_recipe,
-    "loan": _make_loan,
-    "stock": _make_stock,
-    "league": _make_league,
-    "shipment": _make_shipment,
-    "exam": _make_exam,
-    "weather": _make_weather,
-    "wages": _make_wages,
-    "tickets": _make_tickets,
-    "floor": _make_floor,
-    "library": _make_library,
-    "savings": _make_savings,
-    "election": _make_election,
-    "account": _make_account,
-    "crew": _make_crew,
-    "trip": _make_trip,
-    "auction": _make_auction,
+    "schedule": _make_schedule_record,
+    "travel": _make_travel_record,
+    "invoice": _make_invoice_record,
+    "recipe": _make_recipe_record,
+    "loan": _make_loan_record,
+    "stock": _make_stock_record,
+    "league": _make_league_record,
+    "shipment": _make_shipment_record,
+    "exam": _make_exam_record,
+    "weather": _make_weather_record,
+    "wages": _make_wages_record,
+    "tickets": _make_tickets_record,
+    "floor": _make_floor_record,
+    "library": _make_library_record,
+    "savings": _make_savings_record,
+    "election": _make_election_record,
+    "account": _make_account_record,
+    "crew": _make_crew_record,
+    "trip": _make_trip_record,
+    "auction": _make_auction_record,
 }
 
 _FRAMES: tuple[str, ...] = w.sentences("constrained_json", "frames")
@@ -594,14 +594,14 @@ _WHAT: tuple[str, ...] = w.sentences("constrained_json", "what")
 
 
 def _write_compact(value: Json) -> str:
-    """Write JSON without spaces, keys in the order of the prompt."""
+    """Write JSON without spaces, with keys in the order of the prompt."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
 def _write_given(draw: Draw, record: Record) -> str:
-    """Write the given fields as assignments, as lines, as JSON, or as prose."""
+    """Write the given fields of a record as assignments, as lines, as JSON, or as prose."""
     pairs = [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in record.given.items()]
-    style = draw.below(6)
+    style = draw.index(6)
     if style == 0:
         return "; ".join(f"{key}={value}" for key, value in pairs)
     if style == 1:
@@ -615,18 +615,18 @@ def _write_given(draw: Draw, record: Record) -> str:
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """Make one example of the given level."""
+    """Make one example of the given level: given fields and rules, and the object that follows from them."""
     family = draw.choice(list(FAMILIES))
     record = FAMILIES[family](draw, level)
     # Of the same family: otherwise families with long records would be rarer than the others.
     while len(_write_compact(record.gold)) > LIMIT:
         record = FAMILIES[family](draw, level)
-    at = draw.below(len(_FRAMES))
+    at = draw.index(len(_FRAMES))
     task = _FRAMES[at].format(
         given=_write_given(draw, record), rules="; ".join(record.rules), keys=", ".join(record.gold), family=family
     )
     task = task.replace(": \n", ":\n").replace("\n\n", "\n").replace("..", ".").strip()
-    prompt = f"{task}\n{w.answer_line(draw, draw.choice(_WHAT))}"
+    prompt = f"{task}\n{w.draw_answer_line(draw, draw.choice(_WHAT))}"
     parts = tuple(f"{key}={_write_compact(value)}" for key, value in record.gold.items())
     constraints: Object = {
         "family": family,
@@ -641,7 +641,7 @@ def generate(draw: Draw, level: int) -> Example:
 TASK = constructed_task(
     "constrained-json-fill",
     "Constrained JSON Fill",
-    Scorer("partial", scorers.score_object),
+    Scorer("partial", scorers.score_json_object),
     generate,
     max_new_tokens=96,
     output="constrained JSON",

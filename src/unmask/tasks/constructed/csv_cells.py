@@ -18,20 +18,20 @@ from unmask.tasks.task import Example, Scorer
 
 
 @dataclass(frozen=True)
-class CsvSheet:
-    """A full table, the cell to hide, and the rule by which it can be found."""
+class CsvTable:
+    """A full table, the position of the cell to hide, and the rule by which its value can be found."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     hole: tuple[int, int]
     rule: str
     plain: bool = False
-    """Whether the rows show the rule so well that it may be left unsaid."""
+    """True if the rows show the rule so well that the prompt may leave it out."""
 
 
 def _draw_row_count(draw: Draw, level: int) -> int:
     """Draw the number of rows of a table."""
-    return draw.between(*((3, 4), (4, 5), (5, 6), (6, 7))[level - 1])
+    return draw.integer(*((3, 4), (4, 5), (5, 6), (6, 7))[level - 1])
 
 
 _LABELS: tuple[tuple[str, Sequence[str]], ...] = (
@@ -51,14 +51,14 @@ _LABELS: tuple[tuple[str, Sequence[str]], ...] = (
 )
 
 _MADE: tuple[tuple[str, Callable[[Draw], str]], ...] = (
-    ("code", w.item_code),
-    ("town", w.place_name),
+    ("code", w.draw_item_code),
+    ("town", w.draw_place_name),
     ("brand", w.invent_word),
 )
 
 
 def _draw_labels(draw: Draw, n: int) -> tuple[str, list[str]]:
-    """Draw a first column that tells the rows apart: its header and n different cells."""
+    """Draw the header and n different cells of a first column, which names the rows."""
     if draw.chance(0.2):
         header, make = draw.choice(_MADE)
         return header, w.pick_distinct(draw, make, n)
@@ -74,12 +74,12 @@ def _draw_label_column(draw: Draw, level: int) -> tuple[int, str, list[str]]:
 
 def _hide_cell(
     draw: Draw, columns: Mapping[str, Sequence[object]], hide: str, rule: str, plain: bool = False, first: int = 0
-) -> CsvSheet:
-    """Make a sheet of these columns with one cell of column `hide` to find, in any row from `first` on."""
+) -> CsvTable:
+    """Make a table of these columns, and hide a cell of column `hide` in a random row from `first` on."""
     header = tuple(columns)
     rows = tuple(tuple(str(cell) for cell in row) for row in zip(*columns.values(), strict=True))
-    at = draw.between(first, len(rows) - 1)
-    return CsvSheet(header, rows, (at, header.index(hide)), rule, plain)
+    at = draw.integer(first, len(rows) - 1)
+    return CsvTable(header, rows, (at, header.index(hide)), rule, plain)
 
 
 # Tables whose hidden cell is a number that follows by arithmetic, across a row or down a column
@@ -87,18 +87,18 @@ def _hide_cell(
 _PRODUCTS: tuple[tuple[str, str, str], ...] = w.sentences("csv_cells", "products")
 
 
-def _make_product(draw: Draw, level: int) -> CsvSheet:
+def _make_product_table(draw: Draw, level: int) -> CsvTable:
     """Make a table with a column that is the product of two others."""
     n, label, names = _draw_label_column(draw, level)
     x, y, z = draw.choice(_PRODUCTS)
     low, high = ((2, 9), (2, 9), (11, 30), (12, 60))[level - 1]
-    a = [draw.between(low, high) for _ in range(n)]
+    a = [draw.integer(low, high) for _ in range(n)]
     low, high = ((2, 12), (11, 60), (11, 60), (12, 99))[level - 1]
-    b = [draw.between(low, high) for _ in range(n)]
+    b = [draw.integer(low, high) for _ in range(n)]
     product = [i * j for i, j in zip(a, b, strict=True)]
     columns: dict[str, Sequence[object]] = {label: names, x: a, y: b, z: product}
     if level == 4 and draw.chance(0.5):
-        extra = [draw.between(2, 40) for _ in range(n)]
+        extra = [draw.integer(2, 40) for _ in range(n)]
         total = [i + j for i, j in zip(product, extra, strict=True)]
         columns = {label: names, x: a, y: b, "extra": extra, z: total}
         return _hide_cell(draw, columns, z, f"{z} = {x} * {y} + extra")
@@ -110,13 +110,13 @@ _SUMS: tuple[tuple[str, str, str], ...] = w.sentences("csv_cells", "sums")
 _THIRDS: tuple[str, ...] = w.sentences("csv_cells", "thirds")
 
 
-def _make_total(draw: Draw, level: int) -> CsvSheet:
+def _make_total_table(draw: Draw, level: int) -> CsvTable:
     """Make a table with a column that is the sum of two or three others."""
     n, label, names = _draw_label_column(draw, level)
     x, y, z = draw.choice(_SUMS)
     parts = [x, y] if level == 1 else [x, y, draw.choice(_THIRDS)]
     top = (40, 99, 300, 900)[level - 1]
-    columns: dict[str, Sequence[object]] = {part: [draw.between(1, top) for _ in range(n)] for part in parts}
+    columns: dict[str, Sequence[object]] = {part: [draw.integer(1, top) for _ in range(n)] for part in parts}
     sums = [sum(int(str(cell)) for cell in row) for row in zip(*columns.values(), strict=True)]
     hide = draw.choice([*parts, z, z]) if level > 1 else z
     return _hide_cell(draw, {label: names, **columns, z: sums}, hide, f"{z} = {' + '.join(parts)}", plain=True)
@@ -125,13 +125,13 @@ def _make_total(draw: Draw, level: int) -> CsvSheet:
 _DIFFERENCES: tuple[tuple[str, str, str], ...] = w.sentences("csv_cells", "differences")
 
 
-def _make_difference(draw: Draw, level: int) -> CsvSheet:
+def _make_difference_table(draw: Draw, level: int) -> CsvTable:
     """Make a table with a column that is the difference of two others."""
     n, label, names = _draw_label_column(draw, level)
     x, y, z = draw.choice(_DIFFERENCES)
     top = (30, 99, 900, 5000)[level - 1]
-    b = [draw.between(1, top // 2) for _ in range(n)]
-    c = [draw.between(1, top // 2) for _ in range(n)]
+    b = [draw.integer(1, top // 2) for _ in range(n)]
+    c = [draw.integer(1, top // 2) for _ in range(n)]
     a = [i + j for i, j in zip(b, c, strict=True)]
     hide = z if level == 1 else draw.choice((x, y, z))
     return _hide_cell(draw, {label: names, x: a, y: b, z: c}, hide, f"{z} = {x} - {y}", plain=True)
@@ -140,19 +140,19 @@ def _make_difference(draw: Draw, level: int) -> CsvSheet:
 _RUNNING: tuple[tuple[str, str], ...] = w.sentences("csv_cells", "running")
 
 
-def _make_running(draw: Draw, level: int) -> CsvSheet:
-    """Make a table with a column that adds up another one, row by row."""
+def _make_running_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table with a column of running totals of another column."""
     n = _draw_row_count(draw, level)
     step, total = draw.choice(_RUNNING)
     top = (20, 60, 300, 900)[level - 1]
-    steps = [draw.between(1, top) for _ in range(n)]
+    steps = [draw.integer(1, top) for _ in range(n)]
     sums = [sum(steps[: i + 1]) for i in range(n)]
-    start = draw.below(7)
+    start = draw.index(7)
     days = [w.DAYS[(start + i) % 7][:3] for i in range(n)]
     columns: dict[str, Sequence[object]] = {"day": days, step: steps, total: sums}
     rule = f"{total} adds up {step} from the first row on"
     if level == 4:
-        out = [draw.between(1, max(1, so_far // n)) for so_far in sums]
+        out = [draw.integer(1, max(1, so_far // n)) for so_far in sums]
         left = [sums[i] - sum(out[: i + 1]) for i in range(n)]
         columns = {"day": days, "in": steps, "out": out, total: left}
         rule = f"{total} = {total} of the row above (0 at the start) + in - out"
@@ -163,53 +163,53 @@ def _make_running(draw: Draw, level: int) -> CsvSheet:
 _UNITS: tuple[tuple[str, str, int], ...] = w.sentences("csv_cells", "units")
 
 
-def _make_units(draw: Draw, level: int) -> CsvSheet:
+def _make_units_table(draw: Draw, level: int) -> CsvTable:
     """Make a table with the same amounts in two units."""
     n, label, names = _draw_label_column(draw, level)
     big, small, factor = draw.choice(_UNITS)
     top = (9, 30, 90, 400)[level - 1]
-    values = [draw.between(2, top if factor < 500 else min(top, 90)) for _ in range(n)]
+    values = [draw.integer(2, top if factor < 500 else min(top, 90)) for _ in range(n)]
     columns: dict[str, Sequence[object]] = {label: names, big: values, small: [v * factor for v in values]}
     hide = small if level < 3 else draw.choice((big, small))
     return _hide_cell(draw, columns, hide, f"{small} = {big} * {factor}", plain=level > 1)
 
 
-def _make_column_total(draw: Draw, level: int) -> CsvSheet:
+def _make_column_total_table(draw: Draw, level: int) -> CsvTable:
     """Make a table whose last row adds up a column."""
     n = _draw_row_count(draw, level)
     label, names = _draw_labels(draw, n - 1)
     header = draw.choice(("qty", "votes", "km", "cost", "guests", "weight", "pages", "stock"))
-    values = [draw.between(2, (30, 90, 300, 900)[level - 1]) for _ in range(n - 1)]
+    values = [draw.integer(2, (30, 90, 300, 900)[level - 1]) for _ in range(n - 1)]
     rows = (*((name, str(v)) for name, v in zip(names, values, strict=True)), ("total", str(sum(values))))
-    at = n - 1 if level == 1 else draw.choice((n - 1, draw.below(n - 1)))
-    return CsvSheet((label, header), rows, (at, 1), f"the last row adds up the {header} column", plain=True)
+    at = n - 1 if level == 1 else draw.choice((n - 1, draw.index(n - 1)))
+    return CsvTable((label, header), rows, (at, 1), f"the last row adds up the {header} column", plain=True)
 
 
-def _make_points(draw: Draw, level: int) -> CsvSheet:
+def _make_points_table(draw: Draw, level: int) -> CsvTable:
     """Make a table of points for games won and drawn."""
     n = _draw_row_count(draw, level)
     teams = w.pick_distinct(draw, w.TEAMS, n)
-    won, drawn = [draw.between(0, 15) for _ in range(n)], [draw.between(0, 9) for _ in range(n)]
-    per_win = 3 if level < 3 else draw.between(2, 9)
-    per_draw = 1 if level < 4 else draw.between(2, 4)
+    won, drawn = [draw.integer(0, 15) for _ in range(n)], [draw.integer(0, 9) for _ in range(n)]
+    per_win = 3 if level < 3 else draw.integer(2, 9)
+    per_draw = 1 if level < 4 else draw.integer(2, 4)
     points = [per_win * i + per_draw * j for i, j in zip(won, drawn, strict=True)]
     rule = f"points = {per_win} * won + {'' if per_draw == 1 else f'{per_draw} * '}drawn"
     return _hide_cell(draw, {"team": teams, "won": won, "drawn": drawn, "points": points}, "points", rule)
 
 
-def _make_discount(draw: Draw, level: int) -> CsvSheet:
+def _make_discount_table(draw: Draw, level: int) -> CsvTable:
     """Make a table of prices, discounts in percent, and the sums to pay."""
     n, label, names = _draw_label_column(draw, level)
     offs = [draw.choice((10, 20, 50) if level < 3 else (5, 10, 15, 20, 25, 30, 40, 60)) for _ in range(n)]
-    prices = [draw.between(1, 9 if level < 3 else 45) * 20 for _ in range(n)]
+    prices = [draw.integer(1, 9 if level < 3 else 45) * 20 for _ in range(n)]
     pays = [p * (100 - o) // 100 for p, o in zip(prices, offs, strict=True)]
     hide = "pay" if level < 4 else draw.choice(("pay", "price"))
     rule = "pay is price minus off percent of it"
     return _hide_cell(draw, {label: names, "price": prices, "off": offs, "pay": pays}, hide, rule)
 
 
-def _make_rank(draw: Draw, level: int) -> CsvSheet:
-    """Make a table of places by a score."""
+def _make_rank_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of scores, and of each row's rank by its score."""
     n, label, names = _draw_label_column(draw, level)
     score = draw.choice(("score", "height", "speed", "age", "price", "weight", "mark", "depth", "income", "area"))
     values = draw.sample(range(10, (60, 99, 400, 999)[level - 1]), n)
@@ -229,11 +229,11 @@ _EXTREMES: tuple[tuple[int, str, Callable[[Sequence[int]], int], str], ...] = (
 )
 
 
-def _make_extreme(draw: Draw, level: int) -> CsvSheet:
+def _make_extreme_table(draw: Draw, level: int) -> CsvTable:
     """Make a table with the best, the worst or the spread of several tries."""
     n, label, names = _draw_label_column(draw, level)
     tries = ["try1", "try2", "try3", "try4"][: (2, 3, 3, 4)[level - 1]]
-    columns = {t: [draw.between(10, (50, 99, 400, 999)[level - 1]) for _ in range(n)] for t in tries}
+    columns = {t: [draw.integer(10, (50, 99, 400, 999)[level - 1]) for _ in range(n)] for t in tries}
     _, header, make, rule = draw.choice([entry for entry in _EXTREMES if entry[0] <= level])
     cells = [make(row) for row in zip(*columns.values(), strict=True)]
     return _hide_cell(draw, {label: names, **columns, header: cells}, header, rule)
@@ -242,40 +242,40 @@ def _make_extreme(draw: Draw, level: int) -> CsvSheet:
 # Tables whose rows follow one another: a step, turns, times, legs of a route, dates
 
 
-def _make_step(draw: Draw, level: int) -> CsvSheet:
-    """Make a table with a column that moves by the same step from row to row."""
+def _make_step_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table with a column that changes by the same step from row to row."""
     n = max(4, _draw_row_count(draw, level))
     label, names = _draw_labels(draw, n)
     kind = draw.choice((("no",), ("no", "tag", "time"), ("tag", "time", "date"), ("date", "time", "power"))[level - 1])
     if kind == "no":
-        start, by = draw.between(1, 900), draw.between(2, 40 if level > 1 else 12)
+        start, by = draw.integer(1, 900), draw.integer(2, 40 if level > 1 else 12)
         header = draw.choice(("no", "page", "seat", "locker", "km", "house", "lot"))
         cells = [str(start + by * i) for i in range(n)]
         rule = f"{header} rises by the same amount from row to row"
     elif kind == "tag":
         head, start, by = (
             draw.choice(w.CODE_LETTERS) + draw.choice(w.CODE_LETTERS),
-            draw.between(10, 600),
-            draw.between(2, 49),
+            draw.integer(10, 600),
+            draw.integer(2, 49),
         )
         header = draw.choice(("tag", "ref", "label", "shelf"))
         cells = [f"{head}-{start + by * i:04d}" for i in range(n)]
         rule = f"the number in {header} rises by the same amount from row to row"
     elif kind == "time":
-        start, by = draw.between(60, 140) * 5, draw.between(2, 25) * 5 if level < 4 else draw.between(11, 110)
+        start, by = draw.integer(60, 140) * 5, draw.integer(2, 25) * 5 if level < 4 else draw.integer(11, 110)
         header = draw.choice(("time", "start", "leaves", "opens"))
-        cells = [w.clock(start + by * i) for i in range(n)]
+        cells = [w.clock_time(start + by * i) for i in range(n)]
         rule = f"{header} moves on by the same number of minutes from row to row"
     elif kind == "date":
-        day = date(draw.between(1990, 2039), 1, 1) + timedelta(draw.below(365))
-        by = draw.between(2, 9) if level < 4 else draw.between(7, 30)
+        day = date(draw.integer(1990, 2039), 1, 1) + timedelta(draw.index(365))
+        by = draw.integer(2, 9) if level < 4 else draw.integer(7, 30)
         back = level == 4 and draw.chance(0.5)
         header = draw.choice(("date", "due", "visit", "shift"))
         cells = [(day + timedelta(-by * i if back else by * i)).isoformat() for i in range(n)]
         rule = f"{header} moves {'back' if back else 'on'} by the same number of days from row to row"
     else:
         n = min(n, 6)
-        start, by = draw.between(2, 19), draw.between(2, 4)
+        start, by = draw.integer(2, 19), draw.integer(2, 4)
         header = draw.choice(("cells", "grains", "shares", "copies"))
         cells = [str(start * by**i) for i in range(n)]
         rule = f"{header} is multiplied by the same number from row to row"
@@ -284,29 +284,29 @@ def _make_step(draw: Draw, level: int) -> CsvSheet:
     return _hide_cell(draw, {label: names, header: cells}, header, rule, plain=True, first=2)
 
 
-def _make_duration(draw: Draw, level: int) -> CsvSheet:
-    """Make a table of a start, a number of minutes and an end."""
+def _make_duration_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of starting times, minutes and ending times."""
     n, label, names = _draw_label_column(draw, level)
     grain = (10, 5, 5, 1)[level - 1]
-    begins = [draw.between(360 // grain, 1080 // grain) * grain for _ in range(n)]
-    lengths = [draw.between(10, (50, 90, 180, 300)[level - 1]) // grain * grain for _ in range(n)]
+    begins = [draw.integer(360 // grain, 1080 // grain) * grain for _ in range(n)]
+    lengths = [draw.integer(10, (50, 90, 180, 300)[level - 1]) // grain * grain for _ in range(n)]
     x, y = draw.choice((("start", "end"), ("opens", "closes"), ("leaves", "arrives"), ("from", "until")))
     columns: dict[str, Sequence[object]] = {
         label: names,
-        x: [w.clock(b) for b in begins],
+        x: [w.clock_time(b) for b in begins],
         "minutes": lengths,
-        y: [w.clock(b + m) for b, m in zip(begins, lengths, strict=True)],
+        y: [w.clock_time(b + m) for b, m in zip(begins, lengths, strict=True)],
     }
     hide = y if level == 1 else draw.choice((x, y, "minutes"))
     return _hide_cell(draw, columns, hide, f"{y} is {x} plus minutes", plain=True)
 
 
-def _make_turns(draw: Draw, level: int) -> CsvSheet:
-    """Make a table of names, days or words that come round in a fixed order."""
+def _make_turns_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of names, days or words that take turns in a fixed order."""
     n = max(5, _draw_row_count(draw, level) + 1)
     kind = draw.choice(("people", "days", "months", "goods"))
     k = 2 if level == 1 else 3
-    start, by = draw.below(84), draw.between(1, 1 if level < 3 else 3)
+    start, by = draw.index(84), draw.integer(1, 1 if level < 3 else 3)
     if kind in ("days", "months"):
         cycle: Sequence[str] = w.DAYS if kind == "days" else w.MONTHS
         cells = [cycle[(start + by * i) % len(cycle)] for i in range(n)]
@@ -318,16 +318,16 @@ def _make_turns(draw: Draw, level: int) -> CsvSheet:
         header = "cook" if kind == "people" else "prize"
         rule = f"{k} {'people' if kind == 'people' else 'prizes'} take turns in a fixed order"
     round_ = draw.choice(("round", "week", "no", "turn"))
-    first = draw.between(1, 80)
+    first = draw.integer(1, 80)
     numbers = [first + i for i in range(n)]
     return _hide_cell(draw, {round_: numbers, header: cells}, header, rule, plain=kind in ("days", "months"), first=k)
 
 
-def _make_legs(draw: Draw, level: int) -> CsvSheet:
-    """Make the table of a route, where each leg starts where the one before ended."""
+def _make_legs_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of the legs of a route, where each leg starts where the one before ended."""
     n = _draw_row_count(draw, level)
-    stops = w.pick_distinct(draw, w.place_name, n + 1)
-    kms = [draw.between(10, 400) for _ in range(n)]
+    stops = w.pick_distinct(draw, w.draw_place_name, n + 1)
+    kms = [draw.integer(10, 400) for _ in range(n)]
     columns: dict[str, Sequence[object]] = {
         "leg": list(range(1, n + 1)),
         "from": stops[:-1],
@@ -345,14 +345,14 @@ def _make_legs(draw: Draw, level: int) -> CsvSheet:
     return replace(sheet, rows=rows, hole=(order.index(sheet.hole[0]), sheet.hole[1]))
 
 
-def _make_stay(draw: Draw, level: int) -> CsvSheet:
+def _make_stay_table(draw: Draw, level: int) -> CsvTable:
     """Make a table of arrivals, nights and departures."""
     n = _draw_row_count(draw, level)
     names = w.pick_distinct(draw, w.FIRST, n)
-    year = draw.between(2001, 2039)
+    year = draw.integer(2001, 2039)
     span = 15 if level < 3 else 340
-    arrive = [date(year, draw.between(1, 12) if level < 3 else 1, 1) + timedelta(draw.below(span)) for _ in range(n)]
-    nights = [draw.between(1, 9 if level < 3 else 25) for _ in range(n)]
+    arrive = [date(year, draw.integer(1, 12) if level < 3 else 1, 1) + timedelta(draw.index(span)) for _ in range(n)]
+    nights = [draw.integer(1, 9 if level < 3 else 25) for _ in range(n)]
     leave = [a + timedelta(k) for a, k in zip(arrive, nights, strict=True)]
     columns: dict[str, Sequence[object]] = {"guest": names, "arrives": arrive, "nights": nights, "leaves": leave}
     hide = "leaves" if level < 3 else draw.choice(("arrives", "nights", "leaves"))
@@ -384,7 +384,7 @@ _LOOKUPS = (
 
 
 def _draw_keys(draw: Draw, kind: str, k: int, alike: bool) -> list[str]:
-    """Draw the keys of a lookup. `alike` asks for keys that differ in one character only."""
+    """Draw k different keys of one kind for a lookup table. If `alike`, article numbers differ in one digit only."""
     if kind == "idea":
         return w.pick_distinct(
             draw, ["art", "music", "law", "sales", "sport", "design", "cloth", "toys", "travel", "audit"], k
@@ -394,19 +394,19 @@ def _draw_keys(draw: Draw, kind: str, k: int, alike: bool) -> list[str]:
     if kind == "first":
         return w.pick_distinct(draw, w.FIRST, k)
     if kind == "town":
-        return w.pick_distinct(draw, w.place_name, k)
+        return w.pick_distinct(draw, w.draw_place_name, k)
     if kind == "made":
         return w.pick_distinct(draw, w.invent_name, k)
     if kind == "room":
-        return [f"{letter}{draw.between(1, 30)}" for letter in draw.sample(w.CODE_LETTERS, k)]
+        return [f"{letter}{draw.integer(1, 30)}" for letter in draw.sample(w.CODE_LETTERS, k)]
     if not alike:
-        return w.pick_distinct(draw, w.item_code, k)
-    base = w.item_code(draw)
+        return w.pick_distinct(draw, w.draw_item_code, k)
+    base = w.draw_item_code(draw)
     return [base[:-1] + digit for digit in draw.sample("0123456789", k)]
 
 
-def _make_lookup(draw: Draw, level: int) -> CsvSheet:
-    """Make a table where a key always has the same value; the hidden value also stands in another row."""
+def _make_lookup_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of keys and values; the hidden value also stands in another row with the same key."""
     key, kind, value, words = draw.choice(_LOOKUPS)
     k = (2, 3, 3, 4)[level - 1]
     keys = _draw_keys(draw, kind, k, alike=level > 2)
@@ -415,7 +415,7 @@ def _make_lookup(draw: Draw, level: int) -> CsvSheet:
     else:
         values = w.pick_distinct(draw, w.invent_name, k)
     n = max(k + 1, _draw_row_count(draw, level))
-    picks = draw.permute([*range(k), *(draw.below(k) for _ in range(n - k))])
+    picks = draw.permute([*range(k), *(draw.index(k) for _ in range(n - k))])
     twice = [row for row in range(n) if picks.count(picks[row]) > 1]
     at = draw.choice(twice)
     number = draw.choice(("qty", "year", "week", "no", "hours", "weight"))
@@ -425,7 +425,7 @@ def _make_lookup(draw: Draw, level: int) -> CsvSheet:
     rule = f"rows with the same {key} have the same {value}"
     order = draw.permute((0, 1, 2))
     header = (number, key, value)
-    return CsvSheet(
+    return CsvTable(
         tuple(header[i] for i in order),
         tuple(tuple(row[i] for i in order) for row in rows),
         (at, order.index(2)),
@@ -434,8 +434,8 @@ def _make_lookup(draw: Draw, level: int) -> CsvSheet:
     )
 
 
-def _make_pairwise(draw: Draw, level: int) -> CsvSheet:
-    """Make a table with a value that depends on two columns together; the same pair stands in another row."""
+def _make_pairwise_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of pairs and their values; the hidden value also stands in another row with the same pair."""
     (x, xs), (y, ys) = draw.sample(
         (
             ("colour", w.COLOURS),
@@ -455,13 +455,13 @@ def _make_pairwise(draw: Draw, level: int) -> CsvSheet:
     else:
         made = draw.choice(("price", "weight", "stock", "fee"))
         values = [str(v) for v in draw.sample(range(11, 100 if level < 4 else 1000), 4)]
-    at = draw.below(4)
-    more = [draw.below(4) for _ in range(level - 2)]
+    at = draw.index(4)
+    more = [draw.index(4) for _ in range(level - 2)]
     picks = draw.permute([0, 1, 2, 3, at, *more])
     places = [i for i, pick in enumerate(picks) if pick == at]
     rows = tuple((*pairs[pick], values[pick]) for pick in picks)
     rule = f"rows with the same {x} and the same {y} have the same {made}"
-    return CsvSheet((x, y, made), rows, (draw.choice(places), 2), rule)
+    return CsvTable((x, y, made), rows, (draw.choice(places), 2), rule)
 
 
 _SHORT_SURNAMES = [name for name in w.SURNAMES if len(name) < 9]
@@ -470,7 +470,7 @@ _SHORT_COLOURS = [colour for colour in w.COLOURS if len(colour) < 7]
 
 
 class _CodeParts(NamedTuple):
-    """Cells of a row that a code can be made of."""
+    """Cells of a row from which a code can be made."""
 
     first: str
     last: str
@@ -503,11 +503,11 @@ _CODES: tuple[tuple[int, tuple[str, str], str, Callable[[_CodeParts], str], str]
 )  # fmt: skip
 
 
-def _make_code(draw: Draw, level: int) -> CsvSheet:
-    """Make a table with a code that is made of other cells of its row."""
+def _make_code_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table with a column of codes, each made from other cells of its row."""
     n = _draw_row_count(draw, level)
     firsts, lasts = w.pick_distinct(draw, w.FIRST, n), w.pick_distinct(draw, _SHORT_SURNAMES, n)
-    towns = w.pick_distinct(draw, w.place_name, n)
+    towns = w.pick_distinct(draw, w.draw_place_name, n)
     items = w.pick_distinct(draw, _SHORT_GOODS, n)
     colours = [draw.choice(_SHORT_COLOURS) for _ in range(n)]
     numbers = draw.sample(range(1, 99 if level < 3 else 999), n)
@@ -543,8 +543,8 @@ _SPELLINGS: tuple[tuple[int, str, Callable[[str], str], str], ...] = (
 )
 
 
-def _make_spelling(draw: Draw, level: int) -> CsvSheet:
-    """Make a table with a word or number made from the letters of a word."""
+def _make_spelling_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of words, and of a word or number made from the letters of each."""
     n = _draw_row_count(draw, level)
     most = (6, 8, 10, 12)[level - 1]
     words = w.pick_distinct(draw, lambda draw: _draw_word(draw, most), n)
@@ -564,38 +564,38 @@ _CLASSES: tuple[Sequence[str], ...] = (
 )
 
 
-def _make_classes(draw: Draw, level: int) -> CsvSheet:
-    """Make a table of marks, and of the class that each mark belongs to."""
+def _make_classes_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of marks, and of the grade that each mark earns by its limits."""
     n = _draw_row_count(draw, level)
     names = w.pick_distinct(draw, w.FIRST, n)
     marks = draw.sample(range(20, 100), n)
     words = draw.choice(_CLASSES) if draw.chance(0.6) else w.pick_distinct(draw, w.invent_word, 3)
-    upper, lower = draw.between(65, 85), draw.between(35, 60)
+    upper, lower = draw.integer(65, 85), draw.integer(35, 60)
     grades = [words[0] if m >= upper else words[1] if m >= lower else words[2] for m in marks]
     rule = f"class is {words[0]} from {upper} marks, {words[1]} from {lower}, else {words[2]}"
     return _hide_cell(draw, {"name": names, "marks": marks, "class": grades}, "class", rule)
 
 
-def _make_mirror(draw: Draw, level: int) -> CsvSheet:
+def _make_mirror_table(draw: Draw, level: int) -> CsvTable:
     """Make a table of roads that lists every road in both directions."""
     k = (2, 2, 3, 3)[level - 1]
-    places = w.pick_distinct(draw, w.place_name, 2 * k)
+    places = w.pick_distinct(draw, w.draw_place_name, 2 * k)
     pairs = [(places[2 * i], places[2 * i + 1]) for i in range(k)]
     kms = draw.sample(range(11, (90, 400, 900, 5000)[level - 1]), k)
     both = [(a, b, str(km)) for (a, b), km in zip(pairs, kms, strict=True)]
     rows = draw.permute(both + [(b, a, km) for a, b, km in both])
     hide = 2 if level < 3 else draw.choice((2, 2, 1))
     rule = "every road is listed in both directions with the same km"
-    return CsvSheet(("from", "to", "km"), tuple(rows), (draw.below(len(rows)), hide), rule)
+    return CsvTable(("from", "to", "km"), tuple(rows), (draw.index(len(rows)), hide), rule)
 
 
-def _make_duel(draw: Draw, level: int) -> CsvSheet:
-    """Make a table of duels, won by the side with more points, or with fewer."""
+def _make_duel_table(draw: Draw, level: int) -> CsvTable:
+    """Make a table of games between two sides, and of the winner by points."""
     n = min(5, _draw_row_count(draw, level))
     kind = draw.choice((w.FIRST, w.TEAMS, w.SURNAMES))
     sides = w.pick_distinct(draw, kind, 2 * n)
     a, b = sides[:n], sides[n:]
-    x, y = [draw.between(0, 99) for _ in range(n)], [draw.between(0, 99) for _ in range(n)]
+    x, y = [draw.integer(0, 99) for _ in range(n)], [draw.integer(0, 99) for _ in range(n)]
     y = [j + 1 if i == j else j for i, j in zip(x, y, strict=True)]
     less = level > 2 and draw.chance(0.5)
     better = [p if (i < j) == less else q for p, q, i, j in zip(a, b, x, y, strict=True)]
@@ -609,33 +609,33 @@ HOLE = "???"
 LIMIT = 20
 """Longest answer, in characters."""
 DIGITS = 8
-"""Most digits of an answer: a tokenizer may spend one token on each."""
+"""Largest number of digits in an answer: a tokenizer may spend one token on each."""
 
-KINDS: dict[str, tuple[int, Callable[[Draw, int], CsvSheet]]] = {
-    "product": (1, _make_product),
-    "total": (1, _make_total),
-    "difference": (1, _make_difference),
-    "running": (1, _make_running),
-    "step": (1, _make_step),
-    "lookup": (1, _make_lookup),
-    "pairwise": (3, _make_pairwise),
-    "convert": (1, _make_units),
-    "coded": (1, _make_code),
-    "spelling": (1, _make_spelling),
-    "rank": (1, _make_rank),
-    "extreme": (1, _make_extreme),
-    "duration": (1, _make_duration),
-    "column-total": (1, _make_column_total),
-    "points": (2, _make_points),
-    "discount": (2, _make_discount),
-    "graded": (2, _make_classes),
-    "mirror": (1, _make_mirror),
-    "turns": (1, _make_turns),
-    "duel": (2, _make_duel),
-    "legs": (1, _make_legs),
-    "stay": (2, _make_stay),
+KINDS: dict[str, tuple[int, Callable[[Draw, int], CsvTable]]] = {
+    "product": (1, _make_product_table),
+    "total": (1, _make_total_table),
+    "difference": (1, _make_difference_table),
+    "running": (1, _make_running_table),
+    "step": (1, _make_step_table),
+    "lookup": (1, _make_lookup_table),
+    "pairwise": (3, _make_pairwise_table),
+    "convert": (1, _make_units_table),
+    "coded": (1, _make_code_table),
+    "spelling": (1, _make_spelling_table),
+    "rank": (1, _make_rank_table),
+    "extreme": (1, _make_extreme_table),
+    "duration": (1, _make_duration_table),
+    "column-total": (1, _make_column_total_table),
+    "points": (2, _make_points_table),
+    "discount": (2, _make_discount_table),
+    "graded": (2, _make_classes_table),
+    "mirror": (1, _make_mirror_table),
+    "turns": (1, _make_turns_table),
+    "duel": (2, _make_duel_table),
+    "legs": (1, _make_legs_table),
+    "stay": (2, _make_stay_table),
 }
-"""Each kind with the first level it appears at."""
+"""Kinds of tables: the lowest level at which each appears, and its function."""
 WORDY = ("lookup", "coded", "spelling", "legs", "pairwise")
 
 _FRAMES: tuple[str, ...] = w.sentences("csv_cells", "frames")
@@ -645,15 +645,15 @@ _WHAT: tuple[str, ...] = w.sentences("csv_cells", "what")
 _LENGTHS = (200, 230, 330, 390)
 
 
-def _add_column(draw: Draw, sheet: CsvSheet) -> CsvSheet:
-    """Add a column of words that have nothing to do with the hidden cell."""
+def _add_column(draw: Draw, sheet: CsvTable) -> CsvTable:
+    """Add a column of words that do not help to find the hidden cell."""
     header, words = draw.choice(
         (("shade", w.COLOURS), ("made_of", w.MATERIALS), ("clerk", w.FIRST), ("store", w.SITES))
     )
     # Two columns of one name could not be told apart.
     if header in sheet.header:
         return sheet
-    at = draw.between(0, len(sheet.header))
+    at = draw.integer(0, len(sheet.header))
     cells = [draw.choice(words) for _ in sheet.rows]
     rows = tuple((*row[:at], cell, *row[at:]) for row, cell in zip(sheet.rows, cells, strict=True))
     row, column = sheet.hole
@@ -662,21 +662,21 @@ def _add_column(draw: Draw, sheet: CsvSheet) -> CsvSheet:
     )
 
 
-def _write_csv(sheet: CsvSheet) -> str:
+def _write_csv(sheet: CsvTable) -> str:
     rows = [list(row) for row in sheet.rows]
     row, column = sheet.hole
     rows[row][column] = HOLE
     return "\n".join(",".join(cells) for cells in [list(sheet.header), *rows])
 
 
-def _fits_limits(sheet: CsvSheet, level: int) -> bool:
+def _fits_limits(sheet: CsvTable, level: int) -> bool:
     answer = sheet.rows[sheet.hole[0]][sheet.hole[1]]
     digits = sum(char.isdigit() for char in answer)
     return len(answer) <= LIMIT and digits <= DIGITS and len(_write_csv(sheet)) <= _LENGTHS[level - 1] and answer != ""
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """Make one example of the given level."""
+    """Make one example of the given level: a table with one cell hidden, and the value of the cell."""
     # Tables whose answer is a word come up twice as often: numbers repeat sooner.
     kind = draw.choice(
         [name for name, (first, _) in KINDS.items() if first <= level for _ in range(1 + (name in WORDY))]
@@ -687,11 +687,11 @@ def generate(draw: Draw, level: int) -> Example:
         sheet = KINDS[kind][1](draw, level)
     if level > 2 and kind != "column-total" and draw.chance(0.35):
         sheet = _add_column(draw, sheet)
-    at = draw.below(len(_FRAMES))
+    at = draw.index(len(_FRAMES))
     stated = not (sheet.plain and draw.chance((0.2, 0.35, 0.5, 0.5)[level - 1]))
     rule = draw.choice(_RULES).format(rule=sheet.rule) if stated else ""
     task = _FRAMES[at].format(table=_write_csv(sheet), rule=rule, name=draw.choice(w.FIRST), site=draw.choice(w.SITES))
-    prompt = f"{task}\n{w.answer_line(draw, draw.choice(_WHAT))}".replace("\n\n", "\n").strip()
+    prompt = f"{task}\n{w.draw_answer_line(draw, draw.choice(_WHAT))}".replace("\n\n", "\n").strip()
     answer = sheet.rows[sheet.hole[0]][sheet.hole[1]]
     constraints: dict[str, Json] = {"kind": kind, "frame": str(at), "rule": sheet.rule, "stated": stated}
     return Example(prompt, answer, (answer,), constraints, level)

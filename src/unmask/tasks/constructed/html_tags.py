@@ -14,7 +14,7 @@ from unmask.tasks.task import Example, Scorer
 LIMIT = 84
 """Longest answer, in characters, so that it fits the tokens of the task in a small vocabulary."""
 TOKENS = 40
-"""Limit of the answer in tokens, counted cautiously: long names cost more than brackets."""
+"""Largest number of tokens in an answer, as `_estimate_tokens` counts them."""
 
 _BLOCKS = w.word_list("div section article main aside nav header footer figure form fieldset details blockquote body")
 _LEAVES = w.word_list("p h1 h2 h3 h4 h5 h6 pre address summary legend figcaption")
@@ -48,7 +48,7 @@ _FRAMES: tuple[str, ...] = w.sentences("html_tags", "frames")
 _WHAT: tuple[str, ...] = w.sentences("html_tags", "what")
 
 
-def _draw_props(draw: Draw) -> dict[str, str]:
+def _draw_template_values(draw: Draw) -> dict[str, str]:
     return {
         "adjective": draw.choice(w.ADJECTIVES),
         "thing": draw.choice(w.GOODS),
@@ -60,24 +60,24 @@ def _draw_props(draw: Draw) -> dict[str, str]:
         "idea": draw.choice(w.IDEAS),
         "idea2": draw.choice(w.IDEAS),
         "name": draw.choice(w.FIRST),
-        "town": w.place_name(draw),
-        "n": str(draw.between(2, 999)),
+        "town": w.draw_place_name(draw),
+        "n": str(draw.integer(2, 999)),
         "code": w.invent_word(draw),
         "tag": draw.choice((*_BLOCKS, *_INLINE)),
     }
 
 
 def _invent_element(draw: Draw) -> str:
-    """Make the name of a custom element: HTML lets anyone invent names that contain a hyphen."""
+    """Make up the name of a custom element. HTML allows any name that contains a hyphen."""
     short = [word for word in (draw.choice(w.GOODS), draw.choice(w.ANIMALS), w.invent_word(draw)) if len(word) < 8]
     return f"{draw.choice(short or ['x'])}-{draw.choice(_SUFFIXES)}"
 
 
 def _draw_nesting(draw: Draw, depth: int, custom: float) -> list[str]:
-    """Draw the names of `depth` elements, outermost first, that may contain each other."""
+    """Draw the names of `depth` nested elements, outermost first, as HTML allows them."""
     ladder = list(draw.choice(_LADDERS)) if depth >= 3 and draw.chance(0.5) else []
     ladder = ladder[: depth - 1]
-    inline = draw.between(0, min(3, depth - len(ladder)))
+    inline = draw.integer(0, min(3, depth - len(ladder)))
     if ladder and ladder[-1] in _NO_INLINE:
         inline = 0
     blocks = depth - len(ladder) - inline
@@ -89,20 +89,20 @@ def _draw_nesting(draw: Draw, depth: int, custom: float) -> list[str]:
     if outer and not ladder and draw.chance(0.5):
         outer[-1] = draw.choice(_LEAVES)
     inner = [_invent_element(draw) if draw.chance(custom) else draw.choice(_INLINE) for _ in range(inline)]
-    return _replace_forbidden(outer + ladder + inner)
+    return _replace_forbidden_nesting(outer + ladder + inner)
 
 
 # HTML forbids these inside themselves: a browser would close the outer one.
 _ONCE = {"form": "div", "a": "span", "button": "span", "label": "span"}
 
 
-def _replace_forbidden(names: list[str]) -> list[str]:
-    """Replace elements that stand inside another of their kind where HTML forbids it."""
+def _replace_forbidden_nesting(names: list[str]) -> list[str]:
+    """Replace elements that HTML does not allow inside another element of the same name."""
     return [_ONCE[name] if name in _ONCE and name in names[:at] else name for at, name in enumerate(names)]
 
 
-def _count_tokens(text: str) -> int:
-    """Count the tokens of an answer cautiously: three letters, two marks or one digit each."""
+def _estimate_tokens(text: str) -> int:
+    """Estimate an upper bound of an answer's tokens: three letters, two marks or one digit per token."""
     total = run = 0
     kind = ""
     for char in text:
@@ -116,9 +116,9 @@ def _count_tokens(text: str) -> int:
 def _write_tag(draw: Draw, name: str, level: int) -> str:
     attributes: list[str] = []
     if level > 1 and draw.chance(0.4):
-        attributes.append(draw.choice(_ATTRIBUTES).format(**_draw_props(draw)))
+        attributes.append(draw.choice(_ATTRIBUTES).format(**_draw_template_values(draw)))
     if level == 4 and draw.chance(0.15):
-        attributes.append(draw.choice(_TRAPS).format(**_draw_props(draw)))
+        attributes.append(draw.choice(_TRAPS).format(**_draw_template_values(draw)))
     return f"<{' '.join([name, *attributes])}>"
 
 
@@ -127,11 +127,11 @@ _NO_TEXT = frozenset(w.word_list("ul ol menu dl table tbody thead tr select vide
 
 
 def _write_content(draw: Draw, parent: str, level: int) -> str:
-    """Write what stands between an opening tag and the next one. All of it is balanced."""
+    """Write text, a closed element, a void element or a comment to stand after an opening tag."""
     if parent in _NO_TEXT:
         sibling = {"ul": "li", "ol": "li", "menu": "li", "dl": "dd", "tr": "td", "select": "option"}.get(parent)
         if level >= 3 and sibling and draw.chance(0.6):
-            return f"<{sibling}>{draw.choice(_TEXTS).format(**_draw_props(draw))}</{sibling}>"
+            return f"<{sibling}>{draw.choice(_TEXTS).format(**_draw_template_values(draw))}</{sibling}>"
         return ""
     kinds = ["text"] * 3 + ["none"] * 3
     if level >= 3:
@@ -141,7 +141,7 @@ def _write_content(draw: Draw, parent: str, level: int) -> str:
     if parent == "option":
         kinds = ["text"]
     kind = draw.choice(kinds)
-    props = _draw_props(draw)
+    props = _draw_template_values(draw)
     if kind == "text":
         return draw.choice(_TEXTS).format(**props)
     if kind == "void":
@@ -161,7 +161,7 @@ _LENGTHS = (140, 200, 330, 430)
 
 
 def _write_fragment(draw: Draw, level: int) -> tuple[str, list[str]]:
-    names = _draw_nesting(draw, draw.between(*_DEPTHS[level - 1]), _CUSTOM[level - 1])
+    names = _draw_nesting(draw, draw.integer(*_DEPTHS[level - 1]), _CUSTOM[level - 1])
     markup = []
     for name in names:
         markup.append(_write_tag(draw, name, level))
@@ -172,11 +172,11 @@ def _write_fragment(draw: Draw, level: int) -> tuple[str, list[str]]:
 
 
 def _fits_limits(html: str, target: str, level: int) -> bool:
-    return len(html) <= _LENGTHS[level - 1] and len(target) <= LIMIT and _count_tokens(target) <= TOKENS
+    return len(html) <= _LENGTHS[level - 1] and len(target) <= LIMIT and _estimate_tokens(target) <= TOKENS
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """Make one example of the given level."""
+    """Make one example of the given level: markup with open elements, and their closing tags."""
     while True:
         html, names = _write_fragment(draw, level)
         parts = tuple(f"</{name}>" for name in reversed(names))
@@ -184,9 +184,9 @@ def generate(draw: Draw, level: int) -> Example:
         # Drawn again and not cut, because a fragment cut short would have other open tags.
         if _fits_limits(html, target, level):
             break
-    at = draw.below(len(_FRAMES))
+    at = draw.index(len(_FRAMES))
     task = _FRAMES[at].format(html=html, name=draw.choice(w.FIRST), site=draw.choice(w.SITES))
-    prompt = f"{task}\n{w.answer_line(draw, draw.choice(_WHAT))}"
+    prompt = f"{task}\n{w.draw_answer_line(draw, draw.choice(_WHAT))}"
     return Example(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
 
 

@@ -36,7 +36,7 @@ _CLASSES = {
 
 
 def _word_class(slot: str) -> str:
-    """Return the kind of word that a slot takes."""
+    """Return the kind of word that fills a slot: a noun, an adjective, a proper name, ..."""
     return _CLASSES.get(slot, slot)
 
 
@@ -61,7 +61,7 @@ _SINGLE = (*range(2, 21), *range(30, 100, 10))
 
 @dataclass(frozen=True)
 class Word:
-    """One word of the sentence."""
+    """One word of a sentence, and the slot that it fills."""
 
     text: str
     slot: str
@@ -90,16 +90,16 @@ _LISTS: dict[str, Sequence[str]] = {
 
 
 def _fill_slots(draw: Draw, slots: Sequence[str]) -> dict[str, str]:
-    """Draw a word for each slot, and keep under `base ...` the base forms of those that are inflected."""
+    """Draw a word for each slot. Inflected words are also returned in their base form, under `base SLOT`."""
     values: dict[str, str] = {}
     for slot in slots:
         if slot in _LISTS:
             values[slot] = draw.choice(_LISTS[slot])
         elif slot == "town":
-            values[slot] = w.place_name(draw)
+            values[slot] = w.draw_place_name(draw)
         elif slot == "num":
             number = draw.choice(_SINGLE)
-            values[slot], values["base num"] = w.cardinal(number), str(number)
+            values[slot], values["base num"] = w.number_in_words(number), str(number)
         elif slot == "past":
             values["base past"], values[slot], *_ = draw.choice(w.VERBS)
         else:
@@ -112,7 +112,7 @@ _TOKEN = re.compile(r"(\{(\w+)\}|[\w-]+)([,.]?)")
 
 
 def _parse_frame(frame: str) -> tuple[Word, ...]:
-    """Cut a frame into words; those of its slots are still empty."""
+    """Parse a sentence pattern into words. Words of its slots are still empty."""
     words = []
     for piece, text in enumerate(frame.split("|")):
         for token in text.split():
@@ -122,11 +122,11 @@ def _parse_frame(frame: str) -> tuple[Word, ...]:
     return tuple(words)
 
 
-PARSED = tuple(map(_parse_frame, FRAMES))
+PARSED_FRAMES = tuple(map(_parse_frame, FRAMES))
 
 
 def _list_slots(words: Sequence[Word]) -> list[str]:
-    """List the slots that words fill, in their order; fixed words are left out."""
+    """List the slots of a sentence in their order."""
     return [word.slot for word in words if word.slot]
 
 
@@ -134,14 +134,14 @@ def _list_slots(words: Sequence[Word]) -> list[str]:
 
 
 def _write_record(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
-    """Write the facts as fields and values, in any order."""
+    """Write the words of a sentence as fields and values, in random order."""
     joint = draw.choice(("; ", ", ", " | ", "\n"))
     sign = draw.choice((": ", " = ", " - "))
     return joint.join(f"{draw.choice(LABELS[slot])}{sign}{values[slot]}" for slot in draw.permute(slots))
 
 
 def _write_questions(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
-    """Write the facts as questions and answers."""
+    """Write the words of a sentence as questions and answers, in random order."""
     return " ".join(
         f"{w.sentence_case(LABELS[slot][0])}? {w.sentence_case(values[slot])}." for slot in draw.permute(slots)
     )
@@ -165,7 +165,7 @@ def _write_pieces(draw: Draw, words: Sequence[Word]) -> str:
 
 
 def _write_rows(draw: Draw, slots: Sequence[str], values: dict[str, str], others: Sequence[dict[str, str]]) -> str:
-    """Write several records as the rows of a table; the sentence matches one of them."""
+    """Write several records as the rows of a table. The sentence matches one of them."""
     order = draw.permute(slots)
     records = draw.permute([values, *others])
     joint = draw.choice((" | ", ", ", " / "))
@@ -177,7 +177,7 @@ _BASE_RULES: tuple[str, ...] = w.sentences("sparse", "base_rules")
 
 
 def _write_base_forms(draw: Draw, slots: Sequence[str], values: dict[str, str]) -> str:
-    """Write a record in base forms, and the rule by which to inflect them."""
+    """Write the words of a sentence in their base forms, and the rule by which to inflect them."""
     shown = {slot: values.get(f"base {slot}", values[slot]) for slot in slots}
     return f"{_write_record(draw, slots, shown)}\n{draw.choice(_BASE_RULES)}"
 
@@ -185,7 +185,7 @@ def _write_base_forms(draw: Draw, slots: Sequence[str], values: dict[str, str]) 
 def _write_corrections(
     draw: Draw, slots: Sequence[str], values: dict[str, str], wrong: dict[str, str], changed: Sequence[str]
 ) -> str:
-    """Write a record of which some fields are put right afterwards."""
+    """Write a record with wrong values in some fields, and then their corrections."""
     shown = {slot: wrong[slot] if slot in changed else values[slot] for slot in slots}
     facts = _write_record(draw, slots, shown)
     form = draw.choice(("not {old} but {new}", "{new} instead of {old}", "read {new} for {old}"))
@@ -196,8 +196,8 @@ def _write_corrections(
 _INFLECTED = ("past", "num", "nouns", "foods", "animals")
 
 
-def _is_settled(kind: str, words: Sequence[Word], mask: Sequence[int], rows: Sequence[dict[str, str]]) -> bool:
-    """Whether the evidence allows one filling of these blanks only, and cannot be left out."""
+def _evidence_settles(kind: str, words: Sequence[Word], mask: Sequence[int], rows: Sequence[dict[str, str]]) -> bool:
+    """Return whether the evidence is needed to fill these blanks, and leaves exactly one way to do so."""
     hidden = [words[at] for at in mask]
     # Two equal hidden words could be swapped without anybody noticing.
     if len({word.text for word in hidden}) < BLANKS:
@@ -218,27 +218,27 @@ def _is_settled(kind: str, words: Sequence[Word], mask: Sequence[int], rows: Seq
 
 
 def _find_fillings(words: Sequence[Word], mask: Sequence[int]) -> set[tuple[str, ...]]:
-    """Collect the sentences that the pieces make in some order without contradicting a visible word."""
+    """Collect all sentences that the pieces can form, in any order, and that agree with the visible words."""
     by_piece: dict[int, tuple[str, ...]] = {}
     for word in words:
         by_piece[word.piece] = (*by_piece.get(word.piece, ()), word.text)
     seen = [None if at in mask else word.text for at, word in enumerate(words)]
     sentences = set()
 
-    def extend(left: tuple[int, ...], made: tuple[str, ...]) -> None:
+    def extend_sentence(left: tuple[int, ...], made: tuple[str, ...]) -> None:
         if not left:
             sentences.add(made)
         for piece in left:
             text = by_piece[piece]
             if all(shown in (None, word) for shown, word in zip(seen[len(made) :], text, strict=False)):
-                extend(tuple(other for other in left if other != piece), (*made, *text))
+                extend_sentence(tuple(other for other in left if other != piece), (*made, *text))
 
-    extend(tuple(by_piece), ())
+    extend_sentence(tuple(by_piece), ())
     return sentences
 
 
 def _draw_other_records(draw: Draw, slots: Sequence[str], values: dict[str, str], level: int) -> list[dict[str, str]]:
-    """Draw more records of the same kind. At level 4 each shares some fields with the true one."""
+    """Draw more records with the same fields. At level 4 each shares two values with the true one."""
     records = []
     for _ in range(2 if level == 3 else 3):
         other = _fill_slots(draw, slots)
@@ -249,7 +249,7 @@ def _draw_other_records(draw: Draw, slots: Sequence[str], values: dict[str, str]
 
 
 def _draw_unused_slots(draw: Draw, slots: Sequence[str], hidden: Sequence[str]) -> list[str]:
-    """Draw up to two slots that the sentence does not have, of a kind that fits none of its blanks."""
+    """Draw up to two slots that the sentence does not have, for words that fit none of its blanks."""
     taken = {_word_class(slot) for slot in hidden}
     unused = [slot for slot in LABELS if slot not in slots and _word_class(slot) not in taken]
     return draw.sample(unused, min(2, len(unused)))
@@ -258,7 +258,7 @@ def _draw_unused_slots(draw: Draw, slots: Sequence[str], hidden: Sequence[str]) 
 def _draw_wrong_slots(
     draw: Draw, slots: Sequence[str], sparse: Sequence[str], clustered: Sequence[str], k: int
 ) -> list[str]:
-    """Draw k slots that are shown wrong and then corrected; each of the two masks hides at least one of them."""
+    """Draw k slots to show wrongly and then correct. Each of the two masks hides at least one of them."""
     changed = list(dict.fromkeys((draw.choice(sparse), draw.choice(clustered))))
     rest = [slot for slot in slots if slot not in changed]
     return changed + draw.sample(rest, k - len(changed))
@@ -269,7 +269,7 @@ def _draw_wrong_slots(
 
 @dataclass(frozen=True)
 class SparseSource:
-    """A sentence, its evidence, and both ways to mask it."""
+    """A sentence, the evidence for its words, and its two masks: blanks far apart, and side by side."""
 
     words: tuple[Word, ...]
     evidence: str
@@ -280,7 +280,7 @@ class SparseSource:
 
 
 def _draw_sparse_mask(draw: Draw, n: int, open_: Sequence[int]) -> tuple[int, ...] | None:
-    """Draw one blank each near the beginning, the middle and the end, at least two words between them."""
+    """Draw three blanks, near the beginning, the middle and the end, with at least two words between them."""
     parts = [[at for at in open_ if k * n <= 3 * at < (k + 1) * n] for k in range(BLANKS)]
     if not all(parts):
         return None
@@ -289,7 +289,7 @@ def _draw_sparse_mask(draw: Draw, n: int, open_: Sequence[int]) -> tuple[int, ..
 
 
 def _draw_clustered_mask(draw: Draw, words: Sequence[Word], open_: Sequence[int]) -> tuple[int, ...] | None:
-    """Draw three neighbouring words to hide, such that they could not stand in another order."""
+    """Draw three neighbouring words to hide that could not stand in another order."""
     starts = [at for at in open_ if at + 1 in open_ and at + 2 in open_ and _has_fixed_order(words[at : at + BLANKS])]
     if not starts:
         return None
@@ -298,7 +298,7 @@ def _draw_clustered_mask(draw: Draw, words: Sequence[Word], open_: Sequence[int]
 
 
 def _has_fixed_order(window: Sequence[Word]) -> bool:
-    """Whether words side by side can only stand in this order: 'Liam gladly' might as well be 'gladly Liam'."""
+    """Return whether neighbouring words can stand in this order only, unlike 'Liam gladly' and 'gladly Liam'."""
     kinds = {word.slot if word.slot == "name" else _word_class(word.slot) for word in window}
     return "manner" not in kinds or not kinds & {"adjective", "name"}
 
@@ -314,10 +314,10 @@ _LENGTHS = (220, 220, 320, 380)
 
 
 def _draw_source(draw: Draw, level: int) -> SparseSource:
-    """Draw a sentence with evidence that settles both its sparse and its clustered blanks."""
+    """Draw a sentence with evidence that determines the words of both its masks."""
     kind = draw.choice(_KINDS[level - 1])
     while True:
-        frame = draw.below(len(PARSED))
+        frame = draw.index(len(PARSED_FRAMES))
         # Many tries with one frame before the next, or frames that seldom succeed would hardly appear.
         for _ in range(60):
             attempt = _try_source(draw, level, kind, frame)
@@ -326,7 +326,7 @@ def _draw_source(draw: Draw, level: int) -> SparseSource:
 
 
 def _try_source(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | None:
-    blank = PARSED[frame]
+    blank = PARSED_FRAMES[frame]
     slots = _list_slots(blank)
     # Pieces show every word; the other kinds show only those that vary.
     open_ = [at for at, word in enumerate(blank) if word.slot or kind == "pieces"]
@@ -339,7 +339,7 @@ def _try_source(draw: Draw, level: int, kind: str, frame: int) -> SparseSource |
         return None
     words = tuple(replace(word, text=values[word.slot]) if word.slot else word for word in blank)
     rows = _draw_other_records(draw, slots, values, level) if kind == "rows" else []
-    if not all(_is_settled(kind, words, mask, rows) for mask in (sparse, clustered)):
+    if not all(_evidence_settles(kind, words, mask, rows) for mask in (sparse, clustered)):
         return None
     far, near = ([words[at].slot for at in mask] for mask in (sparse, clustered))
     if kind == "pieces":
@@ -373,11 +373,11 @@ def _mask_words(words: Sequence[Word], mask: Sequence[int]) -> str:
 
 def _make_example(draw: Draw, level: int, clustered: bool) -> Example:
     drawn = _draw_source(draw, level)
-    at = draw.below(len(_ASKS))
+    at = draw.index(len(_ASKS))
     mask = drawn.clustered if clustered else drawn.sparse
     task = _ASKS[at].format(evidence=drawn.evidence, sentence=_mask_words(drawn.words, mask))
     parts = tuple(drawn.words[i].text for i in mask)
-    prompt = f"{task}\n{w.answer_line(draw, draw.choice(_WHAT))}"
+    prompt = f"{task}\n{w.draw_answer_line(draw, draw.choice(_WHAT))}"
     constraints: dict[str, Json] = {
         "kind": drawn.kind,
         "frame": str(drawn.frame),
@@ -388,12 +388,12 @@ def _make_example(draw: Draw, level: int, clustered: bool) -> Example:
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """Make one example of the given level, with blanks far apart."""
+    """Make one example of the given level: a sentence with three blanks far apart."""
     return _make_example(draw, level, clustered=False)
 
 
 def generate_clustered(draw: Draw, level: int) -> Example:
-    """Make one example of the given level, with blanks side by side."""
+    """Make one example of the given level: a sentence with three blanks side by side."""
     return _make_example(draw, level, clustered=True)
 
 

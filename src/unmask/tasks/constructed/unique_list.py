@@ -12,11 +12,11 @@ from unmask.tasks.draw import Draw
 from unmask.tasks.splits import constructed_task
 from unmask.tasks.task import Example, Scorer
 
-POOL = 12
-WANTED = 8
+POOL_SIZE = 12
+ANSWER_SIZE = 8
 LIMIT = 72
 """Longest answer, in characters, so that it fits the tokens of the task in a small vocabulary."""
-LONGEST = 9
+LONGEST_WORD = 9
 
 _TOPICS: dict[str, Sequence[str]] = {
     "adjectives": w.ADJECTIVES,
@@ -37,16 +37,16 @@ _TOPICS: dict[str, Sequence[str]] = {
 }
 
 
-def _select_short(words: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({word.lower() for word in words if 3 <= len(word) <= LONGEST}))
+def _select_short_words(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({word.lower() for word in words if 3 <= len(word) <= LONGEST_WORD}))
 
 
-_TOPIC_WORDS = {topic: _select_short(words) for topic, words in _TOPICS.items()}
-_ALL = _select_short((*w.COMMON, *w.FIRST, *w.SURNAMES, *w.TOWNS))
+_TOPIC_WORDS = {topic: _select_short_words(words) for topic, words in _TOPICS.items()}
+_ALL = _select_short_words((*w.COMMON, *w.FIRST, *w.SURNAMES, *w.TOWNS))
 
 
 def _group_by_letters(words: Sequence[str], letters: int, least: int) -> tuple[tuple[str, ...], ...]:
-    """Group words that share their first letters; drop groups smaller than `least`."""
+    """Group words by their first letters, and drop groups smaller than `least`."""
     groups: dict[str, list[str]] = {}
     for word in words:
         groups.setdefault(word[:letters], []).append(word)
@@ -63,7 +63,7 @@ _HINT = "A word comes before any longer word that begins with it."
 _WHAT: tuple[str, ...] = w.sentences("unique_list", "what")
 
 
-def _write_quoted(words: Sequence[str]) -> str:
+def _write_quoted_list(words: Sequence[str]) -> str:
     return "[" + ", ".join(f"'{word}'" for word in words) + "]"
 
 
@@ -72,41 +72,45 @@ def _write_grid(words: Sequence[str]) -> str:
 
 
 _JOINTS = (",", ", ", " ", " / ", "|", "; ")
-_STYLES: tuple[Callable[[Sequence[str]], str], ...] = (*(joint.join for joint in _JOINTS), _write_quoted, _write_grid)
+_STYLES: tuple[Callable[[Sequence[str]], str], ...] = (
+    *(joint.join for joint in _JOINTS),
+    _write_quoted_list,
+    _write_grid,
+)
 
 
-def _draw_by_first_letter(draw: Draw) -> tuple[list[str], str]:
-    """Draw words on one topic that all begin with different letters."""
+def _draw_words_by_first_letter(draw: Draw) -> tuple[list[str], str]:
+    """Draw words on one topic, each with another first letter."""
     topic = draw.choice(list(_TOPIC_WORDS))
     groups = _group_by_letters(_TOPIC_WORDS[topic], 1, 1)
-    return [draw.choice(group) for group in draw.sample(groups, POOL)], topic
+    return [draw.choice(group) for group in draw.sample(groups, POOL_SIZE)], topic
 
 
 def _draw_any_words(draw: Draw) -> tuple[list[str], str]:
-    """Draw words on one topic or on any."""
+    """Draw words at random, from one topic or from all of them."""
     if draw.chance(0.5):
-        return draw.sample(_ALL, POOL), "words"
+        return draw.sample(_ALL, POOL_SIZE), "words"
     topic = draw.choice(list(_TOPIC_WORDS))
-    return draw.sample(_TOPIC_WORDS[topic], POOL), topic
+    return draw.sample(_TOPIC_WORDS[topic], POOL_SIZE), topic
 
 
-def _draw_few_letters(draw: Draw) -> tuple[list[str], str]:
-    """Draw words that begin with one of three letters, some of them invented."""
+def _draw_words_with_three_initials(draw: Draw) -> tuple[list[str], str]:
+    """Draw words that begin with three different letters only; some may be invented."""
     pool: list[str] = []
     for group in draw.sample(_BY_LETTER, 3):
         pool += draw.sample(group, 4)
     if draw.chance(0.3):
-        pool[:4] = [w.invent_word(draw)[:LONGEST] for _ in range(4)]
+        pool[:4] = [w.invent_word(draw)[:LONGEST_WORD] for _ in range(4)]
     return pool, "words"
 
 
-def _draw_look_alikes(draw: Draw) -> tuple[list[str], str]:
-    """Draw words of which several share their first three letters or more."""
+def _draw_look_alike_words(draw: Draw) -> tuple[list[str], str]:
+    """Draw words that look alike: several share their first three letters or more."""
     if draw.chance(0.25):
         # Words without a meaning: one beginning, many endings.
         start = w.invent_word(draw)[:4]
         return [start + w.invent_word(draw)[-5:] for _ in range(6)] + [
-            w.invent_word(draw)[:LONGEST] for _ in range(6)
+            w.invent_word(draw)[:LONGEST_WORD] for _ in range(6)
         ], "words"
     pool: list[str] = []
     for group in draw.sample(_BY_THREE, 4):
@@ -114,24 +118,24 @@ def _draw_look_alikes(draw: Draw) -> tuple[list[str], str]:
     return pool, "words"
 
 
-_POOLS = (_draw_by_first_letter, _draw_any_words, _draw_few_letters, _draw_look_alikes)
+_POOLS = (_draw_words_by_first_letter, _draw_any_words, _draw_words_with_three_initials, _draw_look_alike_words)
 
 
-def _has_prefix(words: Sequence[str]) -> bool:
+def _has_word_within_word(words: Sequence[str]) -> bool:
     return any(a != b and b.startswith(a) for a in words for b in words)
 
 
 def generate(draw: Draw, level: int) -> Example:
-    """Make one example of the given level."""
+    """Make one example of the given level: a pool of words, and the first eight of them in alphabetical order."""
     while True:
         pool, topic = _POOLS[level - 1](draw)
         pool = draw.permute(pool)
-        parts = tuple(sorted(pool)[:WANTED])
+        parts = tuple(sorted(pool)[:ANSWER_SIZE])
         target = ",".join(parts)
         # Invented words may coincide by chance, and such a pool is drawn again.
-        if len(set(pool)) == POOL and len(target) <= LIMIT:
+        if len(set(pool)) == POOL_SIZE and len(target) <= LIMIT:
             break
-    at = draw.below(len(_FRAMES))
+    at = draw.index(len(_FRAMES))
     shown = draw.choice(_STYLES)(pool)
     task = (
         _FRAMES[at]
@@ -140,8 +144,8 @@ def generate(draw: Draw, level: int) -> Example:
         .replace("\n\n", "\n")
         .strip()
     )
-    hint = [_HINT] if _has_prefix(pool) else []
-    prompt = "\n".join([task, *hint, w.answer_line(draw, draw.choice(_WHAT))])
+    hint = [_HINT] if _has_word_within_word(pool) else []
+    prompt = "\n".join([task, *hint, w.draw_answer_line(draw, draw.choice(_WHAT))])
     return Example(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
 
 

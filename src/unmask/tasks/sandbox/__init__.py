@@ -37,15 +37,15 @@ from unmask.tasks.sandbox import confine
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 SETUP_S = 60.0
-"""Longest start of the interpreter, in seconds. It is no time of the completion; longer is `unavailable`."""
+"""Longest time to start the interpreter, in seconds, not counted for the completion. Longer is `unavailable`."""
 TICK_S = 0.1
 """Longest time until a cancelled run notices, in seconds."""
-VARIABLE = "UNMASK_SANDBOX"
-"""Environment variable: name of the isolation to use where a call names none."""
+ISOLATION_VARIABLE = "UNMASK_SANDBOX"
+"""Environment variable with the name of the isolation to use where a call names none."""
 
 
 class Unavailable(Exception):
-    """Error for a machine without any isolation. Becomes the status `unavailable`."""
+    """Error for a machine on which no isolation works. Results then have the status `unavailable`."""
 
 
 ISOLATIONS = ("landlock", "bubblewrap", "off")
@@ -64,12 +64,12 @@ class Limits(Options):
     """Address space of a process, in MiB."""
 
 
-DEFAULT = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
 class SandboxResult:
-    """Outcome of one completion."""
+    """Outcome of running one completion."""
 
     status: Status
     """`fail`: a test said no. `error`: the completion broke. `unavailable`: the evaluator did; do not score it."""
@@ -77,18 +77,18 @@ class SandboxResult:
     isolation: str
     """Name of the isolation, for the report; `none` where there is none to use."""
     wall_s: float
-    """Seconds from the start of the completion to the decision."""
+    """Seconds from the start of the completion to its outcome."""
 
 
 def choose_isolation(name: str | None = None) -> str:
-    """Return the isolation of that name, or of `UNMASK_SANDBOX`, or else the first that this machine has.
+    """Return the name of the isolation to use: the given one, that of `UNMASK_SANDBOX`, or the best of this machine.
 
-    A misspelt name is refused. Nothing weaker is taken where there is none: that is `Unavailable`.
+    A misspelt name is refused. If the machine has none, `Unavailable` is raised: nothing weaker is taken.
     """
-    name = name or os.environ.get(VARIABLE) or None
+    name = name or os.environ.get(ISOLATION_VARIABLE) or None
     if name is not None:
         if name not in ISOLATIONS:
-            raise UnknownName(f"isolation of the sandbox ({VARIABLE})", name, ISOLATIONS)
+            raise UnknownName(f"isolation of the sandbox ({ISOLATION_VARIABLE})", name, ISOLATIONS)
         return name
     try:
         confine.landlock_version()
@@ -96,31 +96,31 @@ def choose_isolation(name: str | None = None) -> str:
         if shutil.which("bwrap"):
             return "bubblewrap"
         raise Unavailable(
-            f"no sandbox works here (landlock: {error}; bubblewrap: bwrap is not installed); {VARIABLE}=off runs "
-            "completions without one"
+            f"no sandbox works here (landlock: {error}; bubblewrap: bwrap is not installed); "
+            f"{ISOLATION_VARIABLE}=off runs completions without one"
         ) from None
     return "landlock"
 
 
 def check_completion(
-    problem: Mapping[str, Any], completion: str, limits: Limits = DEFAULT, *, isolation: str | None = None
+    problem: Mapping[str, Any], completion: str, limits: Limits = DEFAULT_LIMITS, *, isolation: str | None = None
 ) -> SandboxResult:
-    """Run one completion of a problem against the problem's tests, which define `check(candidate)`."""
-    return check_many([(problem, completion)], 1, limits=limits, isolation=isolation)[0]
+    """Run one completion of a programming problem against its tests, which define `check(candidate)`."""
+    return check_completions([(problem, completion)], 1, limits=limits, isolation=isolation)[0]
 
 
-def check_many(
+def check_completions(
     items: Iterable[tuple[Mapping[str, Any], str]],
     workers: int = 2,
     on_done: Callable[[int, SandboxResult], None] | None = None,
-    limits: Limits = DEFAULT,
+    limits: Limits = DEFAULT_LIMITS,
     *,
     isolation: str | None = None,
 ) -> list[SandboxResult]:
-    """Check pairs of problem and completion, several at a time; the results come in the order of the pairs.
+    """Run completions of problems against their tests, several at a time; return results in the order of the pairs.
 
-    `on_done(index, result)` is called in this thread as each one ends. If anything is raised meanwhile, a
-    `KeyboardInterrupt` for instance, all that still runs is killed before it goes on.
+    `on_done(index, result)` is called in this thread as each one ends. If anything is raised meanwhile, for
+    instance a `KeyboardInterrupt`, all running completions are killed before it is raised again.
     """
     require(isinstance(workers, int) and workers >= 1, "workers", workers, "1 or more", "try the number of cores")
     pairs = list(items)
@@ -137,7 +137,7 @@ def check_many(
     def check(problem: Mapping[str, Any], completion: str) -> SandboxResult:
         if chosen is None:
             return SandboxResult("unavailable", reason, "none", 0.0)
-        return run(problem, completion, limits, chosen, cancel)
+        return run_isolated(problem, completion, limits, chosen, cancel)
 
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -154,7 +154,7 @@ def check_many(
     return [results[index] for index in range(len(pairs))]
 
 
-def run(
+def run_isolated(
     problem: Mapping[str, Any],
     completion: str,
     limits: Limits,
@@ -162,7 +162,7 @@ def run(
     cancel: threading.Event,
     output: int = subprocess.DEVNULL,
 ) -> SandboxResult:
-    """Check one completion in a process of its own; what it prints goes to `output`. Failures become a status."""
+    """Check one completion in a process of its own, and return the outcome. Its prints go to the file `output`."""
     tests = {key: problem.get(key) for key in ("prompt", "test", "entry_point")}
     for key, value in tests.items():
         if not isinstance(value, str):
@@ -213,7 +213,7 @@ def run(
 def _await_outcome(
     ours: socket.socket, limits: Limits, isolation: str, cancel: threading.Event
 ) -> tuple[Status, str, float]:
-    """Read events until there is a decision or time is up; return status, detail and seconds."""
+    """Read events of the process that checks until it decides or time is up; return status, detail and seconds."""
     started_at, deadline, pending = 0.0, time.monotonic() + SETUP_S, b""
 
     def outcome(status: Status, detail: str) -> tuple[Status, str, float]:

@@ -26,9 +26,9 @@ from . import confine, values
 ANSWER_BYTES, FRAME_BYTES = 4 << 20, 256 << 20
 """Longest answer to one call, and longest frame of all."""
 PATIENCE_S = 0.5
-"""Seconds that a worker whose pipe is closed has to end."""
+"""Seconds to wait for a worker to end after its pipe was closed."""
 SWALLOWED = (StopIteration, StopAsyncIteration, AttributeError)
-"""Exceptions that Python takes for an answer: `list(map(candidate, ...))` for the end of the list, `hasattr` for no.
+"""Exceptions that Python itself catches: `list(map(candidate, ...))` would just end, and `hasattr` return False.
 
 They end the check at once, as does every exception that is no `Exception`: else a completion could pass by raising one.
 """
@@ -36,11 +36,11 @@ NOT_LOADED = "the completion does not load:"
 
 
 class CheckEnded(BaseException):
-    """Raised to end the check once its outcome is known. Not an `Exception`, so that tests cannot catch it as one."""
+    """Exception that ends the check once its outcome is known. Tests that catch `Exception` do not catch it."""
 
 
 def main() -> None:
-    """Read the job from the socket at standard input, and report what came of the completion through it."""
+    """Read a job from the socket at standard input, check the completion, and send the outcome through the socket."""
     fd = os.dup(0)
     try:
         run_checker(fd)
@@ -100,7 +100,7 @@ def run_checker(fd: int) -> None:
 
 
 def confine_process(isolation: str, *others: int) -> None:
-    """Drop the privileges of this process and filter its system calls, for good; it may send signals to `others`."""
+    """Drop the privileges of this process and filter its system calls, for good. It may send signals to `others`."""
     if sys.platform == "linux":
         confine.drop_privileges()
         confine.die_with_parent()
@@ -114,7 +114,7 @@ def confine_process(isolation: str, *others: int) -> None:
 
 
 class Candidate:
-    """The function under test as the tests see it: each call is a question to the worker."""
+    """Stand-in for the function under test: each call is sent to the worker, which runs the completion."""
 
     def __init__(self, worker: int, calls_in: int, answers_out: int, cpu_s: float):
         self.worker, self.calls_in, self.answers_out, self.cpu_s = worker, calls_in, answers_out, cpu_s
@@ -128,12 +128,12 @@ class Candidate:
         except values.BadValue as error:
             # Before the first call the value is the tests' own; afterwards it may be made of what the completion said.
             wrong = f"the tests pass {error}, which the sandbox cannot hand to the completion"
-            self.end(**({"status": "fail", "detail": wrong} if self.called else {"trouble": wrong}))
+            self.end_check(**({"status": "fail", "detail": wrong} if self.called else {"trouble": wrong}))
         self.called = True
-        return self.ask(question)
+        return self.ask_worker(question)
 
-    def ask(self, question: bytes | None = None) -> Any:
-        """Send a question, if there is one, and return the answer or raise what the completion raised."""
+    def ask_worker(self, question: bytes | None = None) -> Any:
+        """Send a call to the worker, if one is given; return its answer, or raise what the completion raised."""
         if self.outcome:
             raise CheckEnded
         try:
@@ -150,27 +150,27 @@ class Candidate:
                 raise values.BadValue("neither returned nor raised")
             error = rebuild_exception(built_in, args, words)
         except BrokenPipeError:
-            self.end(**self.describe_ending())
+            self.end_check(**self.describe_lost_worker())
         except Exception as wrong:
             detail = f"the completion's process sent an answer that is no answer: {describe_exception(wrong)}"
-            self.end(status="error", detail=detail)
+            self.end_check(status="error", detail=detail)
         error.raised_by_completion = f"{name}: {words}".rstrip(": ")[:500]  # type: ignore[attr-defined]
         if isinstance(error, SWALLOWED) or not isinstance(error, Exception):
-            self.end(status="error", detail=self.describe_raised(error))
+            self.end_check(status="error", detail=self.describe_completion_error(error))
         raise error
 
-    def describe_raised(self, error: BaseException) -> str:
-        """Say what the completion raised, if this exception is its own; else the text is empty."""
+    def describe_completion_error(self, error: BaseException) -> str:
+        """Describe an exception that the completion raised; return an empty text for any other exception."""
         raised = getattr(error, "raised_by_completion", "")
         return raised and f"{'the completion raised' if self.called else NOT_LOADED} {raised}"
 
-    def end(self, **outcome: object) -> NoReturn:
+    def end_check(self, **outcome: object) -> NoReturn:
         """Set the outcome and end the check by raising `CheckEnded`."""
         self.outcome = outcome
         raise CheckEnded
 
-    def describe_ending(self) -> dict[str, object]:
-        """Return the outcome for a worker that does not answer: it has ended, or is alive with its pipe closed."""
+    def describe_lost_worker(self) -> dict[str, object]:
+        """Return the outcome for a worker that has ended, or has closed its pipe."""
         # The pipe closes a moment before the process can be waited for.
         stop = time.monotonic() + PATIENCE_S
         pid = 0
@@ -189,7 +189,7 @@ class Candidate:
 
 
 def rebuild_exception(built_in: str, args: Any, words: str) -> BaseException:
-    """Make an exception like the one that the completion raised, of the nearest built-in class."""
+    """Make an exception of the built-in class nearest to the one that the completion raised."""
     kind = getattr(builtins, built_in)
     if not issubclass(kind, BaseException):
         raise values.BadValue("an exception of no class")
@@ -202,7 +202,7 @@ def rebuild_exception(built_in: str, args: Any, words: str) -> BaseException:
 
 
 def run_tests(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
-    """Run the tests on the candidate, and return the outcome."""
+    """Run a problem's tests on the candidate, and return the outcome."""
     # Helpers come from the prompt, whatever the completion redefines, and call the candidate under its own name.
     names: dict[str, Any] = {"__name__": "checks"}
     try:
@@ -218,21 +218,21 @@ def run_tests(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
     except BaseException as error:
         return {"trouble": f"the problem itself is broken: {describe_exception(error)}"}
     try:
-        candidate.ask()  # The first answer says whether the completion loads.
+        candidate.ask_worker()  # The first answer says whether the completion loads.
         run_check(candidate)
     except BaseException as error:
         if candidate.outcome:
             return candidate.outcome
-        if raised := candidate.describe_raised(error):
+        if raised := candidate.describe_completion_error(error):
             return {"status": "error", "detail": raised}
         if not candidate.called:
             return {"trouble": f"the tests failed before they called the completion: {describe_exception(error)}"}
-        return {"status": "fail", "detail": f"{describe_exception(error)}{failing_line(error, tests['test'])}"}
+        return {"status": "fail", "detail": f"{describe_exception(error)}{describe_failing_line(error, tests['test'])}"}
     return candidate.outcome or {"status": "pass", "detail": "all checks passed"}
 
 
-def failing_line(error: BaseException, source: str) -> str:
-    """Return the line of the tests at which an exception came up."""
+def describe_failing_line(error: BaseException, source: str) -> str:
+    """Describe the line of the tests at which an exception was raised."""
     # The last line of the tests on the way: below it are helpers and this module.
     line, step = 0, error.__traceback__
     while step:
@@ -281,7 +281,7 @@ def run_worker(job: dict[str, Any], calls_out: int, answers_in: int, null: int) 
 
 
 def answer_call(action: Any, *arguments: object) -> bytes:
-    """Return the answer to one call: what it returned, or what it raised."""
+    """Call a function, and encode the value that it returned or the exception that it raised."""
     try:
         return values.dumps(["return", action(*arguments)], strict=False)
     except BaseException as error:
@@ -301,14 +301,14 @@ def answer_call(action: Any, *arguments: object) -> bytes:
 
 
 def send_frame(fd: int, data: bytes) -> None:
-    """Write a length and a content."""
+    """Write a frame: the length of the data in four bytes, then the data."""
     rest = memoryview(len(data).to_bytes(4, "big") + data)
     while rest:
         rest = rest[os.write(fd, rest) :]
 
 
 def read_frame(fd: int, most: int) -> bytes:
-    """Read the next frame; empty at the end of the stream."""
+    """Read the data of the next frame; return nothing at the end of the stream."""
     # Unbuffered: a reader that reads ahead would hold the tests before the worker is forked.
     size = int.from_bytes(read_exactly(fd, 4), "big")
     if size > most:
@@ -317,7 +317,7 @@ def read_frame(fd: int, most: int) -> bytes:
 
 
 def read_exactly(fd: int, size: int) -> bytes:
-    """Read so many bytes; none if the stream ends before."""
+    """Read exactly `size` bytes; return no bytes if the stream ends before."""
     parts: list[bytes] = []
     while size and (part := os.read(fd, min(size, 1 << 16))):
         parts.append(part)
@@ -326,7 +326,7 @@ def read_exactly(fd: int, size: int) -> bytes:
 
 
 def exception_message(error: BaseException) -> str:
-    """Return the beginning of what an exception says; its class may be the completion's own, and fail at that."""
+    """Return the beginning of an exception's message. A class of the completion's own may fail to give one."""
     try:
         return str(error)[:10_000]
     except BaseException:

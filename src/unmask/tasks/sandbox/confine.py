@@ -1,4 +1,4 @@
-"""Shut a process in: resource limits, no privileges, files by Landlock, system calls by seccomp.
+"""Confine a process: resource limits, no privileges, files by Landlock, system calls by seccomp.
 
 The standard library wraps none of the last three, hence ctypes. Every function does what it says or raises `OSError`;
 none falls back to less. Imported by the library and, without it, by the interpreter that runs a completion: it needs
@@ -32,7 +32,7 @@ _DIE_WITH_PARENT, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVILEGES, _AMBIENT = 1, 4, 22, 
 
 
 def _call_libc(name: str, *arguments: object) -> int:
-    """Call a C function that reports failure as -1."""
+    """Call a function of the C library, and raise `OSError` if it returns -1."""
     try:
         function: Any = getattr(ctypes.CDLL(None, use_errno=True), name)
     except AttributeError:
@@ -71,7 +71,7 @@ def lower_worker_limits(cpu_s: float) -> None:
 
 
 def _lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit; one that is already lower stays."""
+    """Lower a resource limit of this process. A limit that is already lower stays."""
     now = resource.getrlimit(kind)[1]
     hard = soft if hard is None else hard
     hard = hard if now == resource.RLIM_INFINITY else min(now, hard)
@@ -79,7 +79,7 @@ def _lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
 
 
 def drop_privileges() -> None:
-    """Give up every capability and every way to gain one. Landlock and seccomp ask for the second."""
+    """Give up every capability and every way to gain one, which Landlock and seccomp require."""
     _prctl(_NO_NEW_PRIVILEGES, 1)
     try:
         _prctl(_AMBIENT, 4)
@@ -96,7 +96,7 @@ def die_with_parent() -> None:
 
 
 def hide_memory() -> None:
-    """Keep other processes of the same user from reading this process's memory, taking its files or tracing it."""
+    """Keep other processes of the same user from reading this process's memory or tracing it."""
     _prctl(_DUMPABLE, 0)
 
 
@@ -105,7 +105,7 @@ def hide_memory() -> None:
 
 @functools.cache
 def readable_paths() -> list[tuple[str, bool]]:
-    """List the paths that a completion needs to run, each with whether files below it may be read, or only listed.
+    """List the paths that a completion needs, each with whether files below it may be read or only listed.
 
     The standard library and shared libraries are named entry by entry, because a rule holds for all below a folder:
     packages that were installed beside them would come along, and verdicts would depend on the machine.
@@ -133,7 +133,7 @@ def landlock_version() -> int:
 
 
 def restrict_files(readable: list[tuple[str, bool]], work: str) -> None:
-    """Allow to read these paths and some devices, to write to /dev/null, plain files in `work`, and nothing else.
+    """Restrict this process to the given paths, some devices, and plain files in the folder `work`.
 
     The folder stays flat: one with folders in it could be made so deep that nobody can remove it. Where the kernel
     knows how, connections and signals to processes outside are refused as well.
@@ -225,7 +225,7 @@ _THREAD, _NEW_NAMESPACES = 0x00010000, 0x7E020000
 
 
 def refuse_calls(*others: int) -> None:
-    """Make dangerous system calls fail from now on, for good. Signals may go to this process and to `others`."""
+    """Make dangerous system calls of this process fail from now on. Signals may go to this process and to `others`."""
     program = filter_program(os.uname().machine, os.getpid(), *others)
     # Kept in a variable: the kernel reads the program through a pointer, and the memory must still be there.
     array = ctypes.create_string_buffer(program, len(program))
@@ -234,7 +234,7 @@ def refuse_calls(*others: int) -> None:
 
 
 def filter_program(machine: str, pid: int, *others: int) -> bytes:
-    """Build the classic BPF program that looks at each system call of process `pid`."""
+    """Build the BPF program with which the kernel allows or refuses each system call of process `pid`."""
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
     architecture, column = _ARCHITECTURES[machine]
@@ -264,7 +264,7 @@ def filter_program(machine: str, pid: int, *others: int) -> bytes:
 def _allow_only(
     call: int, allowed: dict[int, tuple[int, ...]], answer: int = _ERROR | errno.EPERM
 ) -> list[_Instruction]:
-    """Build instructions that allow a call only with listed values of its arguments, and give `answer` otherwise."""
+    """Build BPF instructions that allow a system call only with listed arguments, and return `answer` otherwise."""
     # An instruction loads 32 bits, and to the kernel these arguments have no more: nothing can hide in the bits above.
     # Of the one pointer both halves are compared.
     body: list[_Instruction] = []
@@ -277,7 +277,7 @@ def _allow_only(
 
 
 def check_isolation(landlock: bool) -> None:
-    """Check that what is forbidden fails now, so that no completion runs in a sandbox that does not hold."""
+    """Try forbidden operations, and raise `OSError` if one succeeds: no completion runs in a sandbox with a hole."""
     attempts: dict[str, Callable[[], object]] = {
         "sockets can be made": _socket.socket,
         "signals can be sent to others": lambda: os.kill(os.getppid(), 0),

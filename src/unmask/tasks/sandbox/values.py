@@ -1,4 +1,4 @@
-"""Plain values as JSON, so that an answer can leave the worker without taking behaviour along.
+"""Encode plain values as JSON, so that a worker's answer carries values and no code.
 
 Types survive where `==` or a test can tell them apart: a tuple is not a list. A value of another class arrives as the
 built-in it derives from or, failing that, as an `Opaque`, which equals nothing but itself: an `__eq__` that always says
@@ -11,17 +11,17 @@ from itertools import islice
 from typing import Any
 
 DEPTH = 100
-"""Deepest nesting of a value that crosses the pipe."""
+"""Deepest nesting of a value that is sent between the processes."""
 ITEMS = 100_000
-"""Most values that an iterator is asked for. It is run out, so that `list(answer)` works in a test."""
+"""Most values that are taken from an iterator. All of them are sent, so that `list(answer)` works in a test."""
 
 
 class BadValue(Exception):
-    """Error for a value that cannot cross the pipe, or that arrived damaged."""
+    """Error for a value that cannot be sent between the processes, or that arrived damaged."""
 
 
 class Opaque:
-    """Stand-in for a value of a type that does not cross the pipe."""
+    """Stand-in for a value of a type that cannot be sent between the processes."""
 
     def __init__(self, name: str):
         self.name = name
@@ -31,12 +31,12 @@ class Opaque:
 
 
 def dumps(value: object, *, strict: bool) -> bytes:
-    """Encode a value. A type that does not cross is an error if `strict`, else it becomes opaque."""
+    """Encode a value as JSON bytes. A type that cannot be sent is an error if `strict`, else becomes an `Opaque`."""
     return json.dumps(_encode_value(value, strict, 0), separators=(",", ":")).encode("ascii")
 
 
 def loads(data: bytes) -> Any:
-    """Decode what a process we do not trust has sent; anything odd is a `BadValue`."""
+    """Decode a value that an untrusted process sent; raise `BadValue` for anything malformed."""
     try:
         return _decode_value(json.loads(data), 0)
     except Exception as error:
@@ -44,7 +44,7 @@ def loads(data: bytes) -> Any:
 
 
 def _encode_value(value: Any, strict: bool, depth: int) -> Any:
-    """Return the JSON form: scalars as they are, everything else as `[kind, content]`."""
+    """Convert a value to plain JSON: scalars as they are, everything else as `[kind, content]`."""
     if depth > DEPTH:
         raise BadValue(f"a value nested more than {DEPTH} levels deep")
     if value is None or isinstance(value, bool):
