@@ -6,7 +6,7 @@ from unmask.api.request import Request
 from unmask.axes import POLICY, ReMDM
 from unmask.core import Noise, SamplingParams, Trajectory, row_key
 from unmask.engine import decode, decode_one_step
-from unmask.lab.branching import BranchPlan, stream
+from unmask.lab.branching import BranchPlan, random_stream
 from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 8, 3, 2
@@ -32,7 +32,7 @@ def plan(reference, temperature=0.0, rollouts=2, states=2, *, guests, sets=None)
 def noise_of(branch) -> Noise:
     """The random numbers of a branch."""
     request = next(one for one in STARTS if one.id == branch.prompt)
-    return Noise.of([row_key(SEED, request.key, stream(branch.step, branch.rollout))])
+    return Noise.of([row_key(SEED, request.key, random_stream(branch.step, branch.rollout))])
 
 
 def by_hand(reference, guest, state: Trajectory, noise, temperature):

@@ -28,7 +28,7 @@ from unmask.methods import DUS, KLASS, METHODS, WINO, InfoGain, fixed_action, ma
 
 class TestTheFile:
     def test_candidates_are_those_of_the_command_line(self, methods_study):
-        named = methods_study.sets("llada")[POLICY]
+        named = methods_study.candidate_sets("llada")[POLICY]
         assert list(named) == NAMES
         assert named["llada"] == fixed_action()
         assert named[NAMES[1]] == KLASS(window=1, threshold=0.0)
@@ -40,15 +40,15 @@ class TestTheFile:
         both = [{"model": "a", "reference": "llada"}, {"model": "b", "reference": "dream"}]
         made = StudyConfig.parse(raw(models=both, candidates={"policy": ["reference", "klass", "llada", "dream"]}))
         for kind in ("llada", "dream"):
-            first = made.sets(kind)[POLICY]["reference"]
-            assert first == made.plan(kind).reference
+            first = made.candidate_sets(kind)[POLICY]["reference"]
+            assert first == made.branch_plan(kind).reference
         with pytest.raises(ConfigError, match=r"first candidate of policy is 'llada'.*'dream', the reference"):
             StudyConfig.parse(raw(models=both))
 
     def test_a_method_as_the_reference_has_its_own_name(self):
         model = [{"model": "a", "reference": "klass", "settings": {"window": 1}}]
         made = StudyConfig.parse(raw(models=model, candidates={"policy": ["klass", "llada"]}))
-        assert made.sets(made.models[0].reference)[POLICY]["klass"] == KLASS(window=1)
+        assert made.candidate_sets(made.models[0].reference)[POLICY]["klass"] == KLASS(window=1)
 
     @pytest.mark.parametrize(
         ("name", "settings"),
@@ -65,14 +65,14 @@ class TestTheFile:
     def test_a_reference_may_do_as_it_likes_where_nothing_is_cut_out_of_it(self, name, settings):
         model = [{"model": "a", "reference": name, "settings": settings}]
         made = StudyConfig.parse(raw(models=model, candidates={"policy": [name, "llada"]}))
-        assert made.plan(made.models[0].reference).reference == make_policy(name, **settings)
+        assert made.branch_plan(made.models[0].reference).reference == make_policy(name, **settings)
         with pytest.raises(ConfigError, match="cannot continue branches"):
             StudyConfig.parse(raw(models=model, axes=["policy", "score"], candidates={"policy": [name, "llada"]}))
 
     def test_a_class_of_ones_own(self, tmp_path):
         (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
         made = StudyConfig.parse(raw(candidates={"policy": ["llada", "mine.py:Counted:count=3"]}), tmp_path)
-        assert made.sets("llada")[POLICY]["mine.py:Counted:count=3"].count == 3
+        assert made.candidate_sets("llada")[POLICY]["mine.py:Counted:count=3"].count == 3
         assert "code" in made.config["methods"]["mine.py:Counted:count=3"]["settings"]["class"]
 
     def test_the_config_holds_what_tables_depend_on(self, methods_study):
@@ -84,7 +84,7 @@ class TestTheFile:
 
     def test_the_example_is_a_study_of_both_small_models(self):
         made = StudyConfig.read(ROOT / "studies" / "methods.toml")
-        sets = [made.sets(spec.reference)[POLICY] for spec in made.models]
+        sets = [made.candidate_sets(spec.reference)[POLICY] for spec in made.models]
         assert [list(one) for one in sets] == [list(made.candidates[POLICY])] * 2
         assert not any(policy.needs.shadows for one in sets for policy in one.values())
 

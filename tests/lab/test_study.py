@@ -26,9 +26,9 @@ class TestFiles:
     def test_a_whole_one(self):
         study = StudyConfig.parse(table())
         assert study.steps == {"csv-missing-cells": 4}
-        assert list(study.sets("llada")["score"]) == ["confidence", "margin", "stability"]
-        assert list(study.sets("llada")["commitment"]) == ["all", "none", "confidence:0.9", "margin:0.5"]
-        plan = study.plan("llada")
+        assert list(study.candidate_sets("llada")["score"]) == ["confidence", "margin", "stability"]
+        assert list(study.candidate_sets("llada")["commitment"]) == ["all", "none", "confidence:0.9", "margin:0.5"]
+        plan = study.branch_plan("llada")
         assert plan.reference == fixed_action()
         assert plan.continuation("score").policy == fixed_action()
         assert plan.continuation("commitment").policy.operator is not None
@@ -44,16 +44,18 @@ class TestFiles:
         counts = {"axes": ["score", "cardinality"], "diagnostics": ["score"], "revision": ...}
         usual, bare = (StudyConfig.parse(table(**counts | more)) for more in ({}, {"below_k_min": True}))
         assert usual.config == StudyConfig.parse(table(**counts, below_k_min=False)).config
-        assert list(bare.sets("llada")["cardinality"])[:2] == ["schedule", "count:1:below"]
-        native = StudyConfig.parse(table(**counts, below_k_min=True, candidates=...)).sets("dream")["cardinality"]
+        assert list(bare.candidate_sets("llada")["cardinality"])[:2] == ["schedule", "count:1:below"]
+        native = StudyConfig.parse(table(**counts, below_k_min=True, candidates=...)).candidate_sets("dream")[
+            "cardinality"
+        ]
         assert native["share:1.0:below"] == Composed(Dream(), score="certainty", cardinality="share:1.0:below")
-        names = {axis: list(named) for axis, named in usual.sets("llada").items()}
+        names = {axis: list(named) for axis, named in usual.candidate_sets("llada").items()}
         names["cardinality"] = [cardinality.without_floor(name) for name in names["cardinality"]]
         assert bare.config == usual.config | {"candidates": {"llada": names}}
-        assert bare.sets("llada")["score"] == usual.sets("llada")["score"]
+        assert bare.candidate_sets("llada")["score"] == usual.candidate_sets("llada")["score"]
         both = ["schedule", "count:1", "count:1:below"]
         study = StudyConfig.parse(table(**counts, candidates__cardinality=both))
-        assert list(study.sets("llada")["cardinality"]) == both
+        assert list(study.candidate_sets("llada")["cardinality"]) == both
 
     def test_scoring_is_part_of_the_study_where_it_is_the_papers(self):
         ours, paper = StudyConfig.parse(table(scoring="ours")), StudyConfig.parse(table(scoring="paper"))
@@ -70,16 +72,16 @@ class TestFiles:
         (spec,) = study.models
         assert spec.policy["count"] == 3
         assert "code " in spec.policy["class"]
-        sets = study.sets(spec.reference)
+        sets = study.candidate_sets(spec.reference)
         assert all(next(iter(named)) == "own" for named in sets.values())
-        assert study.plan(spec.reference).reference.name == "counted"
+        assert study.branch_plan(spec.reference).reference.name == "counted"
         (tmp_path / "mine.py").write_text(GOOD + "# changed\n", encoding="utf-8")
         assert StudyConfig.parse(table(**own), tmp_path).config != study.config
 
     def test_a_method_by_name_as_reference(self):
         by_name = {"models__0__reference": "fast-dllm", "models__0__settings": {"block_length": 4}, "candidates": ...}
         study = StudyConfig.parse(table(**by_name))
-        assert study.plan(study.models[0].reference).reference == FastDLLM(block_length=4)
+        assert study.branch_plan(study.models[0].reference).reference == FastDLLM(block_length=4)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -154,6 +156,20 @@ class TestFiles:
         with pytest.raises(ConfigError, match="not TOML"):
             StudyConfig.read(tmp_path / "bad.toml")
 
+    @each_case(
+        ("changes", "words"),
+        [
+            ({"seed": ...}, "study file 'mine.toml' has no 'seed'; allowed"),
+            ({"splits__evaluation": ...}, "study file 'mine.toml' has no 'splits.evaluation'"),
+            ({"models__0__reference": ...}, r"study file 'mine.toml' has no 'models\[0\].reference'"),
+            ({"seed": -1}, "seed of study file 'mine.toml' is -1"),
+            ({"engine__row": 3}, "unknown key of engine of study file 'mine.toml'"),
+        ],
+    )
+    def test_messages_name_the_file_and_the_table(self, changes, words):
+        with pytest.raises(ConfigError, match=words):
+            StudyConfig.parse(table(**changes), where="study file 'mine.toml'")
+
     def test_a_key_given_twice_is_named_with_its_line(self, tmp_path):
         (tmp_path / "twice.toml").write_text("name = 'a'\nseed = 1\nseed = 2\n")
         with pytest.raises(ConfigError, match=r"not TOML \(Cannot overwrite a value \(at line 3.*correct that line"):
@@ -188,7 +204,7 @@ class TestRevision:
         study = StudyConfig.parse(table(**WITHOUT))
         assert study.revision is None
         assert study.config["revision"] is None
-        assert study.plan("llada").continuation("score").policy == fixed_action()
+        assert study.branch_plan("llada").continuation("score").policy == fixed_action()
 
     def test_is_asked_for_where_one_does(self):
         with pytest.raises(ConfigError, match="no 'revision'"):
@@ -213,7 +229,7 @@ class TestDiagnostics:
         study = StudyConfig.parse(table(axes=["region"], candidates={}, diagnostics=list(names)))
         assert study.diagnostics == names
         assert study.diagnosed_axes == ("region",) * 3
-        plan = study.plan("llada")
+        plan = study.branch_plan("llada")
         assert plan.diagnostics == {name: DIAGNOSTICS[name] for name in names}
         assert [one.diagnostic for one in plan.alternatives if one.diagnostic] == list(names)
 
@@ -224,22 +240,22 @@ class TestDiagnostics:
         count, share = (StudyConfig.parse(table(**given, region_holds=holds)) for holds in ("count", "share"))
         assert count.config == StudyConfig.parse(table(**given)).config
         assert share.diagnostics == ("score", "region:share")
-        assert list(share.sets("llada")["region"]) == ["full", "block:8:share", "window:16:share"]
+        assert list(share.candidate_sets("llada")["region"]) == ["full", "block:8:share", "window:16:share"]
         for one, other in ((share.config, count.config), (count.config, share.config)):
             assert {key for key in one if one[key] != other[key]} == {"candidates", "diagnostics"}
-        assert share.sets("llada")["score"] == count.sets("llada")["score"]
+        assert share.candidate_sets("llada")["score"] == count.candidate_sets("llada")["score"]
         already = {
             **given,
             "candidates": {"region": ["full", "block:8:share"]},
             "diagnostics": ["region:share", "region"],
         }
         again = StudyConfig.parse(table(**already, region_holds="share"))
-        assert list(again.sets("llada")["region"]) == ["full", "block:8:share"]
+        assert list(again.candidate_sets("llada")["region"]) == ["full", "block:8:share"]
         assert again.diagnostics == ("region:share",)
 
     @pytest.mark.parametrize(("axes", "value"), [(["region"], "half"), (["region"], 1), (["score"], "share")])
     def test_what_the_region_axis_cannot_hold(self, axes, value):
-        with pytest.raises(ConfigError, match="region_holds is"):
+        with pytest.raises(ConfigError, match=r"region_holds (of the study file )?is"):
             StudyConfig.parse(table(axes=axes, candidates={}, diagnostics=..., region_holds=value))
 
     def test_what_was_stored_before_there_were_several_stays(self):
@@ -257,12 +273,19 @@ class TestDiagnostics:
         plain, asked = StudyConfig.parse(table(learned=False)), StudyConfig.parse(table(learned=True))
         assert plain.config == StudyConfig.parse(table()).config
         assert asked.config == plain.config | {"learned": True}
-        assert not plain.plan("llada").summaries
-        assert asked.plan("llada").summaries
+        assert not plain.branch_plan("llada").summaries
+        assert asked.branch_plan("llada").summaries
         with pytest.raises(ConfigError, match="learned is True; allowed: true with diagnostics; name diagnostics"):
             StudyConfig.parse(table(learned=True, diagnostics=...))
-        with pytest.raises(ConfigError, match="learned is 'yes'; allowed: true or false"):
+        with pytest.raises(ConfigError, match="learned of the study file is 'yes'; allowed: true or false"):
             StudyConfig.parse(table(learned="yes"))
+
+    def test_settings_are_part_of_the_study(self):
+        study = StudyConfig.parse(table(diagnostics=["score"]))
+        assert list(study.branch_plan("llada").diagnostics) == ["score"]
+        assert study.config["diagnostics"]["score"]["pairs"] == 256
+        assert StudyConfig.parse(table(diagnostics=...)).branch_plan("llada").diagnostics == {}
+        assert StudyConfig.parse(table(diagnostics=...)).config != study.config
 
     @pytest.mark.parametrize("value", [["region"], ["scor"], "score", ["score", "score"]])
     def test_refused(self, value):
@@ -286,11 +309,11 @@ class TestOwnTasks:
             ({"own__mine__prompt": "x"}, "did you mean prompts"),
             ({"own__mine__horizon": ...}, "max_new_tokens of mine is None"),
             ({"own__mine__score": "exakt"}, "did you mean exact"),
-            ({"own__mine__score": 3}, "own.mine.score is 3"),
+            ({"own__mine__score": 3}, "own.mine.score of the study file is 3"),
             ({"own": {"other": {}}}, "no 'own.other.prompts'"),
             ({"tasks": ["carry-rtl"]}, "own.mine is not among the tasks"),
             ({"tasks": ["mine", "mien"]}, "did you mean mine"),
-            ({"own__mine": 3}, "own.mine is 3"),
+            ({"own__mine": 3}, "own.mine of the study file is 3"),
         ],
     )
     def test_refused(self, prompt_file, changes, message):

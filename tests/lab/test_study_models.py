@@ -15,15 +15,15 @@ class TestBlocks:
     def test_are_those_of_the_authors_decoder(self):
         study = StudyConfig.parse(table(**BLOCKS))
         (spec,) = study.models
-        assert study.plan(spec.reference).reference == LLaDA(block_length=4)
+        assert study.branch_plan(spec.reference).reference == LLaDA(block_length=4)
         assert spec.policy == {"name": "llada", "block_length": 4, "remasking": "low_confidence"}
         assert study.config["models"][0]["policy"]["block_length"] == 4
-        names = {axis: list(named) for axis, named in study.sets(spec.reference).items()}
+        names = {axis: list(named) for axis, named in study.candidate_sets(spec.reference).items()}
         assert {named[0] for named in names.values()} == {"own"}
 
     def test_change_the_reference_and_nothing_else(self):
         usual, blocks = StudyConfig.parse(table(candidates=...)), StudyConfig.parse(table(**BLOCKS))
-        assert usual.plan("llada").reference == fixed_action()
+        assert usual.branch_plan("llada").reference == fixed_action()
         changed = {key for key, value in usual.config.items() if blocks.config[key] != value}
         assert changed == {"models", "candidates"}
         assert blocks.config.keys() == usual.config.keys()

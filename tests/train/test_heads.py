@@ -10,7 +10,7 @@ from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods import HEADS
 from unmask.methods.heads import load_head
 from unmask.train import HeadOptions, heads, train_head
-from unmask.train.heads import evaluate_head, make_canvases, predict_targets, read_rows
+from unmask.train.heads import compute_rows, evaluate_head, make_canvases, predict_targets
 
 SMALL = {"examples": 6, "held_out": 4, "steps": 3, "batch": 4, "size": 4, "probes": 2, "draws": 1}
 
@@ -49,7 +49,7 @@ def test_a_finished_head_is_left_as_it_is(trained, mini):
 def test_shipped_heads_hold_on_texts_of_another_seed(mini, kind):
     """Judged anew, against what this machine's forwards say."""
     rows = [
-        read_rows(
+        compute_rows(
             mini,
             kind,
             make_canvases(mini, 6 if held_out else 2, 5, held_out),
@@ -69,7 +69,7 @@ def test_texts_together_are_what_each_is_alone(mini):
     """Padding changes nothing of what a head is asked, nor of what it should say."""
     texts = make_canvases(mini, 5, 0, False)
     for kind in ("demask", "ddpd"):
-        rows = read_rows(mini, kind, texts, np.random.default_rng(0), batch=3, probes=2, draws=1)
+        rows = compute_rows(mini, kind, texts, np.random.default_rng(0), batch=3, probes=2, draws=1)
         assert len({len(row.hidden_WH) for row in rows}) > 1
         network = HEADS[kind](rows[0].hidden_WH.shape[-1], 4).eval()
         says, wants = predict_targets(network, kind, rows)
@@ -109,7 +109,7 @@ def test_dependence_is_what_forwards_say(mini, monkeypatch):
     monkeypatch.setattr(heads, "_mask_answers", lambda *args: kept.append(masked(*args)) or kept[-1])
     monkeypatch.setattr(heads, "_draw_tokens", lambda *args: drawn.append(draw(*args)) or drawn[-1])
     with torch.inference_mode():
-        rows = read_rows(mini, "demask", texts, np.random.default_rng(3), batch=3, probes=2, draws=2)
+        rows = compute_rows(mini, "demask", texts, np.random.default_rng(3), batch=3, probes=2, draws=2)
         tokens, hidden = kept[0]
         tries = iter(drawn[0])
         for b, text in enumerate(texts):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unmask.models import Transformer, TransformerSpec
-from unmask.train.batches import Group, draw_batch
+from unmask.train.batches import RowGroup, draw_batch
 from unmask.train.loss import token_losses
 
 MASK = 4
@@ -114,7 +114,7 @@ def formula(truth: tuple[int, ...], least: float) -> float:
 def test_drawn_masks_and_weights_have_the_formulas_expectation(truth):
     least, size, prompt, length = 0.05, 20_000, 2, 6
     index = np.arange(size)
-    group = Group(length, index, np.full(size, prompt), np.full(size, ANSWER), (index,), np.ones(1), 1.0, size)
+    group = RowGroup(length, index, np.full(size, prompt), np.full(size, ANSWER), (index,), np.ones(1), 1.0, size)
     batch = draw_batch(group, 0, 0, least)
     real = batch.weight_R > 0
     row_R, column_R = np.divmod(batch.place_R[real], length)

@@ -152,7 +152,7 @@ def test_a_step_never_waits_for_the_device(tables, data, family, kind):
     # The first step creates the optimizer's state; it is never recorded.
     trainer.step(0)
     with RecordableOnly():
-        trainer.update()
+        trainer.update_weights()
     with pytest.raises(AssertionError, match="_local_scalar_dense"), RecordableOnly():
         float(trainer.rate)
 

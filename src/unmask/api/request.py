@@ -142,7 +142,7 @@ def start_trajectory(
     streams: Sequence[int] = (),
     extra_steps: bool = False,
 ) -> Trajectory:
-    """Make a trajectory without steps from requests, on canvases padded to `slots` positions.
+    """Make the starting trajectory of some requests, on canvases padded to `slots` positions.
 
     `streams` tell repeated prompts apart. `extra_steps` is the policy's: without it more steps than answer positions
     are refused.

@@ -210,7 +210,7 @@ def _make_gate(
     if options.fixed_by == "end-to-end":
         # In the order of the states' candidates: a fixed action is a number in both.
         names = store.utilities(storable(model.name), task.name, ROLE, axis).candidates
-        policies = study.plan(model.reference).candidates[axis]
+        policies = study.branch_plan(model.reference).candidates[axis]
         runs.planned = len(names) + 1
         whole = pd.DataFrame({name: runs.measure_utilities(policies[name]) for name in names}, index=list(runs.prompts))
         whole = whole.loc[fitted_P]

@@ -181,7 +181,7 @@ class GraphCache:
     def find(self, key: Hashable, make: Callable[[], T]) -> T | None:
         """Return the value of a key, and make it at the key's second use; None for new and for refused keys."""
         known, refused = key in self._seen, self._seen.get(key, False)
-        self._note_key(key, refused)
+        self._remember_key(key, refused)
         if key not in self.kept:
             # Recording costs several passes and memory for good, so a shape that comes once is only run.
             if not known or refused:
@@ -197,7 +197,7 @@ class GraphCache:
         """Stop recording for this key for good, with a warning if a text is given."""
         if warning:
             warn_once(warning)
-        self._note_key(key, True)
+        self._remember_key(key, True)
         self.kept.pop(key, None)
         self.pool.abandon_memory()
 
@@ -210,7 +210,8 @@ class GraphCache:
         """Return a cache without a size limit whose graphs share this cache's memory."""
         return GraphCache(self.device, None, self.pool)
 
-    def _note_key(self, key: Hashable, refused: bool) -> None:
+    def _remember_key(self, key: Hashable, refused: bool) -> None:
+        """Note that a key was used, and forget the key that was used longest ago if there are too many."""
         self._seen[key] = refused
         self._seen.move_to_end(key)
         if len(self._seen) > REMEMBERED_KEYS:

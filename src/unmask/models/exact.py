@@ -108,7 +108,7 @@ class JointDistribution:
         for i in range(self.n):
             if i in evidence:
                 # Its own token is left out, so the sliced table, which holds it fixed, does not serve.
-                rows_nV[i] = self._sum_over_others((i,), evidence)
+                rows_nV[i] = self._sum_out_others((i,), evidence)
             else:
                 table = table.reshape(self.vocab, -1)
                 rows_nV[i] = table.sum(1)
@@ -131,7 +131,7 @@ class JointDistribution:
             return np.zeros((1, 1))
         pairs = EDGES["dense"](self.n)
         # All pairs at once: one pass of NumPy instead of n * n / 2.
-        information_P = _mutual_information(np.stack([self._sum_over_others(pair, evidence) for pair in pairs]))
+        information_P = _mutual_information(np.stack([self._sum_out_others(pair, evidence) for pair in pairs]))
         weight_nn = np.zeros((self.n, self.n))
         for (i, j), information in zip(pairs, information_P, strict=True):
             weight_nn[i, j] = weight_nn[j, i] = information if information > INFORMATION_FLOOR else 0.0
@@ -148,8 +148,8 @@ class JointDistribution:
         """Return the index that selects the evidence in the table and keeps all other axes."""
         return tuple(evidence[i] if i in evidence and i not in skip else slice(None) for i in range(self.n))
 
-    def _sum_over_others(self, variables: tuple[int, ...], evidence: Evidence) -> Array:
-        """Compute the unnormalised table over some variables, given all evidence except on them."""
+    def _sum_out_others(self, variables: tuple[int, ...], evidence: Evidence) -> Array:
+        """Sum all other variables out of the table, after fixing those with evidence; the result is unnormalised."""
         open_axes = [i for i in range(self.n) if i not in evidence or i in variables]
         axes = [open_axes.index(i) for i in variables]
         front = np.moveaxis(self.p[self._evidence_index(evidence, skip=variables)], axes, range(len(variables)))

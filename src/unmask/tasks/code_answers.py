@@ -231,7 +231,7 @@ def find_code_stretches(lines: Iterable[str]) -> list[list[str]]:
     found: list[list[str]] = [[]]
     nesting = _Nesting()
     for line in lines:
-        if not nesting.is_open and is_prose(line):
+        if not nesting.is_inside and is_prose(line):
             found.append([])
         else:
             found[-1].append(line)
@@ -247,7 +247,7 @@ class _Nesting:
     depth: int = 0
 
     @property
-    def is_open(self) -> bool:
+    def is_inside(self) -> bool:
         return bool(self.quote) or self.depth > 0
 
     def read_line(self, line: str) -> None:

@@ -207,17 +207,17 @@ def intended_schema(schema: Json, gold: Mapping[str, Json]) -> Json:
     if not isinstance(schema, Mapping) or "type" in schema or "properties" in schema:
         return schema
     if all(isinstance(value, str) for value in schema.values()):
-        return _require_all({key: {"type": value} for key, value in schema.items()})
+        return _make_all_required_schema({key: {"type": value} for key, value in schema.items()})
     ((name, inner),) = schema.items()
     required = inner["required"] if isinstance(inner, Mapping) else None
     if isinstance(required, list) and set(required) <= gold.keys():
         return inner
     if name in gold:
-        return _require_all({name: inner})
+        return _make_all_required_schema({name: inner})
     return {"type": "object", "minProperties": 1, "additionalProperties": inner}
 
 
-def _require_all(properties: Mapping[str, Json]) -> Json:
+def _make_all_required_schema(properties: Mapping[str, Json]) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 

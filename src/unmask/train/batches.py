@@ -24,7 +24,7 @@ DEVIATIONS, ROUND = 3.0, 64
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Training rows that are padded to the same length, and their share of every step."""
 
     length: int
@@ -85,7 +85,7 @@ class Batch:
     """Weight of each place's loss in the objective; 0 for a filler."""
 
 
-def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: int) -> list[Group]:
+def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: int) -> list[RowGroup]:
     """Group rows by the length that they are padded to, and assign each group its number of rows per step.
 
     A source's weight is spread evenly over its rows, whatever their length. The parts of all groups sum to one.
@@ -105,7 +105,7 @@ def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[f
         part_T = weight_T * np.bincount(source_E, minlength=len(weights)) / count_T
         present = np.flatnonzero(part_T)
         groups.append(
-            Group(
+            RowGroup(
                 length,
                 chosen_E,
                 rows.prompt_E[chosen_E],
@@ -120,7 +120,7 @@ def group_rows_by_length(rows: Rows, lengths: Sequence[int], weights: Sequence[f
     return groups
 
 
-def draw_batch(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
+def draw_batch(group: RowGroup, seed: int, step: int, least_ratio: float) -> Batch:
     """Draw a group's batch of one step: rows and masks, with sources and mask ratios stratified over the batch."""
     noise = _MaskNoise("training", seed, step, group.length)
     n = group.rows
@@ -135,7 +135,7 @@ def draw_batch(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
     return mask_batch(rows_B, group, noise, least_ratio, np.full(n, group.share / n))
 
 
-def make_validation_batches(group: Group, seed: int, least_ratio: float, weight_E: Floats) -> list[Batch]:
+def make_validation_batches(group: RowGroup, seed: int, least_ratio: float, weight_E: Floats) -> list[Batch]:
     """Make validation batches that hold every row of a group once, with masks that never change.
 
     All have the training batches' shape, so that compiled code fits. Rows that fill up the last batch have
@@ -153,7 +153,7 @@ def make_validation_batches(group: Group, seed: int, least_ratio: float, weight_
     return batches
 
 
-def mask_batch(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: float, counts_B: Floats) -> Batch:
+def mask_batch(rows_B: Ints, group: RowGroup, noise: "_MaskNoise", least_ratio: float, counts_B: Floats) -> Batch:
     """Mask each answer token of row b with probability t_b and weigh it by counts_b / (t_b n_b).
 
     The mask ratios t are uniform on (least_ratio, 1), one in each of B equal strata, in random order. n_b is the

@@ -21,7 +21,7 @@ from unmask.train import sources
 from unmask.train.config import TrainConfig, hash_json
 from unmask.train.run_folder import read_hashed, write_hashed
 from unmask.train.sources import Folders, Text
-from unmask.train.tokenizer import CHATS, Chat, ControlIds, learn_tokenizer
+from unmask.train.tokenizer import CHATS, ChatFormat, ControlIds, learn_tokenizer
 
 LAYOUT = "2"
 """Version of the format of rows. It is part of the data key, so that a change renames every cache file."""
@@ -155,7 +155,7 @@ def build_data(config: TrainConfig, folders: Folders, key: str, log: Log, worker
 
 
 def encode_rows(
-    chunk: list[Text], source: int, tokenizer: Tokenizer, chat: Chat, ids: ControlIds, longest: int
+    chunk: list[Text], source: int, tokenizer: Tokenizer, chat: ChatFormat, ids: ControlIds, longest: int
 ) -> Rows:
     """Tokenise texts into rows: prompt, answer, end of turn, then end-of-text tokens up to the answer length.
 

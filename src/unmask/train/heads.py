@@ -127,13 +127,13 @@ def _fit_and_save(
     log(f"{len(texts)} texts to learn from, {len(held_out)} to judge by")
     torch.manual_seed(options.seed)
 
-    def compute_rows(texts: Sequence[Canvas], stream: int, draws: int) -> list[HeadRows]:
+    def compute_all(texts: Sequence[Canvas], stream: int, draws: int) -> list[HeadRows]:
         rng = np.random.default_rng([options.seed, stream])
-        rows = read_rows(model, options.kind, texts, rng, batch=options.batch, probes=options.probes, draws=draws)
+        rows = compute_rows(model, options.kind, texts, rng, batch=options.batch, probes=options.probes, draws=draws)
         require(bool(rows), "texts with something to learn", 0, "1 or more", "take longer texts")
         return rows
 
-    rows, held_out_rows = compute_rows(texts, 0, 1), compute_rows(held_out, 1, options.draws)
+    rows, held_out_rows = compute_all(texts, 0, 1), compute_all(held_out, 1, options.draws)
     hidden_WH = rows[0].hidden_WH
     width = hidden_WH.shape[-1]
     network = HEADS[options.kind](width, options.size).to(hidden_WH.device)
@@ -181,6 +181,7 @@ def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -
     """Compute the head's logits on some texts; return them and the targets at the same places, both flattened."""
     hidden_BWH = pad_sequence([row.hidden_WH for row in rows], batch_first=True)
     if kind == "ddpd":
+        # Ones of the real positions, and zeros of the padding.
         known_BW = pad_sequence([torch.ones_like(row.p_W) for row in rows], batch_first=True) > 0
         logits_BW = network(hidden_BWH, pad_sequence([row.p_W for row in rows], batch_first=True))
         return logits_BW[known_BW], torch.cat([row.target for row in rows])
@@ -190,6 +191,7 @@ def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -
     target_BWP = pad_sequence(targets, batch_first=True, padding_value=math.nan)
     logits_BWW = network.logits(hidden_BWH)  # type: ignore[operator]
     logits_BWP = logits_BWW.gather(2, probe_BP[:, None].expand(-1, logits_BWW.shape[1], -1))
+    # NaN marks padding and each probe at itself: neither has a target.
     known_BWP = ~target_BWP.isnan()
     return logits_BWP[known_BWP], target_BWP[known_BWP]
 
@@ -237,6 +239,7 @@ def make_canvases(
     """Tokenise `count` texts, taken from all sources in turn, or from the folder of texts alone if one is given."""
     folders = folders or Folders()
     sources = (FILES,) if folders.texts is not None else (*CONSTRUCTED, *WRITTEN)
+    # Rounded up; the surplus is cut off at the end.
     share = -(-count // len(sources))
     ends, longest = model.denoiser.vocabulary.eos_ids, min(LONGEST, model.max_length or LONGEST)
     canvases = []
@@ -270,7 +273,7 @@ class HeadRows:
     """Index of each probe among the W positions (demask)."""
 
 
-def read_rows(
+def compute_rows(
     model: LoadedModel,
     kind: str,
     texts: Sequence[Canvas],
@@ -286,14 +289,14 @@ def read_rows(
         for first in range(0, len(texts), batch):
             part = texts[first : first + batch]
             if kind == "demask":
-                rows += _read_dependence_rows(model, part, rng, batch, probes, draws)
+                rows += _compute_dependence_rows(model, part, rng, batch, probes, draws)
             else:
-                rows += _read_noise_rows(model, part, rng)
+                rows += _compute_noise_rows(model, part, rng)
     # Copied, because tensors made in inference mode may not enter a graph of gradients.
     return [HeadRows(*(tensor.clone() for tensor in vars(row).values())) for row in rows]
 
 
-class _Probe(NamedTuple):
+class _TriedPosition(NamedTuple):
     """Masked position of a text on which tokens are tried."""
 
     text: int
@@ -303,7 +306,7 @@ class _Probe(NamedTuple):
     """Index among the text's probes."""
 
 
-def _read_dependence_rows(
+def _compute_dependence_rows(
     model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator, batch: int, probes: int, draws: int
 ) -> list[HeadRows]:
     """Compute rows for DEMASK: how far a token put on one masked position moves the predictions at the others."""
@@ -312,7 +315,9 @@ def _read_dependence_rows(
     device = before.p_RV.device
     # Rows of all masks lie one after the other: those of text b begin at first[b].
     first = np.cumsum([0, *map(len, masks)])
-    tried = [_Probe(b, w, n) for b, m in enumerate(masks) for n, w in enumerate(rng.permutation(len(m))[:probes])]
+    tried = [
+        _TriedPosition(b, w, n) for b, m in enumerate(masks) for n, w in enumerate(rng.permutation(len(m))[:probes])
+    ]
     row_T = torch.tensor([first[probe.text] + probe.mask for probe in tried], device=device)
     drawn_TD = _draw_tokens(before.p_RV[row_T], rng, draws)
     trials = [(probe, token) for probe, drawn in zip(tried, drawn_TD, strict=True) for token in drawn]
@@ -367,7 +372,7 @@ def _draw_tokens(p_TV: Tensor, rng: np.random.Generator, draws: int) -> list[lis
     return tokens
 
 
-def _read_noise_rows(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
+def _compute_noise_rows(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
     """Compute rows for DDPD: answers with some tokens replaced by random ones, which the head has to find."""
     vocabulary = model.denoiser.vocabulary
     legal = np.array([t for t in range(vocabulary.size) if t != vocabulary.mask_id])
@@ -404,7 +409,7 @@ def _make_state(model: LoadedModel, part: Sequence[Canvas], tokens: Sequence[np.
     return State(tokens_BL, fixed_BL, fixed_BL.clone(), length_B, steps_B, steps_B + 1, mask_id)
 
 
-class _Output(NamedTuple):
+class _TextOutputs(NamedTuple):
     """Hidden states and probabilities that a forward gave at the wanted positions."""
 
     hidden: Sequence[Tensor]
@@ -412,7 +417,7 @@ class _Output(NamedTuple):
     p_of_token: Sequence[Tensor]
 
 
-def _forward_texts(model: LoadedModel, state: State, revealed: bool = False) -> _Output:
+def _forward_texts(model: LoadedModel, state: State, revealed: bool = False) -> _TextOutputs:
     """Run the model; return hidden states and probabilities at each text's masks, or at its revealed answer tokens."""
     wanted_BL = state.revealed_BL if revealed else state.masked_BL
     inputs = replace(ModelInput.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
@@ -423,4 +428,4 @@ def _forward_texts(model: LoadedModel, state: State, revealed: bool = False) -> 
     z_RV = SamplingParams().edit(model.denoiser.vocabulary).apply_(output.logits_RV.float().clone())
     p_RV, counts = z_RV.softmax(-1), wanted_BL.sum(-1).tolist()
     p_R = p_RV.gather(1, state.tokens_BL[wanted_BL][:, None]).squeeze(1) if revealed else p_RV[:, 0]
-    return _Output(output.hidden_RH.split(counts), p_RV, p_R.split(counts))
+    return _TextOutputs(output.hidden_RH.split(counts), p_RV, p_R.split(counts))

@@ -16,7 +16,7 @@ from unmask.base.errors import ConfigError, ContractError, require
 from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Draw, digest, find_task, normalise_spaces, official
 from unmask.train import texts
 
-WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {
+WRITTEN: dict[str, Callable[[Draw], texts.TextPair]] = {
     "english": texts.make_english_text,
     "arithmetic": texts.make_arithmetic_text,
     "code": texts.make_code_text,
@@ -173,7 +173,7 @@ def _check_no_suite_prompt(path: Path, content: str) -> None:
                 )
 
 
-class _Chunk(NamedTuple):
+class _TextChunk(NamedTuple):
     """Arguments of `generate_texts` for the texts that a process makes at once."""
 
     source: str
@@ -184,7 +184,7 @@ class _Chunk(NamedTuple):
     folders: Folders
 
 
-def _generate_chunk(chunk: _Chunk) -> list[Text]:
+def _generate_chunk(chunk: _TextChunk) -> list[Text]:
     return generate_texts(*chunk)
 
 
@@ -193,7 +193,7 @@ def stream_texts(
 ) -> Iterator[tuple[str, list[Text]]]:
     """Generate the texts of several sources in order, in chunks, as pairs (source, texts), with several processes."""
     chunks = [
-        _Chunk(source, seed, held_out, start, min(CHUNK, count - start), folders)
+        _TextChunk(source, seed, held_out, start, min(CHUNK, count - start), folders)
         for source, count in counts.items()
         for start in range(0, count, CHUNK)
     ]

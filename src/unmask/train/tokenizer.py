@@ -14,7 +14,7 @@ SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"
 
 
 @dataclass(frozen=True)
-class Chat:
+class ChatFormat:
     """Chat format of a model family: control tokens, chat template, and the text before and after a request."""
 
     control: tuple[str, ...]
@@ -35,7 +35,7 @@ class Chat:
 
 
 CHATS = {
-    "llada": Chat(
+    "llada": ChatFormat(
         control=(
             "<|startoftext|>",
             "<|endoftext|>",
@@ -60,7 +60,7 @@ CHATS = {
         ),
         tokenizer_class="PreTrainedTokenizerFast",
     ),
-    "dream": Chat(
+    "dream": ChatFormat(
         control=("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|beginoftext|>", "<|mask|>"),
         bos="<|beginoftext|>",
         eos="<|endoftext|>",
@@ -80,7 +80,7 @@ CHATS = {
 }
 
 
-def learn_tokenizer(texts: Iterable[str], size: int, chat: Chat) -> Tokenizer:
+def learn_tokenizer(texts: Iterable[str], size: int, chat: ChatFormat) -> Tokenizer:
     """Learn a tokenizer of exactly `size` tokens: bytes, merges from the texts, and the control tokens last."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -116,13 +116,13 @@ class ControlIds:
     mask: int
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, chat: Chat) -> "ControlIds":
+    def of(cls, tokenizer: Tokenizer, chat: ChatFormat) -> "ControlIds":
         """Look up the ids of a family's control tokens in a tokenizer."""
         known = tokenizer.get_vocab(with_added_tokens=True)
         return cls(bos=known[chat.bos], eos=known[chat.eos], turn=known[chat.turn], mask=known[chat.mask])
 
 
-def make_tokenizer_files(tokenizer: Tokenizer, chat: Chat, context: int) -> dict[str, str]:
+def make_tokenizer_files(tokenizer: Tokenizer, chat: ChatFormat, context: int) -> dict[str, str]:
     """Return the content of each tokenizer file by its name, as transformers and `load` expect it."""
     added = {
         str(tokenizer.token_to_id(text)): {

@@ -22,7 +22,7 @@ from unmask.base.files import write_text
 from unmask.models import Transformer, TransformerSpec, build_graph, compile_layers
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
-from unmask.train.batches import Batch, Group, draw_batch, group_rows_by_length, make_validation_batches
+from unmask.train.batches import Batch, RowGroup, draw_batch, group_rows_by_length, make_validation_batches
 from unmask.train.config import OptimizerConfig, TrainConfig
 from unmask.train.data import Rows, TrainingData, data_key, load_data
 from unmask.train.export import export_model, read_export
@@ -119,12 +119,12 @@ def make_optimizers(model: Transformer, settings: OptimizerConfig, rate: Tensor 
 class DeviceRows:
     """All rows of a group on the device. The host only says which of them a step reads."""
 
-    group: Group
+    group: RowGroup
     tokens_EN: Tensor
     length_E: Tensor
 
     @classmethod
-    def of(cls, group: Group, rows: Rows, filler: int, device: torch.device) -> "DeviceRows":
+    def of(cls, group: RowGroup, rows: Rows, filler: int, device: torch.device) -> "DeviceRows":
         """Copy the rows of a group to the device, padded to its length."""
         # The whole data set fits on the device; copying rows for every step would make the GPU wait for the host.
         tokens = torch.from_numpy(rows.pad(group.chosen_E, group.length, filler))
@@ -144,7 +144,7 @@ class BatchTensors(NamedTuple):
         """Copy a batch to new memory on the device."""
         return cls(*(torch.from_numpy(getattr(batch, name)).to(device) for name in cls._fields))
 
-    def fill(self, batch: Batch) -> None:
+    def copy_from(self, batch: Batch) -> None:
         """Copy a batch of the same shape into these tensors, without waiting for the device."""
         for name, tensor in self._asdict().items():
             host = torch.from_numpy(getattr(batch, name))
@@ -202,11 +202,11 @@ class Trainer:
         groups = group_rows_by_length(data.training, config.data.lengths, weights, config.optimizer.batch)
         self.rows = [DeviceRows.of(group, data.training, data.ids.eos, device) for group in groups]
         # Inputs of a step. They never move, because a recorded step knows their addresses.
-        self.batches = [BatchTensors.of(self.draw(rows.group, 0), device) for rows in self.rows]
+        self.batches = [BatchTensors.of(self.draw_group(rows.group, 0), device) for rows in self.rows]
         self.rate = torch.zeros((), device=device) if cuda else None
         self.optimizers = make_optimizers(self.model, config.optimizer, self.rate)
         self.records_step = config.run.graph and cuda
-        self._run_update: Callable[[], StepResult] = self.update
+        self._run_update: Callable[[], StepResult] = self.update_weights
         self._drawn: tuple[int, list[Batch]] | None = None
 
         # Held-out batches have the training batches' shapes, so that compiled code fits. With every batch come the
@@ -235,9 +235,9 @@ class Trainer:
         """Draw the batch of a step, counted from 0, and update the weights once."""
         settings = self.config.optimizer
         if self._drawn is None or self._drawn[0] != step:
-            self._drawn = step, [self.draw(rows.group, step) for rows in self.rows]
+            self._drawn = step, [self.draw_group(rows.group, step) for rows in self.rows]
         for tensors, batch in zip(self.batches, self._drawn[1], strict=True):
-            tensors.fill(batch)
+            tensors.copy_from(batch)
         if self.rate is not None:
             self.rate.fill_(learning_rate(settings, step))
         else:
@@ -246,19 +246,19 @@ class Trainer:
         if self.records_step:
             # Recorded in the first step and not before, because a resumed run has its state only then.
             with restore_afterwards(self.model, self.optimizers):
-                self._run_update = build_graph(self.update, self.device, rehearsals=REHEARSALS)
+                self._run_update = build_graph(self.update_weights, self.device, rehearsals=REHEARSALS)
             self.records_step = False
         result = self._run_update()
         # The device is busy with this step now: the host draws the next one meanwhile.
         if step + 1 < settings.steps:
-            self._drawn = step + 1, [self.draw(rows.group, step + 1) for rows in self.rows]
+            self._drawn = step + 1, [self.draw_group(rows.group, step + 1) for rows in self.rows]
         return result
 
-    def draw(self, group: Group, step: int) -> Batch:
+    def draw_group(self, group: RowGroup, step: int) -> Batch:
         """Draw the rows and masks of a group for a step; they depend on seed and step alone."""
         return draw_batch(group, self.config.seed, step, self.config.optimizer.least_ratio)
 
-    def update(self) -> StepResult:
+    def update_weights(self) -> StepResult:
         """Update the weights with the batches on the device, without waiting for it, so that a graph can record it."""
         loss = torch.zeros((), device=self.device)
         for rows, batch in zip(self.rows, self.batches, strict=True):

@@ -10,7 +10,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.branch_frames import branches_of, readings_of, states_of, work_by_axis
 from tests.helpers.cases import each_case
@@ -22,9 +21,7 @@ from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, ContractError
 from unmask.core import Noise, SamplingParams, row_key
 from unmask.engine import decode
-from unmask.lab.branching import REFERENCE_RUN, BatchSettings, BranchFrames, BranchPlan, branch, stream
-from unmask.lab.branching.graph import BucketBranches
-from unmask.lab.branching.stepper import FixedShapeDenoiser
+from unmask.lab.branching import REFERENCE_RUN, BatchSettings, BranchFrames, BranchPlan, branch, random_stream
 from unmask.methods import WINO, Composed, CoRe, LLaDA, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -148,18 +145,6 @@ class TestMergingChangesNothing:
             naive = branch(model.denoiser, chosen, starts, BatchSettings(rows=8, merge=False))
             assert digest(merged) == digest(naive)
 
-    def test_where_the_savings_come_from(self):
-        greedy = work_by_axis(merged_frames("greedy"))
-        assert greedy.loc["score", "rollouts"] > 0
-        assert greedy["first"].sum() > 0
-        assert greedy["futures"].sum() > 0
-        assert work_by_axis(merged_frames("drawn tokens"))["rollouts"].sum() == 0
-        assert work_by_axis(merged_frames("history"))["futures"].sum() == 0
-        # Without any rollouts to save, and commitment apart.
-        one = work_by_axis(merged_frames("one rollout"))
-        assert one["rollouts"].sum() == 0
-        assert one.loc[["score", "region"], "naive"].sum() > 2 * one.loc[["score", "region"], "done"].sum()
-
 
 def network_starts(model, count: int, steps: int = 4, horizon: int = 8) -> list[Request]:
     mask = model.denoiser.vocabulary.mask_id
@@ -207,87 +192,6 @@ class TestTogether:
             ours, theirs = work_by_axis(one), work_by_axis(alone)
             assert ours["naive"].equals(theirs["naive"])
 
-    def test_forwards_are_fuller(self, monkeypatch):
-        """One prompt a block leaves most of a forward empty; passes are shared out, none is counted twice."""
-        counted = []
-        forward = ExactDenoiser.__call__
-        monkeypatch.setattr(ExactDenoiser, "__call__", lambda *call: counted.append(1) or forward(*call))
-        blocks = [[replace(STARTS[0], id=f"{at}")] for at in range(8)]
-        settings = BatchSettings(rows=32)
-        apart = [branch(MODEL, REGIMES["drawn tokens"], block, settings) for block in blocks]
-        one_by_one = len(counted)
-        counted.clear()
-        together = branch_together(MODEL, REGIMES["drawn tokens"], blocks, settings)
-        assert len(counted) == sum(one.calls for one in together)
-        assert one_by_one == sum(one.calls for one in apart)
-        assert len(counted) < one_by_one / 2
-        work = sum(one.costs["done"].sum() for one in together)
-        assert work / (32 * len(counted)) > 0.7
-
-
-class Reads(TorchDispatchMode):
-    """Counts what makes a host wait for a device: numbers that become Python's."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
-        return func(*args, **(kwargs or {}))
-
-
-def test_a_step_after_a_branch_is_read_once(monkeypatch):
-    """What is done, faulty, settled and equal comes to the host in one tensor, not number by number."""
-    waits = []
-    launch, land, forward = BucketBranches.launch_step, BucketBranches.finish_step, FixedShapeDenoiser.__call__
-
-    def counting(call):
-        def counted(*given):
-            with Reads() as reads:
-                answer = call(*given)
-            waits.append(reads.count)
-            return answer
-
-        return counted
-
-    def apart(*given):
-        with torch.utils._python_dispatch._disable_current_modes():
-            return forward(*given)
-
-    monkeypatch.setattr(BucketBranches, "launch_step", counting(launch))
-    monkeypatch.setattr(BucketBranches, "finish_step", counting(land))
-    monkeypatch.setattr(FixedShapeDenoiser, "__call__", apart)
-    branch(MODEL, REGIMES["much revision"], STARTS, BatchSettings(rows=16))
-    assert len(waits) > 10
-    # Where logits are packed the wanted slots are counted, once.
-    assert max(waits) <= 1
-
-
-def test_the_next_step_is_launched_before_the_flags_of_the_last_are_read(monkeypatch):
-    """A device that counts: while the host sorts the rows of one batch, the device has the next one to do."""
-    launched = read = 0
-    waiting: list[int] = []
-    launch, land = BucketBranches.launch_step, BucketBranches.finish_step
-
-    def count_launch(self, pool, most):
-        nonlocal launched
-        launched += 1
-        return launch(self, pool, most)
-
-    def count_land(self, step):
-        nonlocal read
-        waiting.append(launched - read)
-        read += 1
-        return land(self, step)
-
-    monkeypatch.setattr(BucketBranches, "launch_step", count_launch)
-    monkeypatch.setattr(BucketBranches, "finish_step", count_land)
-    branch(MODEL, REGIMES["drawn tokens"], STARTS, BatchSettings(rows=8, live=64))
-    # Two are under way whenever rows are enough for two forwards; never more, or flags would come late.
-    assert set(waiting) <= {1, 2}
-    assert waiting.count(2) > len(waiting) / 2
-
 
 class TestSchedulingChangesNothing:
     @each_case("regime", ["greedy", "drawn tokens", "drawn tokens, much revision", "history"])
@@ -316,18 +220,6 @@ class TestSchedulingChangesNothing:
         # In float32 another shape moves the last bits of logits, but hardly ever an answer.
         other = branch(model.denoiser, chosen, starts, BatchSettings(rows=24)).branches
         assert (whole.branches["answer"] == other["answer"]).mean() > 0.98
-
-    def test_rows_of_every_forward_are_the_same(self, monkeypatch):
-        shapes = set()
-        forward = ExactDenoiser.__call__
-
-        def watched(self, view, needs):
-            shapes.add(tuple(view.tokens_BN.shape))
-            return forward(self, view, needs)
-
-        monkeypatch.setattr(ExactDenoiser, "__call__", watched)
-        branch(MODEL, REGIMES["greedy"], STARTS, BatchSettings(rows=7))
-        assert shapes == {(7, 32)}
 
 
 @dataclass(frozen=True)
@@ -376,7 +268,7 @@ class TestAgainstDecode:
             after = REFERENCE if b.axis != "commitment" else with_remasking(REFERENCE, chosen.operator)
             policy = Once(at=b.step, candidate=candidates()[b.axis][b.candidate], after=after)
             begin = states[b.prompt, b.state]
-            noise = Noise.of([row_key(0, one.key, stream(b.step, b.rollout))])
+            noise = Noise.of([row_key(0, one.key, random_stream(b.step, b.rollout))])
             end = decode(MODEL, policy, begin, noise=noise, sampling=SamplingParams(temperature=temperature))
             assert tuple(end.state.tokens_BL[0, slice(*one.answer)].tolist()) == b.answer
 
@@ -488,79 +380,44 @@ class TestUtilities:
             assert abs(np.mean(utilities) - expected) < 5 * np.std(utilities) / math.sqrt(rollouts), name
 
 
-class TestRefusals:
-    def test_policies_that_look_ahead(self):
-        core = CoRe(revise_every=1, tail=0, window=(0.0, 1.0))
-        with pytest.raises(ConfigError, match="look ahead"):
-            branch(MODEL, plan(core, {"score": {"ref": core}}), STARTS[1:2], BatchSettings(rows=4))
-
-    def test_policies_with_slots_of_their_own(self):
-        sets = {"score": {"ref": REFERENCE, "wino": WINO(block_length=2)}}
-        with pytest.raises(ConfigError, match="cannot be branched"):
-            branch(MODEL, plan(sets=sets), STARTS[:1], BatchSettings(rows=4))
-
-    def test_policies_that_draw_without_saying_so(self):
-        @dataclass(frozen=True)
-        class Sly(Composed):
-            def act(self, traj, look_ahead):
-                traj.uniform("order")
-                return super().act(traj, look_ahead)
-
-        with pytest.raises(ContractError, match="without saying so"):
-            branch(MODEL, plan(sets={"score": {"ref": REFERENCE, "sly": Sly()}}), STARTS[:1], BatchSettings(rows=4))
-
-    def test_references_that_commit_on_their_own_way_alone(self):
-        @dataclass(frozen=True)
-        class Fickle(Composed):
-            """Commits while an even number of positions is masked, as there always is if it reveals two at a time."""
-
-            def act(self, traj, look_ahead):
-                action = super().act(traj, look_ahead)
-                even_B = traj.state.masked_BL.sum(-1) % 2 == 0
-                return replace(action, commit_BL=action.commit_BL & even_B[:, None])
-
-        fickle = Fickle()
-        sets = {
-            "cardinality": {"ref": fickle, "count:1:below": Composed(fickle, cardinality="count:1:below")},
-            "commitment": {"ref": fickle},
-        }
-        with pytest.raises(ContractError, match=r"left a position revisable after a branch.*study commitment around"):
-            branch(MODEL, plan(fickle, sets), STARTS[:1], BatchSettings(rows=4))
-
-    def test_impossible_prompts(self):
-        with pytest.raises(ConfigError, match="one or more"):
-            branch(MODEL, plan(), [], BatchSettings(rows=4))
+@dataclass(frozen=True)
+class DrawsSecretly(Composed):
+    def act(self, traj, look_ahead):
+        traj.uniform("order")
+        return super().act(traj, look_ahead)
 
 
-class TestMemory:
-    """Rows that are held: bounded by a setting, not by how many prompts there are."""
+@dataclass(frozen=True)
+class Fickle(Composed):
+    """Commits while an even number of positions is masked, as there always is if it reveals two at a time."""
 
-    def held(self, prompts: int, waiting: int, monkeypatch) -> int:
-        most = 0
-        launch = BucketBranches.launch_step
+    def act(self, traj, look_ahead):
+        action = super().act(traj, look_ahead)
+        even_B = traj.state.masked_BL.sum(-1) % 2 == 0
+        return replace(action, commit_BL=action.commit_BL & even_B[:, None])
 
-        def counted(self, pool, size):
-            nonlocal most
-            most = max(most, sum(pool.size for pool in self.pools.values()))
-            return launch(self, pool, size)
 
-        starts = [replace(STARTS[0], id=str(at)) for at in range(prompts)]
-        with monkeypatch.context() as patch:
-            patch.setattr(BucketBranches, "launch_step", counted)
-            # Tokens are drawn, so that nothing merges; every prompt has random numbers of its own.
-            settings = BatchSettings(rows=4, live=4, waiting=waiting)
-            branch(MODEL, plan(temperature=0.7, rollouts=2, states=2), starts, settings)
-        return most
+CORE = CoRe(revise_every=1, tail=0, window=(0.0, 1.0))
+FICKLE_SETS = {
+    "cardinality": {"ref": Fickle(), "count:1:below": Composed(Fickle(), cardinality="count:1:below")},
+    "commitment": {"ref": Fickle()},
+}
 
-    @pytest.mark.slow
-    def test_more_prompts_hold_no_more(self, monkeypatch):
-        few, many = (self.held(prompts, 104, monkeypatch) for prompts in (4, 16))
-        assert many <= few + 4
-        assert many <= 2 * 104
 
-    @pytest.mark.slow
-    def test_the_setting_is_what_bounds_it(self, monkeypatch):
-        assert self.held(8, 1, monkeypatch) < self.held(8, 10_000, monkeypatch)
+@each_case(
+    ("reference", "sets", "requests", "words"),
+    [
+        (CORE, {"score": {"ref": CORE}}, STARTS[1:2], "look ahead"),
+        (REFERENCE, {"score": {"ref": REFERENCE, "core": CORE}}, STARTS[1:2], "look ahead"),
+        (REFERENCE, {"score": {"ref": REFERENCE, "wino": WINO(block_length=2)}}, STARTS[:1], "cannot be branched"),
+        (REFERENCE, {"score": {"ref": REFERENCE, "sly": DrawsSecretly()}}, STARTS[:1], "without saying so"),
+        (Fickle(), FICKLE_SETS, STARTS[:1], "left a position revisable after a branch.*study commitment around"),
+        (REFERENCE, None, [], "one or more"),
+    ],
+)
+def test_what_cannot_be_branched_is_refused(reference, sets, requests, words):
+    with pytest.raises((ConfigError, ContractError), match=words):
+        branch(MODEL, plan(reference, sets), requests, BatchSettings(rows=4))
 
 
 class TestOnAGpu:

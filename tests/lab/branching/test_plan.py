@@ -1,14 +1,15 @@
 """Plans and settings: what is refused, what is tried and in which order, whose random numbers are whose."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.adapt.diagnostics import CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
-from unmask.lab.branching import PROPOSAL, BatchSettings, BranchPlan, stream
+from unmask.lab.branching import PROPOSAL, BatchSettings, BranchPlan, random_stream
 from unmask.methods import candidates, fixed_action, with_remasking
 
 REFERENCE = fixed_action()
@@ -29,27 +30,24 @@ def by_name(*diagnostics):
     return {diagnostic.name: diagnostic for diagnostic in diagnostics}
 
 
-@pytest.mark.parametrize(
-    "bad",
+@each_case(
+    ("make", "bad"),
     [
-        {"rollouts": 0},
-        {"candidates": {}},
-        {"candidates": {"score": {"margin": fixed_action(score="margin")}}},
-        {"diagnostics": {"region": NarrowRegion()}},
-        {"diagnostics": {"region": ScoreDiagnostic()}},
+        (plan, {"rollouts": 0}),
+        (plan, {"candidates": {}}),
+        (plan, {"candidates": {"score": {"margin": fixed_action(score="margin")}}}),
+        (plan, {"diagnostics": {"region": NarrowRegion()}}),
+        (plan, {"diagnostics": {"region": ScoreDiagnostic()}}),
+        (plan, {"candidates": {"score": candidates()["score"]}, "diagnostics": {"region": RegionDiagnostic()}}),
+        (BatchSettings, {"rows": 0}),
+        (BatchSettings, {"rows": 4, "bucket": 20}),
+        (BatchSettings, {"rows": 4, "waiting": 0}),
+        (BatchSettings, {"rows": 4, "live": 0}),
     ],
 )
-def test_impossible_plans(bad):
+def test_impossible_plans_and_settings_are_refused(make, bad):
     with pytest.raises(ConfigError):
-        plan(**bad)
-
-
-@pytest.mark.parametrize(
-    "bad", [{"rows": 0}, {"rows": 4, "bucket": 20}, {"rows": 4, "waiting": 0}, {"rows": 4, "live": 0}]
-)
-def test_impossible_settings(bad):
-    with pytest.raises(ConfigError):
-        BatchSettings(**bad)
+        make(**bad)
 
 
 def test_alternatives_are_the_candidates_and_then_the_proposals_of_each_axis():
@@ -79,12 +77,6 @@ def test_the_operator_continues_on_revising_axes_alone():
 
 
 def test_streams_differ_and_are_never_the_reference_s():
-    streams = {stream(step, rollout) for step in range(20) for rollout in range(20)}
+    streams = {random_stream(step, rollout) for step in range(20) for rollout in range(20)}
     assert len(streams) == 400
     assert 0 not in streams
-
-
-def test_a_changed_plan_proposes_anew():
-    chosen = plan(diagnostics=by_name(RegionDiagnostic()))
-    assert [one.diagnostic for one in chosen.alternatives if one.diagnostic] == ["region"]
-    assert not any(one.diagnostic for one in replace(chosen, diagnostics={}).alternatives)

@@ -11,7 +11,6 @@ from unmask.core import ModelInput, Needs, SamplingParams
 from unmask.lab.branching.readings import SUMMARY as COLUMNS
 from unmask.lab.branching.readings import state_summaries
 from unmask.lab.branching.stepper import Stepper
-from unmask.lab.store.schemas import SUMMARY
 from unmask.models import ExactDenoiser, JointDistribution
 
 N = 6
@@ -61,7 +60,3 @@ def test_nothing_masked():
     full = replace(traj.state, tokens_BL=torch.zeros_like(traj.state.tokens_BL))
     (summary,) = state_summaries(replace(traj, state=full))
     assert all(map(isnan, summary))
-
-
-def test_they_are_stored_under_their_names():
-    assert tuple(name for name, _ in SUMMARY) == COLUMNS

@@ -12,7 +12,7 @@ from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, SamplingParams, row_key
 from unmask.engine import decode
-from unmask.lab.branching import BatchSettings, BranchPlan, branch, stream
+from unmask.lab.branching import BatchSettings, BranchPlan, branch, random_stream
 from unmask.methods import Composed, candidates, fixed_action, reference_of, with_remasking
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -94,7 +94,7 @@ class OneStep(Policy):
 def by_hand(chosen, request, stored, policy, rollout):
     """The states before and after one step from a stored state, and the step."""
     step = int(stored.state.step_B)
-    noise = Noise.of([row_key(chosen.seed, request.key, stream(step, rollout))])
+    noise = Noise.of([row_key(chosen.seed, request.key, random_stream(step, rollout))])
     sampling = SamplingParams(temperature=chosen.temperature)
     end = decode(MODEL, OneStep(step, policy), stored, noise=noise, sampling=sampling)
     return stored.state, end.state, end.steps[-1]

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future
 
 import pytest
 
@@ -14,15 +13,15 @@ from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import environment, fresh_python
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.base.user_code import code_hash, load_user_code
-from unmask.lab.cluster import Ray, run_in_order
+from unmask.lab.cluster import Ray
 from unmask.lab.cluster.executor import LocalExecutor
 from unmask.lab.cluster.ray_executor import (
     as_sendable,
     check_identity,
     connect,
+    count_workers_on,
     gpus_of_worker,
     identity,
-    workers_on,
 )
 from unmask.lab.cluster.ship_code import pack_code
 
@@ -42,12 +41,6 @@ REFUSED = [
 def test_impossible_settings_are_refused(setting, words):
     with pytest.raises(ConfigError, match=words):
         Ray(**setting)
-
-
-def test_addresses():
-    assert Ray("auto").host_and_port is None
-    assert Ray("10.0.0.1:6379").host_and_port == ("10.0.0.1", 6379)
-    assert Ray("[::1]:6379").host_and_port == ("::1", 6379)
 
 
 def test_a_closed_port_is_named_at_once():
@@ -97,7 +90,7 @@ def test_without_ray_one_line_says_how_to_get_it():
     ],
 )
 def test_workers_that_a_node_has_room_for(gpus, node, workers):
-    assert workers_on(node, gpus) == workers
+    assert count_workers_on(node, gpus) == workers
 
 
 def test_a_worker_takes_a_gpu_where_there_are_some_and_no_more_than_there_are():
@@ -140,24 +133,6 @@ class TestLocalExecutor:
             assert local.share("value").open() == "value"
 
 
-class TestRunInOrder:
-    def test_results_come_in_the_order_of_calls_and_few_are_begun_early(self):
-        class Late:
-            ahead = 3
-
-            def submit(self, function, spec, *arguments):
-                future = Future()
-                future.set_result(function(spec, *arguments))
-                return future
-
-        asked = []
-        calls = ((asked.append(at) or at,) for at in range(20))
-        results = run_in_order(Late(), lambda model, at: (model, at), "model", calls)
-        assert next(results) == ("model", 0)
-        assert len(asked) == 3
-        assert list(results) == [("model", at) for at in range(1, 20)]
-
-
 OPEN = """
 import pickle, sys
 from unmask.base.user_code import code_hash
@@ -185,9 +160,6 @@ class TestShippedCode:
             file.unlink()
         run = fresh_python(OPEN, str(place))
         assert run.stdout.split() == ["20", hashed], run.stderr
-
-    def test_leaves_out_what_is_installed(self):
-        assert pack_code((print, pytest.raises, pack_code)).files == ()
 
 
 HOLD = """

@@ -3,7 +3,6 @@
 import os
 import pickle
 import signal
-import sys
 import threading
 import time
 
@@ -15,7 +14,6 @@ from unmask.api.load import load
 from unmask.base.errors import ConfigError
 from unmask.lab.cluster import Ray
 from unmask.lab.cluster.remote_model import RemoteDenoiserStub, group_prompts, merge_generations, without_network
-from unmask.methods import fixed_action
 
 PROMPTS = [f"What is {n} plus {37 * n}?{' Say it.' * (n % 3)}" for n in range(12)]
 SHORT = {"max_new_tokens": 8, "steps": 4}
@@ -38,11 +36,6 @@ class TestMerged:
         assert out.to_json() == whole.to_json()
         assert out.trajectory.to_bytes() == whole.trajectory.to_bytes()
         assert (out.texts, out.tokens, out.canvases) == (whole.texts, whole.tokens, whole.canvases)
-
-    def test_behind_each_other(self):
-        model = load("exact", n=8, vocab=4)
-        out = merge_generations([model.generate(["ab", "cd"]), model.generate("ba")])
-        assert out.to_json() == model.generate(["ab", "cd", "ba"]).to_json()
 
     def test_every_warning_once_and_in_its_place(self):
         model = load("exact", n=8, vocab=4)
@@ -107,12 +100,6 @@ class TestOnWorkers:
         out, one = remote.generate(**SHORT), mini.generate(**SHORT)
         assert out.to_json() == one.to_json()
 
-    def test_a_policy_object(self, mini, remote):
-        policy = fixed_action(cardinality="count:2")
-        assert remote.generate(PROMPTS[:2], policy=policy, **SHORT).tokens == (
-            mini.generate(PROMPTS[:2], policy=policy, **SHORT).tokens
-        )
-
     def test_a_killed_worker_changes_nothing(self, mini, remote):
         victims = [remote.executor.submit(process_number, None) for _ in range(2)]
         outcome = []
@@ -139,10 +126,6 @@ class TestOnWorkers:
     def test_what_is_wrong_is_said_as_in_one_process(self, remote, options, words):
         with pytest.raises(ConfigError, match=words):
             remote.generate(PROMPTS[:2], **options)
-
-    def test_prompts_are_looked_at_here(self, remote):
-        with pytest.raises(ConfigError, match="one text or more"):
-            remote.generate([])
 
     def test_what_a_cluster_does_not_do(self, remote):
         with pytest.raises(ConfigError, match="branch continues one row"):
@@ -176,17 +159,7 @@ class TestWithoutNetwork:
         with pytest.raises(ConfigError, match="the network is on the workers of a cluster; allowed: generate"):
             here.generate("a", max_new_tokens=2)
 
-    def test_a_table_of_probabilities_stays_as_it_is(self):
-        model = load("exact")
-        assert without_network(model) is model
-
 
 def test_a_cluster_is_a_value_of_ours():
     with pytest.raises(ConfigError, match="cluster is 'ray'; allowed: a Ray"):
         unmask.load("mini", cluster="ray")
-
-
-def test_without_ray_one_line_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"Ray is not installed .*pip install 'unmask\[ray\]'"):
-        unmask.load("mini", cluster=Ray())

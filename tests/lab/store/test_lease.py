@@ -12,10 +12,10 @@ from unmask.base.errors import StorageError
 from unmask.cli.app import main
 from unmask.lab.store import Store
 from unmask.lab.store import lease as leases
-from unmask.lab.store.lease import EVERY, MISSED, Lease, LeaseLost, StoreHeld
+from unmask.lab.store.lease import HEARTBEAT_SECONDS, MISSED_HEARTBEATS, Lease, LeaseLost, StoreHeld
 from unmask.lab.store.remote import open_files
 
-LASTS = EVERY * MISSED
+LASTS = HEARTBEAT_SECONDS * MISSED_HEARTBEATS
 
 
 @pytest.fixture
@@ -72,11 +72,11 @@ def test_of_many_at_once_exactly_one_is_let_in(objects, bucket):
 def test_a_slow_newcomer_cannot_take_a_number_that_was_used_before(objects, monkeypatch):
     """It saw lease 1 given back; meanwhile others held 2 and hold 3, so that 2 is free again."""
     Lease(objects).take().release()
-    slow, seen = Lease(objects), leases._numbers
+    slow, seen = Lease(objects), leases._list_numbers
     looks = iter([[1]])
     Lease(objects).take().release()
     holder = Lease(objects).take()
-    monkeypatch.setattr(leases, "_numbers", lambda objects: next(looks, None) or seen(objects))
+    monkeypatch.setattr(leases, "_list_numbers", lambda objects: next(looks, None) or seen(objects))
     with pytest.raises(StoreHeld, match="is held by"):
         slow.take()
     assert seen(objects) == [3]
@@ -101,13 +101,13 @@ def test_a_store_that_replaces_what_it_must_not_is_refused(objects, bucket, monk
 
 def test_a_dead_driver_is_replaced_and_knows_it(objects, bucket, monkeypatch):
     dead = Lease(objects, every=1000.0).take()
-    bucket.age(1000 * MISSED - 500)
+    bucket.age(1000 * MISSED_HEARTBEATS - 500)
     with pytest.raises(StoreHeld, match=r"last heard of 5[5-9]\d\d s ago"):
         Lease(objects).take()
     bucket.age(1000)
     second = Lease(objects).take()
-    clock = leases._clock
-    monkeypatch.setattr(leases, "_clock", lambda: clock() + 1000 * MISSED + 1)
+    clock = leases._clock_seconds
+    monkeypatch.setattr(leases, "_clock_seconds", lambda: clock() + 1000 * MISSED_HEARTBEATS + 1)
     with pytest.raises(LeaseLost, match=r"no heartbeat came through for 6000 s.*nothing more is written"):
         dead.check()
     monkeypatch.undo()
@@ -167,8 +167,8 @@ class TestStores:
     def test_who_has_lost_it_writes_nothing_more(self, bucket, monkeypatch):
         store = made.whole(bucket.address)
         before = bucket.files()
-        clock = leases._clock
-        monkeypatch.setattr(leases, "_clock", lambda: clock() + LASTS + 1)
+        clock = leases._clock_seconds
+        monkeypatch.setattr(leases, "_clock_seconds", lambda: clock() + LASTS + 1)
         with pytest.raises(LeaseLost, match="run the same command to go on"):
             store.set_metadata("tasks", "another", {"data": "d"})
         assert bucket.files() == before

@@ -12,8 +12,7 @@ from tests.helpers import made_studies as made
 from tests.helpers.tiny_studies import TEXT
 from unmask.base.errors import ConfigError, OtherStudy, StorageError
 from unmask.cli.app import main
-from unmask.lab.analysis import analyse
-from unmask.lab.store import DamagedShard, Shard, Store, objects, remote, scheme_of
+from unmask.lab.store import DamagedShard, Shard, Store, objects
 from unmask.lab.store.lease import Lease, driver_name
 from unmask.lab.store.objects import Objects
 from unmask.lab.store.remote import LocalFiles, RemoteFiles, open_files
@@ -127,10 +126,6 @@ class TestAddresses:
             open_files(typed)
         assert "\n" not in str(caught.value)
 
-    def test_their_schemes(self):
-        typed = ("s3://b", "s3:b", "gs://b/x", "File:/x", "http://x", "x", "a/b:c", "s3", "gsx:y")
-        assert [scheme_of(one) for one in typed] == ["s3", "s3", "gs", "file", "http", "", "", "", ""]
-
     @pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs")])
     def test_without_its_package(self, scheme, package, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
@@ -180,22 +175,6 @@ class TestWhatIsWrong:
         with pytest.raises(StorageError, match=rf"'s3://b-b/x' cannot be used: {endpoint} says") as caught:
             open_files("s3://b-b/x")
         assert "\n" not in str(caught.value)
-
-    @pytest.mark.slow
-    def test_a_server_that_does_not_answer(self, bucket, monkeypatch):
-        monkeypatch.setattr(remote, "FIRST_PATIENCE", 1)
-        monkeypatch.setattr(remote, "FIRST_ATTEMPTS", 1)
-        with socket.socket() as silent:
-            silent.bind(("127.0.0.1", 0))
-            silent.listen()
-            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-            with pytest.raises(StorageError, match="check AWS_ENDPOINT_URL, AWS_REGION and the network"):
-                open_files("s3://b-b/x")
-
-    def test_an_endpoint_that_is_none(self, bucket, monkeypatch):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", "gopher://x")
-        with pytest.raises(StorageError, match="AWS_ENDPOINT_URL"):
-            open_files("s3://b-b/x")
 
     def test_a_failing_network_is_no_damage(self, bucket, monkeypatch):
         """Otherwise a run would set aside, and measure again, what it could not read for a moment."""
@@ -330,26 +309,6 @@ class TestInPlace:
         bucket.write(name, b"PAR1")
         assert main(["study", "status", "--verify", address, "--json"]) == 1
         assert [one["name"] for one in json.loads(capsys.readouterr().out)["damaged"]] == [name.split("/")[1]]
-
-    def test_findings_and_report(self, bucket, tmp_path, capsys):
-        tables, read = made.diagnosed({"find": "finds"}, prompts=2)
-        local, address = made.store(tmp_path / "s", tables, read=read), bucket.address
-        for name, content in files_of(local.folder).items():
-            bucket.write(name, content)
-        before = bucket.files()
-        there, here = (analyse(Store.open(place), resamples=50, draws=5) for place in (address, local.folder))
-        assert there.study.hashes == here.study.hashes
-        assert main(["study", "report", address, "--out", str(tmp_path / "r")]) == 0
-        assert (tmp_path / "r" / "report.html").is_file()
-        for refused in ([], ["--out", address]):
-            assert main(["study", "report", address, *refused]) == 2
-            assert "allowed: a folder of this machine; add --out FOLDER" in capsys.readouterr().err
-        assert bucket.files() == before
-
-    def test_nothing_there(self, bucket, capsys):
-        for command in (["status"], ["status", "--verify"]):
-            assert main(["study", *command, bucket.address]) == 2
-            assert f"no study in '{bucket.address}'" in capsys.readouterr().err
 
 
 class TestWriting:

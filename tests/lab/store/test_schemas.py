@@ -2,18 +2,10 @@
 
 import re
 
-import pyarrow as pa
 import pytest
 
 from tests.helpers.paths import DOCS
-from unmask.lab.store.schemas import FORMAT, OPTIONAL, SCHEMAS, SORT, plain_schema, schema_of, sort_keys
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_plain_schemas_have_the_same_columns_without_dictionaries(name):
-    assert plain_schema(name).names == SCHEMAS[name].names
-    assert not any(pa.types.is_dictionary(kind) for kind in plain_schema(name).types)
-    assert set(SORT[name]) <= set(SCHEMAS[name].names)
+from unmask.lab.store.schemas import OPTIONAL, SCHEMAS, SORT, schema_of, sort_keys
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -44,8 +36,3 @@ def test_whose_decodes_they_are_is_part_of_their_key():
     assert sort_keys("decodes", SCHEMAS["decodes"].names) == SORT["decodes"]
     assert sort_keys("decodes", schema_of("decodes", ["diagnostic"]).names) == [*SORT["decodes"], "diagnostic"]
     assert sort_keys("readings", SCHEMAS["readings"].names) == SORT["readings"]
-
-
-def test_the_format_is_named():
-    text = (DOCS / "formats.md").read_text(encoding="utf-8")
-    assert FORMAT in text

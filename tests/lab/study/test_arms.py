@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.helpers.compared import compare, rows
+from tests.helpers.cases import each_case
 from tests.helpers.findings import fact, reasons
 from tests.helpers.made_gates import known_gates, set_tau
 from tests.helpers.tiny_studies import SMALL, by_hash
@@ -21,12 +21,10 @@ from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy, SchemaError
 from unmask.base.json_files import to_hashed_json
 from unmask.lab.analysis import analyse
-from unmask.lab.analysis.load import MEAN
-from unmask.lab.analysis.runs import CHOSEN_AXIS, CONTROLS, DECODED_ARMS, GATED_ARMS, JOINT, JOINT_FIXED
+from unmask.lab.analysis.runs import CONTROLS, DECODED_ARMS, GATED_ARMS, JOINT, JOINT_FIXED
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.shard import encode_shard, read_info
 from unmask.lab.study import StudyConfig, arms, prompts, protocol
-from unmask.lab.study.config import Budget
 from unmask.lab.study.protocol import run_study
 from unmask.lab.study.validation import AxisCalibration, fit_calibrations
 from unmask.stats import Calibration, Threshold
@@ -55,39 +53,27 @@ RAW = {
 }
 
 
-class TestFile:
-    def test_needs_diagnostics(self):
-        with pytest.raises(ConfigError, match="end_to_end is True; allowed: true with diagnostics"):
-            StudyConfig.parse({key: value for key, value in RAW.items() if key != "diagnostics"})
+@each_case(
+    ("changes", "message"),
+    [
+        ({"diagnostics": []}, "end_to_end is True; allowed: true with diagnostics"),
+        ({"end_to_end": "yes"}, "allowed: true or false"),
+        ({"end_to_end": 1}, "allowed: true or false"),
+        ({"gates": ["maen"]}, "did you mean mean"),
+        ({"gates": ["mean"], "end_to_end": False}, "allowed: names with end_to_end = true"),
+        ({"axis_by": "gain"}, "axis_by"),
+    ],
+)
+def test_impossible_settings_of_whole_runs_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        StudyConfig.parse({**RAW, **changes})
 
-    @pytest.mark.parametrize("value", ["yes", 1, None])
-    def test_is_true_or_false(self, value):
-        with pytest.raises(ConfigError, match="allowed: true or false"):
-            StudyConfig.parse({**RAW, "end_to_end": value})
 
-    def test_branches_do_not_depend_on_it(self):
-        on, off = (StudyConfig.parse({**RAW, "end_to_end": value}) for value in (True, False))
-        assert on.end_to_end
-        assert not StudyConfig.parse({key: value for key, value in RAW.items() if key != "end_to_end"}).end_to_end
-        assert on.config == off.config
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"gates": ["maen"]}, "did you mean mean"),
-            ({"gates": ["mean"], "end_to_end": False}, "allowed: names with end_to_end = true"),
-            ({"axis_by": "gain"}, "axis_by"),
-        ],
-    )
-    def test_other_readings_of_the_gate_are_checked(self, changes, message):
-        with pytest.raises(ConfigError, match=message):
-            StudyConfig.parse({**RAW, **changes})
-
-    def test_defaults_leave_the_study_as_it_was(self):
-        named = StudyConfig.parse({**RAW, "gates": ["mean"], "axis_by": "lift"})
-        assert named.config == StudyConfig.parse(RAW).config
-        assert not {"gates", "axis_by"} & set(named.config)
-        assert StudyConfig.parse({**RAW, "axis_by": "opportunity"}).config["axis_by"] == "opportunity"
+def test_whole_runs_and_gates_leave_the_hash_of_a_study():
+    config = StudyConfig.parse(RAW).config
+    for changes in ({"end_to_end": False}, {"gates": ["mean"], "axis_by": "lift"}):
+        assert StudyConfig.parse({**RAW, **changes}).config == config
+    assert StudyConfig.parse({**RAW, "axis_by": "opportunity"}).config["axis_by"] == "opportunity"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -188,26 +174,6 @@ class TestGates:
         assert answers(further, "region", "selective mean") == answers(further, "region", "always")
         assert answers(further, "region", "selective lift-together") == answers(further, "region", "selective")
 
-    def test_they_are_reported_beside_the_usual_one(self, further, whole):
-        assert measured(whole).select("gates").empty
-        found, where = measured(further), {"axis": "region", "task": TASKS[0]}
-        gates = found.select("gates", measure="prompts", **where)["at"].tolist()
-        assert gates == ["lift", "mean", "lift-together"]
-        assert fact(found, "gates", "coverage", arm="selective", at="mean", **where) == 1
-        random, selective = (
-            fact(found, "gates", "utility", arm=arm, at="mean", **where) for arm in ("random gate", "selective")
-        )
-        assert random == pytest.approx(selective)
-        assert fact(found, "gates", "difference", arm="selective - lift", at="lift-together", **where) == 0
-        gain = {"arm": "selective - fixed", **where}
-        assert found.estimate("gates", "difference", at="lift", **gain) == found.estimate("arms", "difference", **gain)
-
-    def test_switched_on_later_the_unit_is_another(self, whole, study, loaded, tmp_path):
-        shutil.copytree(whole.folder, tmp_path / "copy")
-        place = Store.open(tmp_path / "copy")
-        with pytest.raises(OtherStudy, match="decoded end to end with other calibrations"):
-            run_study(replace(study, gates=("lift-together",)), place, loaded)
-
 
 class TestRun:
     def test_switched_on_later_it_adds_a_table_and_changes_none(self, branched, whole):
@@ -245,30 +211,6 @@ class TestRun:
         assert len(rows) == 2 * 3 * len(TASKS)
         assert all(row["answer"] == answers_in_branches[row["task"], row["prompt"]] for row in rows)
 
-    def test_arms_answer_as_the_decoder_of_the_suite(self, whole, study, loaded):
-        choice = fit_calibrations(whole)["tiny", TASKS[0], "region"]
-        one = arms.Arms("region", "llada", choice.calibration, study.plan("llada").diagnostics["region"])
-        policies = {"reference": one.reference, "always": one.always, "selective": one.selective}
-        evaluation = compare(
-            loaded(None), [TASKS[0]], split="evaluation", policies=policies, prompts=3, steps=6, seed=study.seed
-        )
-        for arm in policies:
-            texts = {
-                (r.prompt, 0): r.answer.encode("utf-8", "replace").decode() for r in rows(evaluation) if r.policy == arm
-            }
-            assert answers(whole, "region", arm) == texts
-
-    def test_calibrations_are_those_of_the_steps(self, whole):
-        found = measured(whole)
-        fixed = found.select("diagnostics", measure="fixed", proposal="raw")
-        stored = {
-            (info["unit"]["task"], axis): Calibration.from_json(entry["calibration"]).fixed_name
-            for info in whole.infos("decodes").values()
-            for axis, entry in info["axes"].items()
-        }
-        assert len(stored) == 4
-        assert {(r.task, r.axis): r.note for r in fixed.itertuples()} == stored
-
     def test_the_random_gate_deviates_about_as_often(self, whole):
         for task in TASKS:
             rows = rows_of(whole, task=task, axis="region")
@@ -284,22 +226,6 @@ class TestRun:
             assert answers(whole, "score", arm) == answers(whole, "score", "fixed")
             rows = rows_of(whole, axis="score", arm=arm)
             assert {(row["evaluated"], row["deviated"]) for row in rows} == {(None, 0)}
-
-    def test_what_it_says(self, whole):
-        found = measured(whole)
-        chosen = found.select("arms", measure="chosen")
-        assert list(zip(chosen["task"], chosen["axis"], strict=True)) == [
-            (t, a) for t in TASKS for a in ("score", "region")
-        ]
-        assert chosen["value"].tolist() == [0, 1, 0, 1]
-        assert set(found.select("arms", measure="never")["note"]) == {"", "made shut"}
-        for axis in (CHOSEN_AXIS, "score", "region"):
-            assert fact(found, "arms", "tasks", task=MEAN, axis=axis) == len(TASKS)
-        assert found.select("joint", measure="axes")["note"].tolist() == ["score, region"] * 2
-        for task in TASKS:
-            score, region = (fact(found, "joint", "coverage", task=task, arm=axis) for axis in ("score", "region"))
-            assert score == 0 < region
-        assert reasons(found, "arms", "task") == {}
 
 
 def counted(monkeypatch):
@@ -337,17 +263,6 @@ class TestOnce:
         # The reference alone stands for two candidates, and for the first arm of two axes and of the joint one.
         assert sum(info["policies"] for info in infos) <= len(runs) - 3 * len(TASKS)
         assert len(judged) == len(set(judged))
-
-    def test_progress_tells_branches_and_then_decodes(self, study, loaded, tmp_path):
-        study, progress = replace(study, tasks=tuple(TASKS[:1])), []
-        run_study(study, Store.create(tmp_path / "out", study.config), loaded, on_progress=progress.append)
-        branches = [now for now in progress if math.isnan(now.decoded)]
-        assert all(now.branches <= now.branches_total for now in branches)
-        assert branches[-1].branches == branches[-1].branches_total
-        shares = [now.decoded for now in progress[len(branches) :]]
-        assert len(shares) > 4
-        assert shares == sorted(shares)
-        assert 0 == shares[0] < shares[-1] < 1
 
     def test_nothing_is_loaded_where_all_is_there(self, whole, study):
         def no(spec):
@@ -388,19 +303,6 @@ class TestInterrupted:
         assert run_study(study, copy, loaded).hashes == whole.content_hash()
         assert kept in [((copy.folder / "decodes") / name / "unit.json").read_bytes() for name in copy.names("decodes")]
 
-    def test_while_writing(self, copy, whole, study, loaded, monkeypatch):
-        def full(data, file, **options):
-            file.write(b"half")
-            raise Killed
-
-        monkeypatch.setattr(pq, "write_table", full)
-        with pytest.raises(Killed):
-            run_study(study, copy, loaded)
-        assert copy.names("decodes") == []
-        assert "decodes" not in copy.content_hash()
-        monkeypatch.undo()
-        assert run_study(study, copy, loaded).hashes == whole.content_hash()
-
     def test_two_processes_share_the_work(self, copy, whole, study, loaded):
         context = multiprocessing.get_context("fork")
         children = [context.Process(target=work, args=(study, loaded, copy.folder)) for _ in range(2)]
@@ -410,12 +312,6 @@ class TestInterrupted:
             child.join(120)
             assert child.exitcode == 0
         assert copy.content_hash() == whole.content_hash()
-
-    def test_the_budget_stops_between_units(self, copy, study, loaded):
-        outcome = run_study(replace(study, budget=Budget(minutes=1e-9)), copy, loaded)
-        assert not outcome.complete
-        assert "budget" in outcome.reason
-        assert copy.names("decodes") == []
 
     def test_of_another_model_it_is_refused(self, copy, study, loaded):
         class Other:
@@ -549,13 +445,6 @@ def named(folder, loaded, tmp_path_factory):
 
 
 class TestSeveralDiagnosticsOfAnAxis:
-    def test_decodes_name_them_only_where_they_are_not_called_as_their_axis(self, named):
-        assert {names: "diagnostic" in place.read_arrow("decodes").column_names for names, place in named.items()} == {
-            ("region",): False,
-            ("region:share",): True,
-            ("region", "region:share"): True,
-        }
-
     def test_each_has_the_arms_that_it_has_alone(self, named):
         both = named["region", "region:share"]
         for name in ("region", "region:share"):
@@ -571,72 +460,6 @@ class TestSeveralDiagnosticsOfAnAxis:
         share, plain = ([what for name, what in read if name == one] for one in ("region:share", "region"))
         assert len(share) == len(plain)
         assert share != plain
-
-    def test_candidates_are_decoded_once_for_all_of_an_axis(self, named):
-        both, one = named["region", "region:share"], named["region",]
-        tried = rows_of(both, axis="region", split="validation")
-        assert {row["diagnostic"] for row in tried} == {""}
-        assert without(tried, "diagnostic") == rows_of(one, axis="region", split="validation")
-
-    def test_all_axes_together_take_one_of_each(self, named):
-        found = measured(named["region", "region:share"])
-        assert fact(found, "joint", "axes") == "score, region"
-        first, second = fact(found, "joint", "diagnostics").split(", ")
-        assert first == "score"
-        assert second in ("region", "region:share")
-        assert "diagnostics" not in next(iter(named["region",].infos("decodes").values()))["joint"]
-
-    def test_findings_go_by_name(self, named):
-        found = measured(named["region", "region:share"])
-        names = ["score", "region", "region:share"]
-        fixed = found.select("diagnostics", measure="fixed", proposal="raw")
-        assert fixed["diagnostic"].tolist() == names
-        chosen = found.select("arms", measure="chosen")
-        assert chosen["diagnostic"].tolist() == names
-        assert chosen["value"].sum() == 1
-        for name in ("region", "region:share"):
-            mine, alone = (
-                one.select("arms", measure="utility", diagnostic=name, task=TASKS[0]).reset_index(drop=True)
-                for one in (found, measured(named[name,]))
-            )
-            assert mine.equals(alone)
-            assert set(mine["axis"]) == {"region"}
-
-
-@pytest.fixture(scope="module")
-def snapped(branched, study, loaded, tmp_path_factory):
-    """The same with a further gate, whose proposals land on candidates."""
-    place = Store(tmp_path_factory.mktemp("snapped") / "out")
-    shutil.copytree(branched.folder, place.folder)
-    assert run_study(replace(study, gates=("snapped",)), place, loaded).complete
-    return place
-
-
-class TestSnapped:
-    def test_stands_beside_the_others_and_changes_none(self, snapped, whole):
-        rows, mine = rows_of(snapped), {"selective snapped", "random gate snapped"}
-        assert [row for row in rows if row["arm"] not in mine] == rows_of(whole)
-        assert {row["arm"] for row in rows} >= mine
-        assert {row["axis"] for row in rows if row["arm"] in mine} == {"region", "score"}
-        assert {row["split"] for row in rows if row["arm"] in mine} == {"evaluation"}
-
-    def test_has_a_gate_that_was_calibrated_for_candidates(self, snapped, whole):
-        for info in snapped.infos("decodes").values():
-            for entry in info["axes"].values():
-                gate = Calibration.from_json(entry["gates"]["snapped"])
-                assert gate.settings.proposal == "snapped"
-                assert gate.fixed.action == Calibration.from_json(entry["calibration"]).fixed.action
-        assert not any(
-            "gates" in entry for info in list(whole.infos("decodes").values()) for entry in info["axes"].values()
-        )
-
-    def test_is_reported(self, snapped, whole):
-        found, without = measured(snapped), measured(whole)
-        mine, theirs = (one.select("arms").reset_index(drop=True) for one in (found, without))
-        assert mine.equals(theirs)
-        rows = rows_of(snapped, arm="selective snapped", task=TASKS[0], axis="region")
-        where = {"task": TASKS[0], "diagnostic": "region", "at": "snapped", "arm": "selective"}
-        assert fact(found, "gates", "utility", **where) == pytest.approx(np.mean([row["utility"] for row in rows]))
 
 
 def test_what_evaluation_says_chooses_nothing(whole, tmp_path):

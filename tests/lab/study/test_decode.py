@@ -89,17 +89,3 @@ class TestCoverage:
         assert (
             [list(of_row["region"]) for of_row in rows["coverage"]] == by_hand == [[STEPS, STEPS // 2]] * len(PROMPTS)
         )
-
-    def test_policies_without_a_gate_have_none(self, tiny_model, requests):
-        rows = decode_prompts(tiny_model, requests, make_policy("llada"), seed=SEED, count_coverage=True)
-        assert rows["coverage"].tolist() == [{}] * len(PROMPTS)
-
-    def test_a_search_has_none(self, tiny_model, requests):
-        rows = decode_prompts(tiny_model, requests[:1], make_policy("best-of", n=2), seed=SEED, count_coverage=True)
-        assert rows["coverage"].tolist() == [{}]
-
-
-def test_no_requests_give_no_rows(tiny_model):
-    rows = decode_prompts(tiny_model, [], make_policy("llada"), seed=SEED)
-    assert len(rows) == 0
-    assert list(rows) == ["prompt", "draw", "answer", "answer_tokens", *AnswerCost._fields, "coverage"]

@@ -1,7 +1,5 @@
 """What a study will take, at most, beside what it took."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.helpers.tiny_studies import by_hash, table
@@ -9,7 +7,7 @@ from unmask.api.request import get_text_info
 from unmask.lab.branching import BatchSettings, branch
 from unmask.lab.store import Store
 from unmask.lab.study import StudyConfig, prompts
-from unmask.lab.study.forecast import decodes_at_most, forecast, measured_rate, prompts_by_role
+from unmask.lab.study.forecast import forecast
 from unmask.lab.study.jobs import plan_jobs
 from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
@@ -27,16 +25,6 @@ class TestWholeRuns:
         assert whole["whole_runs"] == 4 * (3 * (1 + 2 + 3) + 2 * (1 + 2 * 9 + 2))
         assert branches["whole_runs"] == 0
         assert whole["forwards"] == branches["forwards"]
-
-    def test_a_dream_type_reference_has_no_joint_arm_of_one_axis(self, study):
-        both = replace(study, candidates={})
-        llada, dream = (decodes_at_most(both, reference).evaluation for reference in ("llada", "dream"))
-        assert llada - dream == 2
-
-    def test_further_gates_are_counted(self, study):
-        one, more = (decodes_at_most(s, "llada") for s in (study, replace(study, gates=("mean", "lift-together"))))
-        assert more.validation == one.validation
-        assert more.evaluation - one.evaluation == len(study.diagnostics) * 2 * 2
 
     def test_bound_a_run(self, study, tiny_load, tmp_path, monkeypatch):
         """A network with random weights, whose branches seldom agree and whose utilities are made."""
@@ -59,7 +47,7 @@ def test_branches_that_share_nothing_stay_within_the_bound(reference, tiny_folde
     (row,) = forecast(study, tasks).to_dict("records")
     requests = [r for job in plan_jobs(study, study.models[0], tiny_model, tasks) for r in job.requests]
     settings = BatchSettings(study.engine.rows, bucket=study.engine.bucket, merge=False)
-    frames = branch(tiny_model.denoiser, study.plan(reference), requests, settings)
+    frames = branch(tiny_model.denoiser, study.branch_plan(reference), requests, settings)
     assert row["branches"] + row["proposals"] == len(frames.branches)
     assert row["states"] == len(frames.states)
     assert 0.8 * row["forwards"] < frames.costs["done"].sum() <= row["forwards"]
@@ -76,12 +64,3 @@ class TestWithoutAModel:
         assert here["seconds"].tolist() == [(bare["forwards"] + bare["whole_runs"]).item() / 50]
         known = ["prompts", "states", "branches", "proposals", "forwards", "whole_runs"]
         assert bare[known].equals(here[known])
-
-    def test_prompts_are_those_that_the_task_has(self):
-        fresh = {"from": "fresh", "start": 10**6, "prompts": 7}
-        asked = prompts_by_role(StudyConfig.parse(table(splits__evaluation=fresh)), "csv-missing-cells")
-        assert asked == {"validation": 3, "evaluation": 7}
-
-
-def test_a_rate_is_measured(study, tiny_load):
-    assert measured_rate(tiny_load(study.models[0]), study, 352) > 0

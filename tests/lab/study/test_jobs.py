@@ -11,18 +11,7 @@ from unmask.base.errors import OtherStudy
 from unmask.lab.branching import BatchSettings
 from unmask.lab.store import Shard, Store
 from unmask.lab.study.jobs import Job, group_jobs, plan_jobs
-from unmask.lab.study.prompts import example_request, load_examples
-from unmask.tasks import find_task
-
-
-def test_an_own_task_beside_one_of_the_suite(prompt_file):
-    study = parsed(prompt_file.parent, tasks=["carry-rtl", "mine"])
-    assert study.steps == {"carry-rtl": 16, "mine": 3}
-    assert (study.task("mine").max_new_tokens, study.task("carry-rtl").max_new_tokens) == (6, 32)
-    tasks, _ = load_examples(study)
-    assert [len(members) for members in tasks["mine"].values()] == [3, 2]
-    assert study.config["own"]["mine"]["data"] == study.task("mine").version
-    assert json.dumps(study.config)
+from unmask.lab.study.prompts import load_examples
 
 
 def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_path):
@@ -39,13 +28,6 @@ def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_pat
     for one in changed:
         with pytest.raises(OtherStudy, match="own differ"):
             Store.create(tmp_path / "out", one.config)
-
-
-def test_a_request_has_the_horizon_of_its_task(task, tiny_model):
-    example = task.examples("validation")[0]
-    assert example_request(tiny_model, task, 3, example).steps == 3
-    other = example_request(tiny_model, find_task("carry-rtl"), 3, example)
-    assert other.answer != example_request(tiny_model, task, 3, example).answer
 
 
 def test_a_shard_is_keyed_by_name_source_reference_options_and_study(prompt_file, tiny_model):

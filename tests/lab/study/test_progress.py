@@ -12,7 +12,6 @@ from unmask.lab.store import Shard, Store
 from unmask.lab.study import StudyConfig, progress
 from unmask.lab.study.progress import ProgressTracker
 from unmask.lab.study.prompts import load_examples
-from unmask.lab.study.protocol import run_study
 
 SHARD = Shard(kind="branches", model="tiny", task="csv-missing-cells", split="validation", block=0, depends="k")
 
@@ -54,33 +53,6 @@ def test_time_left_covers_branches_and_whole_runs_at_the_measured_pace(study, tm
     assert sum(alone.whole_runs.values()) == 0
 
 
-def test_whole_runs_have_a_pace_of_their_own(tiny_run, study, clock):
-    told = []
-    tracked = tracker(study, tiny_run, told)
-    (key, most) = next(iter(tracked.whole_runs.items()))
-    infos = list(tiny_run.infos().values())
-    stored = sum(info["seconds"] for info in infos) / sum(info["forwards"]["done"] for info in infos)
-    tracked.add_decoded(*key, 0)
-    assert told[-1].left == pytest.approx(most * stored), "the pace of branches stands in"
-    clock[0] += 5
-    tracked.add_decoded(*key, 20)
-    assert told[-1].left == pytest.approx(5 / 20 * (most - 20))
-    assert told[-1].decoded == pytest.approx(20 / most)
-
-
-def test_time_left_never_jumps_from_nothing_to_hours(study, tiny_load, tmp_path):
-    """When branches are done the whole runs are still to come, and were counted from the beginning."""
-    told = []
-    store = Store.create(tmp_path / "out", study.config)
-    assert run_study(study, store, tiny_load, on_progress=told.append).complete
-    branching = [now for now in told if math.isnan(now.decoded)]
-    assert branching[-1].branches == branching[-1].branches_total
-    assert branching[-1].left > 0
-    decoding = [now for now in told if not math.isnan(now.decoded)]
-    assert decoding
-    assert not any(math.isnan(now.left) for now in decoding)
-
-
 def test_shards_that_others_write_meanwhile_are_counted_once_each(tiny_run, study):
     infos = list(tiny_run.infos().values())
 
@@ -94,7 +66,7 @@ def test_shards_that_others_write_meanwhile_are_counted_once_each(tiny_run, stud
 
     tracked = tracker(study, Growing(tiny_run.folder), [])
     for _ in range(2 * len(infos)):
-        tracked.add_found()
+        tracked.count_found()
     assert tracked.total["shards"] == len(infos)
     assert tracked.total["branches"] == sum(info["branches"] for info in infos)
     assert tracked.total["done"] == sum(info["forwards"]["done"] for info in infos)

@@ -1,7 +1,6 @@
 """A study on a tiny network: what a run leaves, and that neither merging nor shards change a number."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +14,9 @@ from unmask.base.errors import ContractError, OtherStudy, UnknownName
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.engine import decode
-from unmask.lab.analysis import analyse
 from unmask.lab.store import Store
-from unmask.lab.study import StudyConfig, prompts, protocol
+from unmask.lab.study import StudyConfig, prompts
 from unmask.lab.study.config import Budget
-from unmask.lab.study.prompts import load_examples
 from unmask.lab.study.protocol import run_study
 from unmask.methods import fixed_action
 
@@ -64,22 +61,6 @@ def test_a_study_file_is_enough(tiny_run, tiny_folder, tmp_path, monkeypatch):
     assert outcome.hashes == tiny_run.content_hash() == Store.open("out/tiny").content_hash()
     assert lab.run_study(str(file), "elsewhere").hashes == outcome.hashes
     assert lab.run_study(StudyConfig.read(file), tmp_path / "elsewhere").hashes == outcome.hashes
-
-
-def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
-    """Three shards of one prompt each fill forwards that one would leave empty; what they hold stays the same."""
-    alone = Store.create(tmp_path / "alone", tiny_study.config)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "group_jobs", lambda settings, jobs, workers: [[job] for job in jobs])
-        assert run_study(tiny_study, alone, tiny_load).complete
-    assert alone.content_hash() == tiny_run.content_hash()
-    calls, each = (
-        sum(info["forwards"]["calls"] for info in list(store.infos().values())) for store in (tiny_run, alone)
-    )
-    assert calls < 0.8 * each
-    for one, other in zip(tiny_run.infos().values(), alone.infos().values(), strict=True):
-        assert one["forwards"]["naive"] == other["forwards"]["naive"]
-        assert one["tables"]["states"] == other["tables"]["states"]
 
 
 def test_states_reload_and_go_on(tiny_run, tiny_load):
@@ -139,13 +120,6 @@ class TestUtilities:
         assert len(heard) > 5
         assert set(heard) == {"paper"}
 
-    def test_outside_of_the_unit_interval_is_refused(self, tiny_study, tiny_load, tmp_path, monkeypatch):
-        monkeypatch.setattr(prompts, "score_texts", lambda pairs, *_: [(1.5, "generous")] * len(pairs))
-        place = Store.create(tmp_path / "out", tiny_study.config)
-        with pytest.raises(ContractError, match=r"1\.5; allowed: 0 to 1"):
-            run_study(tiny_study, place, tiny_load)
-        assert place.names() == []
-
 
 def test_data_that_is_not_there_is_left_out_with_a_reason(tiny_folder, tiny_load, tmp_path):
     raw = table(models__0__model=str(tiny_folder), tasks=["csv-missing-cells", "gsm8k"], splits__validation=2)
@@ -199,25 +173,6 @@ def test_commands(tiny_run, tiny_folder, tmp_path, capsys):
 
 
 class TestOwnTasks:
-    def test_carried_out_and_reported(self, prompt_file, tiny_load, tmp_path):
-        study = parsed(prompt_file.parent)
-        store = Store.create(tmp_path / "out", study.config)
-        assert run_study(study, store, tiny_load).complete
-        branches = store.read_arrow("branches")
-        roles = {e.id: role for role, members in load_examples(study)[0]["mine"].items() for e in members}
-        seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
-        assert seen == set(roles.items())
-        assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
-        fixed = analyse(store, resamples=20).select("opportunity", measure="fixed")
-        assert fixed[["task", "axis"]].to_numpy().tolist() == [["mine", "region"]]
-
-    def test_end_to_end(self, prompt_file, tiny_load, tmp_path):
-        study = parsed(prompt_file.parent, diagnostics=["region"], end_to_end=True)
-        store = Store.create(tmp_path / "out", study.config)
-        outcome = run_study(study, store, tiny_load)
-        assert outcome.complete
-        assert set(outcome.hashes) == {"states", "branches", "readings", "decodes"}
-
     def test_what_cannot_be_scored_is_counted(self, prompt_file, tiny_load, scorer, tmp_path):
         study = parsed(prompt_file.parent, own__mine__score=scorer("sometimes"))
         store = Store.create(tmp_path / "out", study.config)
@@ -248,13 +203,3 @@ class TestOwnTasks:
         with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
             run_study(study, store, tiny_load)
         assert list((store.folder / "shards").iterdir()) == []
-
-    def test_equal_answers_are_scored_once(self, prompt_file, tiny_load, scorer, tmp_path):
-        name = scorer("fair")
-        study = parsed(prompt_file.parent, own__mine__score=name)
-        store = Store.create(tmp_path / "out", study.config)
-        run_study(study, store, tiny_load)
-        calls = sys.modules[name.partition(":")[0]].calls
-        table = store.read_arrow("branches")
-        assert sorted(set(calls)) == sorted(set(table["prompt"].to_pylist()))
-        assert len(calls) < len(table)

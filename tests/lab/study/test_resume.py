@@ -155,12 +155,6 @@ class TestFailing:
         assert run_study(failing, straight, loaded).complete
         assert place.content_hash() == straight.content_hash()
 
-    def test_what_succeeds_in_the_end_is_forgotten(self, failing, loaded, tmp_path):
-        place = Store.create(tmp_path / "out", failing.config)
-        outcome = run_study(failing, place, loaded, on_failure=lambda failure: (tmp_path / "bad.txt").write_text(""))
-        assert outcome.complete
-        assert place.failures.all() == []
-
     def test_attempts_of_processes_that_ended_count(self, failing, loaded, tmp_path):
         """Three runs, each stopped after its first failure."""
         place = Store.create(tmp_path / "out", failing.config)
@@ -200,16 +194,6 @@ class TestFailing:
         assert not outcome.complete
         assert failed.name.startswith("tiny.mine.")
         assert "set aside" in outcome.reason
-
-    def test_half_a_character_of_a_scorer_ends_nothing(self, prompt_file, scorer, loaded, tmp_path):
-        study = parsed(prompt_file.parent, own__mine__score=scorer("halves"), engine__prompts=1)
-        place = Store.create(tmp_path / "out", study.config)
-        outcome = run_study(study, place, loaded)
-        roles = load_examples(study)[0]["mine"]
-        fine = [e.id for part in roles.values() for e in part if e.id not in ("p0", "p3", "p5")]
-        assert fine
-        assert {prompt for info in place.infos().values() for prompt in info["prompts"]} >= set(fine)
-        assert outcome.complete or outcome.failures
 
 
 def stop(failure):

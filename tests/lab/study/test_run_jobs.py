@@ -72,22 +72,6 @@ def test_every_job_is_stored_once(executor, store):
     assert all(store.is_finished(Numbered(n).shard) for n in range(20))
 
 
-def test_few_groups_are_under_way(store):
-    now, most, lock = set(), [], threading.Lock()
-
-    def compute(numbers):
-        with lock:
-            now.add(numbers[0])
-            most.append(len(now))
-        time.sleep(0.05)
-        with lock:
-            now.discard(numbers[0])
-        return [EMPTY] * len(numbers)
-
-    carry_out(ThreadedExecutor(ahead=3), store, compute, jobs=20)
-    assert max(most) == 4
-
-
 def test_a_group_that_fails_is_run_job_by_job(executor, store):
     begun, failures = [], []
 
@@ -114,25 +98,6 @@ def test_a_job_whose_scoring_fails_is_tried_again_alone(executor, store):
     done, _ = carry_out(executor, store, list, score, jobs=2)
     assert (sorted(done), tries) == ([0, 1], [[0, 1], [1], [1]])
     assert store.failures.all() == []
-
-
-def test_the_next_group_is_computed_while_one_is_scored_and_its_claims_hold(store):
-    second, held = threading.Event(), []
-
-    def compute(numbers):
-        if 2 in numbers:
-            second.set()
-        return numbers
-
-    def score(numbers):
-        if 0 in numbers:
-            assert second.wait(30)
-            with Store(store.folder).claim(Numbered(0).shard) as is_free:
-                held.append(not is_free)
-        return [EMPTY] * len(numbers)
-
-    done, _ = carry_out(LocalExecutor(lambda spec: None), store, compute, score, jobs=4)
-    assert (done, held) == ([0, 1, 2, 3], [True])
 
 
 @pytest.mark.parametrize(
@@ -254,12 +219,3 @@ def test_a_job_of_another_process_is_waited_for_and_its_holder_named(store):
             on_found=lambda: found.append(1),
         )
     assert (done, found, told) == ([0], [1], ["waiting for 1 shards of this process"])
-
-
-def test_a_job_of_a_process_that_died_is_taken_over(store):
-    with ExitStack() as other:
-        other.enter_context(Store(store.folder).claim(Numbered(1).shard))
-        local = LocalExecutor(lambda spec: None)
-        compute = lambda numbers: [EMPTY] * len(numbers)  # noqa: E731
-        done, _ = carry_out(local, store, compute, jobs=2, on_wait=lambda text: other.close())
-    assert sorted(done) == [0, 1]

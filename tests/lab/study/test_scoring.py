@@ -7,16 +7,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from tests.helpers.compared import compare, rows
 from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.lab.compare.summary import summarise
 from unmask.lab.store import Store
 from unmask.lab.study import StudyConfig, prompts
 from unmask.lab.study.prompts import score_answers
 from unmask.lab.study.protocol import run_study
-from unmask.methods import fixed_action
-from unmask.report import compare as report
 from unmask.tasks import Example, Scorer, code_answers, find_task
 
 
@@ -90,14 +86,6 @@ def test_a_misspelt_sandbox_is_refused_and_no_utility(monkeypatch):
         prompts.score_texts([("    return 1\n", example)], None)
 
 
-def test_a_verdict_without_a_utility_is_none(members, monkeypatch):
-    unknown = SimpleNamespace(utility=None, reason="timed out")
-    monkeypatch.setattr(prompts, "score_all", lambda pairs, jobs: [unknown for _ in pairs])
-    ((utility, reason),) = prompts.score_texts([("x", members[0])], 1)
-    assert math.isnan(utility)
-    assert reason == "timed out"
-
-
 def test_scoring_changes_what_surplus_costs_and_nothing_else():
     members = find_task("unique-list-commit").examples("validation")[:1]
     (example,) = members
@@ -137,23 +125,6 @@ def raising(tiny_model, shared):
     return lambda text: replace(tiny_model, codec=Writes(tiny_model.codec, text))
 
 
-@pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n", "x\0y"])
-def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
-    policies = {"reference": fixed_action(), "in order": fixed_action(region="window:1", cardinality="count:1")}
-    evaluation = compare(
-        raising(text),
-        ["humaneval"],
-        split="development",
-        prompts=2,
-        policies=policies,
-        steps=2,
-        data_dir=shared / "data",
-    )
-    assert [row.utility for row in rows(evaluation)] == [0.0] * 4
-    for path in report.write_comparison(evaluation, summarise(evaluation), tmp_path / "out"):
-        assert path.suffix == ".pdf" or path.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n"])
 def test_no_answer_stops_a_study(raising, text, tiny_folder, shared, tmp_path):
     study = StudyConfig.parse(
@@ -175,9 +146,3 @@ def test_no_answer_stops_a_study(raising, text, tiny_folder, shared, tmp_path):
     rows = store.read_arrow("branches").to_pylist()
     assert {row["utility"] for row in rows} == {0.0}
     assert all(row["reason"].startswith(("error: ", "fail: ")) for row in rows)
-
-
-def test_an_answer_is_storable_when_it_comes_back(members):
-    codec = SimpleNamespace(answer=lambda tokens: "a\ud800")
-    frame = pd.DataFrame({"prompt": [members[0].id], "answer": [(1,)]})
-    assert score_answers(frame, members, codec=codec)["text"].tolist() == ["a\ufffd"]

@@ -5,65 +5,53 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers import made_studies as made
-from tests.helpers.findings import fact, reasons
+from tests.helpers.cases import each_case
 from unmask.base.errors import UnknownName
-from unmask.lab.analysis import analyse, read_study
+from unmask.lab.analysis import analyse
 from unmask.lab.store import utilities_of
 from unmask.lab.store.manifest import write_manifest
 from unmask.lab.study.validation import (
-    GATE_VARIANTS,
     choose_axis,
     diagnostic_names,
     fit_calibrations,
     is_extension,
-    settings_of,
 )
-from unmask.stats import Calibration
 from unmask.stats.protocol import choose_fixed
 
-
-def test_the_axis():
-    assert choose_axis({}) is None
-    assert choose_axis({"score": (0.1, 0.0), "region": (0.2, 0.0)}) == "region"
-    assert choose_axis({"score": (0.0, 0.1), "region": (0.0, 0.3), "cardinality": (0.0, 0.2)}) == "region"
-    assert choose_axis({"score": (0.1, 0.2), "region": (0.1, 0.2)}) == "score"
-    assert choose_axis({"score": (0.1 + 1e-17, 0.2), "region": (0.1, 0.3)}) == "region"
-    assert choose_axis({"score": (0.0, float("nan")), "region": (0.0, -0.1)}) == "region"
-    # A gate that never opens promises nothing; one that loses out of fold is never left open.
-    assert choose_axis({"score": (0.0, 0.9), "region": (0.01, 0.0)}) == "region"
+NAN = float("nan")
 
 
-def test_the_axis_by_opportunity():
-    assert choose_axis({}, "opportunity") is None
-    assert choose_axis({"score": (0.0, 0.9), "region": (0.01, 0.0)}, "opportunity") == "score"
-    assert choose_axis({"score": (0.0, 0.2), "region": (0.1, 0.2)}, "opportunity") == "region"
-    assert choose_axis({"score": (0.5, float("nan")), "region": (0.0, -0.1)}, "opportunity") == "region"
+@each_case(
+    ("by", "expected", "axis"),
+    [
+        ("lift", {}, None),
+        ("lift", {"score": (0.1, 0.0), "region": (0.2, 0.0)}, "region"),
+        ("lift", {"score": (0.0, 0.1), "region": (0.0, 0.3), "cardinality": (0.0, 0.2)}, "region"),
+        ("lift", {"score": (0.1, 0.2), "region": (0.1, 0.2)}, "score"),
+        ("lift", {"score": (0.1 + 1e-17, 0.2), "region": (0.1, 0.3)}, "region"),
+        ("lift", {"score": (0.0, NAN), "region": (0.0, -0.1)}, "region"),
+        # A gate that never opens promises nothing; one that loses out of fold is never left open.
+        ("lift", {"score": (0.0, 0.9), "region": (0.01, 0.0)}, "region"),
+        ("opportunity", {}, None),
+        ("opportunity", {"score": (0.0, 0.9), "region": (0.01, 0.0)}, "score"),
+        ("opportunity", {"score": (0.0, 0.2), "region": (0.1, 0.2)}, "region"),
+        ("opportunity", {"score": (0.5, NAN), "region": (0.0, -0.1)}, "region"),
+    ],
+)
+def test_the_axis_with_the_largest_promise_is_chosen(by, expected, axis):
+    assert choose_axis(expected, by) == axis
 
 
-def test_further_gates_change_what_they_say_and_nothing_else(tmp_path):
-    tables, read = made.diagnosed({"find": "finds"})
-    place = made.store(tmp_path / "s", tables, read=read)
-    (plain,), (choice,) = fit_calibrations(place).values(), fit_calibrations(place, tuple(GATE_VARIANTS)).values()
-    assert plain.gates == {}
-    assert choice.calibration.to_json() == plain.calibration.to_json()
-    for gate, changes in GATE_VARIANTS.items():
-        further = choice.gates[gate]
-        usual = choice.calibration.settings
-        assert further.settings == usual.with_changes(**changes)
-        assert further.fixed.action == choice.calibration.fixed.action
-        assert Calibration.from_json(further.to_json()).settings.rule == further.settings.rule
+def test_only_commitment_extends_dream():
+    """Stored names in place of an axis, `chosen` and `joint`, extend nothing."""
+    cells = [("dream", axis) for axis in ("commitment", "region", "chosen", "joint")] + [("llada", "commitment")]
+    assert [is_extension(*cell) for cell in cells] == [True, False, False, False, False]
 
 
 def test_one_rollout_of_something_that_draws(tmp_path):
     tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"), rollouts=1)
     (lost,) = fit_calibrations(made.store(tmp_path / "s", tables, read=read)).values()
     assert lost.reason.startswith("1 rollout of something that draws")
-
-
-def test_settings_have_one_home(tmp_path):
-    tables, read = made.diagnosed({"find": "finds"})
-    place = made.store(tmp_path / "s", tables, read=read)
-    assert read_study(place).settings == settings_of(place.manifest["study"])
 
 
 def test_rows_belong_to_diagnostics_by_name():
@@ -74,33 +62,12 @@ def test_rows_belong_to_diagnostics_by_name():
         diagnostic_names({"axes": ["region"], "diagnostics": {"regoin": {}}})
 
 
-def test_choices_go_by_diagnostic_with_the_axis_beside_it(tmp_path):
-    tables, read = made.diagnosed({"find": "finds"})
-    ((key, choice),) = fit_calibrations(made.store(tmp_path / "s", tables, read=read)).items()
-    assert key == ("small", "find", "region")
-    assert choice.axis == "region"
-
-
 def listed(place, *names):
     """The store of a study that lists these diagnostics."""
     manifest = place.manifest
     manifest["study"]["diagnostics"] = {name: {} for name in names}
     write_manifest(place.files, manifest)
     return place
-
-
-def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path):
-    """Everything said of its rows goes by its name, with the axis beside it."""
-    tables, read = made.diagnosed({"find": "finds"})
-    read = {key: {"region:share": said["region"]} for key, said in read.items()}
-    lost = ("small", "gone", "evaluation")
-    place = listed(made.store(tmp_path / "s", tables, read=read, unfinished=[lost]), "region:share")
-    assert list(fit_calibrations(place)) == [("small", "find", "region:share")]
-    found = analyse(place, resamples=50, draws=20)
-    rows = found.select("diagnostics")
-    assert set(zip(rows["axis"], rows["diagnostic"], strict=True)) == {("region", "region:share")}
-    assert fact(found, "diagnostics", "partial", task="mean over tasks", proposal="raw") == "without gone"
-    assert list(reasons(found, "diagnostics", "task", "diagnostic")) == [("gone", "region:share")]
 
 
 def test_several_of_one_axis_are_each_as_if_alone(tmp_path):
@@ -124,21 +91,6 @@ def test_several_of_one_axis_are_each_as_if_alone(tmp_path):
         assert chosen["both"]["small", "find", one].calibration.to_json() == alone.calibration.to_json()
         assert cells["both"][one].equals(cells[one][one])
     assert not cells["both"]["region"]["value"].equals(cells["both"][name]["value"])
-
-
-@pytest.mark.parametrize(
-    ("reference", "axis", "extension"),
-    [
-        ("dream", "commitment", True),
-        ("llada", "commitment", False),
-        ("dream", "region", False),
-        # Of all tasks' chosen axes, and of all axes together: neither is an axis.
-        ("dream", "chosen", False),
-        ("dream", "joint", False),
-    ],
-)
-def test_extensions(reference, axis, extension):
-    assert is_extension(reference, axis) == extension
 
 
 @pytest.mark.parametrize("order", ["full window:16 block:8 dilated:2", "full block:8 dilated:2 window:16"])

@@ -9,6 +9,6 @@ from unmask.lab.branching.graph import (
     BranchProgress,
     branch,
 )
-from unmask.lab.branching.plan import PROPOSAL, Alternative, BatchSettings, BranchPlan, Continuation, stream
+from unmask.lab.branching.plan import PROPOSAL, Alternative, BatchSettings, BranchPlan, Continuation, random_stream
 from unmask.lab.branching.readings import SUMMARY
 from unmask.lab.branching.states import spaced_steps

@@ -52,7 +52,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.engine import Transition, raise_faults
-from unmask.lab.branching.plan import BatchSettings, BranchPlan, Continuation, stream
+from unmask.lab.branching.plan import BatchSettings, BranchPlan, Continuation, random_stream
 from unmask.lab.branching.readings import COLUMNS, read_diagnostics
 from unmask.lab.branching.states import SampledStates, sample_states, states_frame, to_device
 from unmask.lab.branching.stepper import CandidateStep, OwnCost, Stepper, after_step, check_plain_step
@@ -74,9 +74,9 @@ class BranchProgress(NamedTuple):
     """Progress of a call of `branch`."""
 
     states: int
-    """Expanded so far."""
+    """States expanded so far."""
     branches: int
-    """Started so far."""
+    """Branches started so far."""
     forwards: int
     """Row-forwards done."""
 
@@ -164,14 +164,14 @@ class BranchGraph:
             raise ContractError("a branch has no end; allowed: branches that finish; this is a bug of the engine")
         nodes_N = np.arange(len(next_N))
         next_N = np.where(last_N, nodes_N, next_N)
-        end_N, total_N = _follow(next_N, passes_N)
+        end_N, total_N = _follow_walks(next_N, passes_N)
         # The walk is cut where somebody else paid for what follows: at an extra node that costs nothing.
         cut_N = np.append(np.where(payer_N[next_N] == payer_N, next_N, len(nodes_N)), len(nodes_N))
-        paid_N = _follow(cut_N, np.append(passes_N, 0))[1][:-1]
+        paid_N = _follow_walks(cut_N, np.append(passes_N, 0))[1][:-1]
         return end_N, total_N, paid_N
 
 
-def _follow(next_N: np.ndarray, cost_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _follow_walks(next_N: np.ndarray, cost_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the last node of every walk, and the sum of costs on the way there. A last node is its own successor.
 
     Every round doubles the stretch that is known, so there are as many as the longest walk has binary digits.
@@ -235,7 +235,7 @@ class RowPool:
         return Rows(concat(trajs), np.concatenate(nodes), np.concatenate(runs))
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """Flags, canvases and keys of a batch's rows, on the host."""
 
     flags: dict[str, np.ndarray]
@@ -268,7 +268,7 @@ class HostRows:
         self.event = torch.cuda.Event()
         self.event.record(torch.cuda.current_stream(bytes_BN.device))
 
-    def read(self) -> Outcome:
+    def read(self) -> StepOutcome:
         """Wait for the copy to arrive, and unpack it."""
         if self.event is not None:
             self.event.synchronize()
@@ -278,7 +278,7 @@ class HostRows:
         content = np.ascontiguousarray(bytes_BN[:, first:])
         canvas_BL = np.ascontiguousarray(content[:, : 4 * self.length]).view(np.int32)
         keys = [self.kind + blake2b(row, digest_size=16).digest() for row in content] if self.keyed else None
-        return Outcome(flags, canvas_BL, keys)
+        return StepOutcome(flags, canvas_BL, keys)
 
 
 class LaunchedStep(NamedTuple):
@@ -286,10 +286,10 @@ class LaunchedStep(NamedTuple):
 
     pool: RowPool
     rows: Rows
-    """As they were before it."""
+    """The rows before the step."""
     step: CandidateStep
     traj: Trajectory
-    """As they are after it."""
+    """The rows after the step."""
     host: HostRows
 
 
@@ -309,7 +309,7 @@ class BranchGroup(NamedTuple):
     alternative: int
     rollout: int
     node_U: np.ndarray
-    """The state after their own action."""
+    """Node of the state after each branch's own action."""
     transitions: Transitions
     costs: Sequence[OwnCost]
     ran: bool
@@ -393,7 +393,7 @@ class BucketBranches:
                 break
             self.on_progress(BranchProgress(self.begun_states, self.begun_branches, self.forwards))
         branches = self.branch_frame()
-        return self._public(branches), self.reading_frame(), self.states, self.cost_frame(branches)
+        return self._drop_internal_columns(branches), self.reading_frame(), self.states, self.cost_frame(branches)
 
     def _chunks(self, most: int) -> Iterator[tuple[SampledStates, np.ndarray, np.ndarray]]:
         for batch, points in zip(self.batches, self.points, strict=True):
@@ -436,7 +436,7 @@ class BucketBranches:
         drawless: dict[int, list[BranchGroup]] = {}
         """Alternatives for which nothing is drawn, neither in their step nor after it: their branches."""
         for rollout in range(plan.rollouts):
-            noise = self._noise(point_U, rollout)
+            noise = self._rollout_noise(point_U, rollout)
             if seen is None or plan.temperature > 0:
                 seen = self.stepper.add_prediction(replace(start, noise=noise), output, inputs, self.needs)
             seen = replace(seen, noise=noise)
@@ -477,15 +477,15 @@ class BucketBranches:
 
     def _predict(self, start: Trajectory, point_U: np.ndarray, rollout: int) -> Trajectory:
         """Run a forward for some states, with the random numbers of a rollout."""
-        traj = replace(start, noise=self._noise(point_U, rollout))
+        traj = replace(start, noise=self._rollout_noise(point_U, rollout))
         inputs = ModelInput.of(traj.state, self.needs)
         return self.stepper.add_prediction(traj, self.stepper.forward(inputs, self.needs), inputs, self.needs)
 
-    def _noise(self, point_U: np.ndarray, rollout: int) -> Noise:
+    def _rollout_noise(self, point_U: np.ndarray, rollout: int) -> Noise:
         """Return a rollout's random numbers: a function of prompt, step and rollout, the same for every candidate."""
         steps, prompts = self.step_P[point_U].tolist(), [self.requests[run] for run in self.run_P[point_U]]
         pairs = zip(prompts, steps, strict=True)
-        keys = [row_key(self.plan.seed, prompt.key, stream(step, rollout)) for prompt, step in pairs]
+        keys = [row_key(self.plan.seed, prompt.key, random_stream(step, rollout)) for prompt, step in pairs]
         return Noise.of(keys, self.stepper.device)
 
     def _read_diagnostics(self, point_U: np.ndarray, seen: Trajectory, steps: Sequence[CandidateStep]) -> None:
@@ -548,15 +548,15 @@ class BucketBranches:
 
         `point_U` are the sampled states that the rows have just left; None for rows that are further on.
         """
-        node_U, new_U = self._nodes_of(
-            np.arange(len(run_U)), run_U, payer_U, self._to_host(after, traj, point_U).read()
+        node_U, new_U = self._look_up_nodes(
+            np.arange(len(run_U)), run_U, payer_U, self._copy_to_host(after, traj, point_U).read()
         )
         if len(new_U):
-            self._pool(after, traj).add(Rows(select_rows(traj, new_U), node_U[new_U], run_U[new_U]))
+            self._queue_of(after, traj).add(Rows(select_rows(traj, new_U), node_U[new_U], run_U[new_U]))
         return node_U
 
-    def _nodes_of(
-        self, rows_U: np.ndarray, run_B: np.ndarray, payer_B: np.ndarray, outcome: Outcome
+    def _look_up_nodes(
+        self, rows_U: np.ndarray, run_B: np.ndarray, payer_B: np.ndarray, outcome: StepOutcome
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the node of each of these rows, and the indices of those whose node is new and not final."""
         graph, nodes, new = self.graph, [], []
@@ -587,7 +587,7 @@ class BucketBranches:
             flags["left"] = (step.change.revealed_BL & ~step.change.state.committed_BL).any(-1)
         if after.settled is not None and self.settings.merge:
             flags["settled"] = ~traj.state.revisable_BL.any(-1)
-        return LaunchedStep(pool, rows, step, traj, self._to_host(after, traj, None, flags))
+        return LaunchedStep(pool, rows, step, traj, self._copy_to_host(after, traj, None, flags))
 
     def finish_step(self, launched: LaunchedStep) -> None:
         """Read the outcome of a step, and sort its rows: ended, settled, arrived at a known state, or waiting again."""
@@ -612,16 +612,16 @@ class BucketBranches:
                 Continuation(after.settled), left, rows.run_U[settled_U], payer_B[settled_U]
             )
         other_U = np.flatnonzero(~settled_B)
-        later_B[other_U], new_U = self._nodes_of(other_U, rows.run_U, payer_B, outcome)
+        later_B[other_U], new_U = self._look_up_nodes(other_U, rows.run_U, payer_B, outcome)
         for node, later, passes in zip(rows.node_U.tolist(), later_B.tolist(), step.passes, strict=True):
             graph.next[node], graph.passes[node] = later, passes
         if len(new_U):
             going_on_U = other_U[new_U]
             going_on = Rows(select_rows(traj, going_on_U), later_B[going_on_U], rows.run_U[going_on_U])
             # After its own first step the notes are the continuation's, whatever the candidate's were.
-            self._pool(after, traj).add(going_on, next_in_line=True)
+            self._queue_of(after, traj).add(going_on, next_in_line=True)
 
-    def _to_host(
+    def _copy_to_host(
         self,
         after: Continuation,
         traj: Trajectory,
@@ -643,10 +643,10 @@ class BucketBranches:
             # The rest of the past is that of the state which the row has left.
             more.append(torch.from_numpy(point_U).to(state.step_B.device))
         names = [step.policy for step in traj.steps]
-        kind = (self._number(policy), after.settled is not None, sorted(traj.notes), names)
+        kind = (self._policy_index(policy), after.settled is not None, sorted(traj.notes), names)
         return HostRows(flags, state.tokens_BL, more, repr(kind).encode())
 
-    def _pool(self, after: Continuation, traj: Trajectory) -> RowPool:
+    def _queue_of(self, after: Continuation, traj: Trajectory) -> RowPool:
         """Return the queue of rows with this continuation and this structure of the past."""
         notes = tuple((name, tuple(x.shape[1:]), x.dtype) for name, x in sorted(traj.notes.items()))
         # A method's first step may lack parts that the reference's own have, and may have read other slots.
@@ -659,14 +659,14 @@ class BucketBranches:
             )
             for step in traj.steps
         )
-        key = (self._number(after.policy), after.settled is not None, notes, past)
+        key = (self._policy_index(after.policy), after.settled is not None, notes, past)
         return self.pools.setdefault(key, RowPool(after))
 
-    def _number(self, policy: Policy) -> int:
+    def _policy_index(self, policy: Policy) -> int:
         return index_of(policy, self.policies)
 
     def _axes_settled_under(self, policy: Policy) -> list[str]:
-        """List the axes whose rows settle under a policy, which must not make anything revisable again."""
+        """List the axes whose branches continue under a policy once nothing is revisable."""
         return [axis for axis, after in self.continuations.items() if policy == after.settled]
 
     def _add_reference_runs(self) -> None:
@@ -674,7 +674,7 @@ class BucketBranches:
         graph, after = self.graph, Continuation(self.plan.reference)
         for number, run in enumerate(self.runs):
             traj = Trajectory.start(run.states, Noise(torch.zeros(run.steps, dtype=torch.long)))
-            keys = self._to_host(after, traj, None).read().keys
+            keys = self._copy_to_host(after, traj, None).read().keys
             assert keys is not None
             nodes = [graph.add(-1) for _ in range(run.steps + 1)]
             for (node, later), key, passes in zip(pairwise(nodes), keys, run.passes, strict=True):
@@ -721,7 +721,7 @@ class BucketBranches:
         frame["answer"] = [answers[end] for end in frame["end"].tolist()]
         return about.join(frame)
 
-    def _public(self, branches: pd.DataFrame) -> pd.DataFrame:
+    def _drop_internal_columns(self, branches: pd.DataFrame) -> pd.DataFrame:
         own = ["point", "alternative", "node", "ran", "own_passes", "passes", "paid", "end"]
         return branches.drop(columns=own)
 
@@ -785,7 +785,7 @@ def transitions_of(before: State, change: Transition) -> Transitions:
 
 
 def plain_action(action: Action, change: Transition) -> Action:
-    """Replace an action by its effect, so that two actions with the same effect leave the same past."""
+    """Replace an action by its effect, so that two actions with one effect leave the same past."""
     return Action(
         action.alpha_BJ.new_zeros(action.alpha_BJ.shape),
         change.revealed_BL,
@@ -798,8 +798,7 @@ def plain_action(action: Action, change: Transition) -> Action:
 
 
 def trim_prediction(prediction: Prediction, needs: Needs) -> Prediction:
-    """A prediction with the parts that the continuation would have asked for, so that rows of all alternatives have one
-    structure."""
+    """Drop the parts of a prediction that the continuation does not read, so that rows of all alternatives batch."""
     k, draws = max(needs.top_k, 2), needs.draws
     return replace(
         prediction,

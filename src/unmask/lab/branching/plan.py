@@ -45,7 +45,7 @@ class Continuation:
 
     policy: Policy
     settled: Policy | None = None
-    """Does the same as `policy` once nothing is revisable, and reads less. It must commit all it reveals."""
+    """Cheaper policy with the same decisions once nothing is revisable; it must commit all that it reveals."""
 
     def __post_init__(self) -> None:
         short = self.policy.past_steps in (0, 1)
@@ -76,7 +76,7 @@ class BranchPlan:
     """Masks again what candidates of a revising axis leave revisable."""
     rollouts: int
     states: int
-    """Per prompt."""
+    """Number of sampled states of each prompt."""
     seed: int
     temperature: float = 0.0
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
@@ -141,8 +141,8 @@ class BranchPlan:
         }
 
 
-def stream(step: int, rollout: int) -> int:
-    """Return the number of a rollout's random stream at a step, the same for every candidate there.
+def random_stream(step: int, rollout: int) -> int:
+    """Return the number of the random stream of a rollout at a step, which all candidates there share.
 
     Always odd, so it is never 0, the stream of the reference's own run.
     """

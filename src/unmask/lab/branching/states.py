@@ -25,7 +25,7 @@ from unmask.lab.branching.stepper import Stepper, after_step, check_plain_step, 
 
 T = TypeVar("T")
 
-PACKERS = 4
+PACKING_THREADS = 4
 """Threads that compress states for the table."""
 
 
@@ -103,7 +103,7 @@ def sample_states(
     return runs, [batch[0].join(batch[1:]) for batch in batches]
 
 
-class Before(NamedTuple):
+class StepStart(NamedTuple):
     """Rows before a step of the reference, and the passes that the step took for each row."""
 
     traj: Trajectory
@@ -112,10 +112,10 @@ class Before(NamedTuple):
 
 def _decode_with_history(
     stepper: Stepper, plan: BranchPlan, traj: Trajectory, needs: Needs, keep: int
-) -> tuple[list[Before], dict[int, np.ndarray]]:
+) -> tuple[list[StepStart], dict[int, np.ndarray]]:
     """Decode with the reference; return the rows before every step, and the final canvas of each row."""
     reference = plan.reference
-    history: list[Before] = []
+    history: list[StepStart] = []
     ends: dict[int, np.ndarray] = {}
     fault_B, before = torch.zeros_like(traj.rows_B), traj
     while True:
@@ -132,12 +132,12 @@ def _decode_with_history(
             return history, ends
         before, step = traj, stepper.step(traj, reference, needs)
         steps = tuple(one.drop_large_parts() for one in traj.steps)
-        history.append(Before(replace(traj, prediction=None, steps=steps), step.passes))
+        history.append(StepStart(replace(traj, prediction=None, steps=steps), step.passes))
         traj, fault_B = after_step(traj, reference.name, step, keep), step.change.fault_B
 
 
 def _runs_and_states(
-    requests: Sequence[Request], history: Sequence[Before], ends: Mapping[int, np.ndarray], states: int
+    requests: Sequence[Request], history: Sequence[StepStart], ends: Mapping[int, np.ndarray], states: int
 ) -> tuple[list[ReferenceRun], list[SampledStates]]:
     """Cut the history into runs; return them and the sampled states, grouped by step."""
     # Where each run is in the history: (step, row of the batch before it). Rows leave the batch as they finish.
@@ -194,11 +194,11 @@ def states_frame(runs: Sequence[ReferenceRun], batches: Sequence[SampledStates])
 def _pack(traj: Trajectory) -> list[bytes]:
     """Pack each state with its past, in several threads: compressors release Python's lock."""
     rows = range(traj.state.batch)
-    size = max(16, -(-len(rows) // PACKERS))
+    size = max(16, -(-len(rows) // PACKING_THREADS))
     parts = [rows[first : first + size] for first in range(0, len(rows), size)]
     if len(parts) == 1:
         return traj.rows_to_bytes(rows)
-    with ThreadPoolExecutor(PACKERS) as threads:
+    with ThreadPoolExecutor(PACKING_THREADS) as threads:
         return [packed for part in threads.map(traj.rows_to_bytes, parts) for packed in part]
 
 

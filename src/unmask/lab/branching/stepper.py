@@ -45,7 +45,7 @@ SLOTS = 32
 
 
 class OwnCost(NamedTuple):
-    """Cost of a step besides the forward that all branches of its state share."""
+    """Cost of a step beside the forward that all branches of a state share."""
 
     forwards: int = 0
     """Look-aheads, as `decode` counts them: passes beyond the step's own."""
@@ -59,7 +59,7 @@ class CandidateStep(NamedTuple):
     """An action at some states, its transition, and its cost for each row."""
 
     prediction: Prediction
-    """What the step is recorded to have seen."""
+    """Prediction that the step is recorded with."""
     action: Action
     change: Transition
     costs: tuple[OwnCost, ...]
@@ -192,7 +192,7 @@ class Stepper:
         return CandidateStep(seen.current_prediction, action, change, (OwnCost(),) * seen.state.batch)
 
     def add_prediction(self, traj: Trajectory, output: ModelOutput, inputs: ModelInput, needs: Needs) -> Trajectory:
-        """Add what an output predicts under the trajectory's own random numbers."""
+        """Add the prediction of a forward to a trajectory, drawn with the trajectory's own random numbers."""
         return add_prediction(self.settings, traj, inputs, output, needs)
 
     def recompute_last_step(self, traj: Trajectory, needs: Needs) -> Trajectory:

@@ -37,7 +37,7 @@ class Executor(Protocol):
 
     @property
     def ahead(self) -> int:
-        """Number of calls to keep under way, so that no process waits for the driver."""
+        """Number of calls to submit ahead of their results, so that no process waits for the driver."""
         ...
 
     def share(self, value: T) -> Shared[T]:
@@ -54,8 +54,8 @@ class Executor(Protocol):
         """Call `function(*arguments)` on any processor core."""
         ...
 
-    def coordinate(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Call a function in this process that submits calls itself and waits for them."""
+    def run_in_driver(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Run in this process a function that submits calls itself and waits for their results."""
         ...
 
 
@@ -108,7 +108,7 @@ class DaemonThread:
                 outcome.set_exception(error)
 
 
-def run_into(outcome: "Future[Any]", call: Callable[[], Any]) -> None:
+def run_to_future(outcome: "Future[Any]", call: Callable[[], Any]) -> None:
     """Run a call and put its result or its error into a future."""
     try:
         outcome.set_result(call())
@@ -152,7 +152,7 @@ class LocalExecutor:
         self, function: Callable[..., Any], spec: Any, *arguments: Any, then: Callable[[Any], Any] | None = None
     ) -> "Future[Any]":
         outcome: Future[Any] = Future()
-        run_into(outcome, lambda: function(self._model(spec), *arguments))
+        run_to_future(outcome, lambda: function(self._model(spec), *arguments))
         if then is None or outcome.exception() is not None:
             return outcome
         result = outcome.result()
@@ -160,11 +160,11 @@ class LocalExecutor:
 
     def submit_without_model(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         outcome: Future[Any] = Future()
-        run_into(outcome, lambda: function(*arguments))
+        run_to_future(outcome, lambda: function(*arguments))
         return outcome
 
     # A study waits for what it coordinates anyway.
-    coordinate = submit_without_model
+    run_in_driver = submit_without_model
 
     def _model(self, spec: Any) -> Any:
         if self._loaded is None or self._loaded[0] != spec:

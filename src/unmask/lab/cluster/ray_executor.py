@@ -27,7 +27,7 @@ import torch
 from unmask.base.environment import code_fingerprint, versions
 from unmask.base.errors import ConfigError, UnmaskError, WorkerDied, require
 from unmask.base.files import lock
-from unmask.lab.cluster.executor import Executor, LocalExecutor, is_out_of_memory, run_into
+from unmask.lab.cluster.executor import Executor, LocalExecutor, is_out_of_memory, run_to_future
 from unmask.lab.cluster.ship_code import ShippedCode, pack_code, ray_module
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Ray:
 
     @property
     def host_and_port(self) -> tuple[str, int] | None:
-        """Host and port of the address; None for `auto`, and where the address is none."""
+        """Host and port to connect to; None for `auto` and for a cluster that is started here."""
         host, colon, port = (self.address or "").rpartition(":")
         ok = bool(host and colon) and "/" not in host and port.isascii() and port.isdigit() and 0 < int(port) < 65536
         return (host.strip("[]"), int(port)) if ok else None
@@ -114,7 +114,7 @@ class RayExecutor:
         """Cancel what is under way; whoever waits for it gets an error. A cluster that was started here is stopped."""
         self._closed = True
         for outcome, reference in list(self._running.items()):
-            _settle(outcome, error=WorkerDied("the work was stopped before this call was done"))
+            _resolve_future(outcome, error=WorkerDied("the work was stopped before this call was done"))
             # A task that cannot be cancelled any more has ended, or ends with the connection.
             with suppress(Exception):
                 ray_module().cancel(reference, force=True)
@@ -147,20 +147,20 @@ class RayExecutor:
         if (slots := self._slots) is not None:
             computed.future().add_done_callback(lambda done: slots.release())
         if then is None:
-            return self._follow(computed)
+            return self._make_future(computed)
         # The result of the call needs the same code.
         after = connection.ray.put(ShippedCode(call.files, connection.ray.cloudpickle.dumps((then, ()))))
-        return self._follow(connection.run_without_model.remote(connection.setup, [after], computed))
+        return self._make_future(connection.run_without_model.remote(connection.setup, [after], computed))
 
     def submit_without_model(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         connection = self._connect()
         call = connection.ray.put(pack_code((function, arguments)))
-        return self._follow(connection.run_without_model.remote(connection.setup, [call]))
+        return self._make_future(connection.run_without_model.remote(connection.setup, [call]))
 
-    def coordinate(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+    def run_in_driver(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         # In a thread, so that several functions wait for their calls at the same time.
         outcome: Future[Any] = Future()
-        self._threads.submit(run_into, outcome, lambda: function(*arguments))
+        self._threads.submit(run_to_future, outcome, lambda: function(*arguments))
         return outcome
 
     def _connect(self) -> "Connection":
@@ -172,25 +172,25 @@ class RayExecutor:
                 self._connection = Connection(ray, self.cluster, self._load)
             return self._connection
 
-    def _follow(self, reference: Any) -> "Future[Any]":
-        """Return a future of a task, with errors as they were raised there."""
+    def _make_future(self, reference: Any) -> "Future[Any]":
+        """Return a future for a Ray task, which raises the worker's original error."""
         outcome: Future[Any] = Future()
         self._running[outcome] = reference
 
         def settle(done: "Future[Any]") -> None:
             self._running.pop(outcome, None)
             try:
-                _settle(outcome, done.result())
+                _resolve_future(outcome, done.result())
             # Whatever it is, the waiting thread must see it: an error in here would be lost.
             except BaseException as error:
-                _settle(outcome, error=_original_error(error))
+                _resolve_future(outcome, error=_original_error(error))
 
         reference.future().add_done_callback(settle)
         return outcome
 
 
-def _settle(outcome: "Future[Any]", value: Any = None, error: BaseException | None = None) -> None:
-    """Give a future its result or error; a future that has one keeps it."""
+def _resolve_future(outcome: "Future[Any]", value: Any = None, error: BaseException | None = None) -> None:
+    """Set the result or error of a future, unless it has one already."""
     with suppress(Exception):
         if error is None:
             outcome.set_result(value)
@@ -217,11 +217,11 @@ class Connection:
 
     def count_workers(self) -> int:
         """Count the calls that the nodes of this moment can run at the same time."""
-        fit = sum(workers_on(node, self.gpus) for node in self._nodes())
+        fit = sum(count_workers_on(node, self.gpus) for node in self._nodes())
         return fit if self.cluster.workers is None else min(fit, self.cluster.workers)
 
 
-def workers_on(node: Mapping[str, float], gpus: float) -> int:
+def count_workers_on(node: Mapping[str, float], gpus: float) -> int:
     """Count the workers that a node has room for, one core and so many GPUs each."""
     cores = int(node.get("CPU", 0))
     # A share such as 0.1 may lie a rounding error above a tenth.
@@ -234,7 +234,7 @@ def gpus_of_worker(cluster: Ray, nodes: Sequence[Mapping[str, float]]) -> float:
     gpus = cluster.gpus_per_worker
     if gpus is None:
         gpus = 1 if most >= 1 else 0
-    if not any(workers_on(node, gpus) for node in nodes):
+    if not any(count_workers_on(node, gpus) for node in nodes):
         counts = dict.fromkeys(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
         there = f"{len(nodes)} nodes: {'; '.join(counts)}" if nodes else "it has no nodes"
         raise ConfigError(
@@ -265,7 +265,7 @@ def _connect(ray: Any, cluster: Ray) -> Iterator[Any]:
     except Exception as error:
         with suppress(Exception):
             ray.shutdown()
-        raise _refuse(cluster, error) from error
+        raise _connection_error(cluster, error) from error
     try:
         yield ray
     finally:
@@ -285,7 +285,7 @@ def _start_within(seconds: float | None, ray: Any, cluster: Ray) -> None:
             start()
             return
         # In a thread: Ray waits for minutes for a server that accepts connections and is no Ray.
-        threading.Thread(target=run_into, args=(connected, start), name="connect to Ray", daemon=True).start()
+        threading.Thread(target=run_to_future, args=(connected, start), name="connect to Ray", daemon=True).start()
         connected.result(seconds)
     except TimeoutError as error:
         raise TimeoutError(f"it does not answer as Ray does within {seconds:g} s") from error
@@ -294,7 +294,7 @@ def _start_within(seconds: float | None, ray: Any, cluster: Ray) -> None:
             signal.signal(signal.SIGTERM, handler)
 
 
-def _refuse(cluster: Ray, error: Exception) -> ConfigError:
+def _connection_error(cluster: Ray, error: Exception) -> ConfigError:
     reason = " ".join(str(error).split()) or type(error).__name__
     if "ersion mismatch" in reason:
         return ConfigError(
@@ -370,7 +370,7 @@ def as_sendable(error: BaseException) -> BaseException:
 
 
 class Setup(NamedTuple):
-    """Sent with every task: what a worker must agree with, and how it loads models."""
+    """Setup of workers, sent with every task: versions that must agree, and how models are loaded."""
 
     key: str
     load: ShippedCode

@@ -28,7 +28,7 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class ModelName:
-    """A name, a hub id or a folder that workers have, and load options."""
+    """The model that workers load: a name, a hub id or a folder, with load options."""
 
     model: str
     options: Mapping[str, Any]
@@ -40,7 +40,7 @@ _LOADED: dict[str, Model] = {}
 
 @dataclass(frozen=True)
 class LoadOne:
-    """Loads the same model for every spec: a calibration's study calls it by another name than `RemoteModel`."""
+    """Loads one model whatever name a spec gives it, because a calibration names it otherwise than `RemoteModel`."""
 
     load: Callable[[ModelName], Model]
     name: ModelName
@@ -55,7 +55,7 @@ class LoadOne:
 
 @dataclass(frozen=True)
 class RemoteDenoiserStub:
-    """Stands in the driver for a network that only workers have: its vocabulary, device and machine."""
+    """Placeholder, in the driver, for a network that only workers have: its vocabulary, device and machine."""
 
     vocabulary: Vocabulary
     device: torch.device
@@ -70,7 +70,7 @@ class RemoteDenoiserStub:
 
 
 def without_network(model: Any) -> Any:
-    """Return a model as it is sent to the driver. A table of probabilities is small, and is sent as it is."""
+    """Return a model with a placeholder for its network, to be sent to the driver."""
     denoiser = model.denoiser
     if isinstance(denoiser, ExactDenoiser):
         return model
@@ -123,24 +123,24 @@ class RemoteModel:
     def generate(
         self, prompt: Prompt | Sequence[Prompt] | None = None, *, batch_size: int = BATCH_SIZE, **options: Any
     ) -> Generation:
-        """`Model.generate` with the same options, `batch_size` rows of similar length at a time on each worker."""
+        """Generate as `Model.generate` does, `batch_size` rows of similar length at a time on each worker."""
         given: Any = self.here.default_prompt if prompt is None else prompt
         prompts = check_texts("prompt", given)
         return self._decode("generate", prompts, batch_size, options, default_prompt=prompt is None)
 
     def infill(self, text: str | Sequence[str], *, batch_size: int = BATCH_SIZE, **options: Any) -> Generation:
-        """`Model.infill` with the same options, in the same way."""
+        """Infill as `Model.infill` does, `batch_size` rows of similar length at a time on each worker."""
         return self._decode("infill", check_texts("text", text), batch_size, options, default_prompt=False)
 
     def branch(self, *given: Any, **options: Any) -> NoReturn:
-        """Refuse: one row is no work for several workers."""
+        """Refuse to branch: a single row cannot be spread over several workers."""
         raise ConfigError(
             "branch continues one row; allowed: generate and infill on a cluster; unmask.load(...) without cluster= "
             "branches from what this model returned"
         )
 
     def log_likelihood(self, *given: Any, **options: Any) -> NoReturn:
-        """Refuse: likelihoods are not spread over workers."""
+        """Refuse to compute likelihoods, which a model in this process does."""
         raise ConfigError(
             "log_likelihood is not spread over workers; allowed: generate and infill on a cluster; load the model "
             "without cluster="
@@ -197,26 +197,26 @@ def merge_generations(generations: Sequence[Generation], rows: Sequence[Sequence
         ends = [sum(len(one.texts) for one in generations[:at]) for at in range(len(generations) + 1)]
         rows = [range(start, end) for start, end in pairwise(ends)]
     run = join_runs([one.trajectory for one in generations], rows)
-    config = _merged_config([one.config for one in generations], rows)
+    config = _merge_configs([one.config for one in generations], rows)
     order = sorted(range(len(config["rows"])), key=[place for own in rows for place in own].__getitem__)
 
-    def every(name: str) -> tuple[Any, ...]:
+    def join_field(name: str) -> tuple[Any, ...]:
         values = [value for one in generations for value in getattr(one, name)]
         return tuple(values[at] for at in order)
 
     return Generation(
-        texts=every("texts"),
-        tokens=every("tokens"),
-        canvases=every("canvases"),
+        texts=join_field("texts"),
+        tokens=join_field("tokens"),
+        canvases=join_field("canvases"),
         trajectory=replace(run, config=config),
         config=config,
         policy=generations[0].policy,
-        answer_tokens=every("answer_tokens"),
+        answer_tokens=join_field("answer_tokens"),
         codec=generations[0].codec,
     )
 
 
-def _merged_config(configs: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _merge_configs(configs: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Merge configurations: what all have, the entries of all rows in their order, and every warning once."""
     first = configs[0]
     shared = [name for name in dict.fromkeys(key for config in configs for key in config) if name not in _OF_PARTS]

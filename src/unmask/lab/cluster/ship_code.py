@@ -29,7 +29,7 @@ class CodeFile:
 
     @property
     def is_importable(self) -> bool:
-        """False for a file that was run by its path: its module is named after its content, and nobody imports it."""
+        """Whether other modules can import the file; False for a file that was run by its path."""
         return all(part.isidentifier() for part in self.module.split("."))
 
 
@@ -41,13 +41,13 @@ class ShippedCode:
     content: bytes
 
     def open(self) -> Any:
-        """Return the value, in a process that may never have seen its code."""
+        """Install the code in this process, then unpickle the value."""
         install_code(self.files)
         return ray_module().cloudpickle.loads(self.content)
 
 
 def ray_module() -> Any:
-    """Import Ray, or say how to install it."""
+    """Import and return Ray, or raise an error that says how to install it."""
     try:
         return importlib.import_module("ray")
     except ImportError as error:

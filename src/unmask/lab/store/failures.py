@@ -54,7 +54,7 @@ class Failures:
 
     def of(self, shard: Shard) -> Failure | None:
         """Return how a shard failed; None if it never did, or has been done since."""
-        return self._read(_path(shard))
+        return self._read(_failure_path(shard))
 
     def all(self) -> list[Failure]:
         """List everything that failed and is not done, by name."""
@@ -62,11 +62,11 @@ class Failures:
         return [failure for failure in found if failure is not None]
 
     def set_aside(self) -> list[Failure]:
-        """List what is not tried any more, by name."""
+        """List the shards that failed too often to be tried again, by name."""
         return [failure for failure in self.all() if failure.is_set_aside]
 
     def add(self, shard: Shard, error: BaseException) -> Failure:
-        """Count one more failure. Only for whoever has claimed the shard."""
+        """Count one more failure of a shard, which the caller must have claimed."""
         before = self.of(shard)
         failure = Failure(
             name=shard.name,
@@ -77,15 +77,15 @@ class Failures:
             traceback=storable("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:],
             versions=versions(),
         )
-        self._files.write(_path(shard), to_hashed_json(FORMAT, asdict(failure)).encode())
+        self._files.write(_failure_path(shard), to_hashed_json(FORMAT, asdict(failure)).encode())
         return failure
 
     def forget(self, shard: Shard) -> None:
         """Remove the failure of a shard that has been done."""
-        self._files.remove(_path(shard))
+        self._files.remove(_failure_path(shard))
 
     def forget_all(self) -> None:
-        """Begin to count anew, so that everything is tried again."""
+        """Remove all failures, so that everything is tried again."""
         for name in self._names():
             self._files.remove(f"failed/{name}")
 
@@ -106,5 +106,5 @@ class Failures:
             ) from error
 
 
-def _path(shard: Shard) -> str:
+def _failure_path(shard: Shard) -> str:
     return f"failed/{shard.name}.json"

@@ -23,10 +23,10 @@ from typing import Any
 from unmask.base.errors import StorageError
 from unmask.lab.store.objects import Objects
 
-EVERY, MISSED = 10.0, 6
+HEARTBEAT_SECONDS, MISSED_HEARTBEATS = 10.0, 6
 """Seconds between heartbeats, and how many may be missed: then the holder is dead, for itself and for others."""
-ROUNDS = 5
-"""Attempts to take a lease while other newcomers take theirs."""
+MAX_ROUNDS = 5
+"""Attempts to take a lease while other drivers try the same."""
 
 
 class StoreHeld(StorageError):
@@ -38,34 +38,34 @@ class LeaseLost(StorageError):
 
 
 class Lease:
-    """The right to write to an address, from `take` to `release`; a thread sends heartbeats meanwhile."""
+    """The right of one driver to write to an address, kept alive by a thread that sends heartbeats."""
 
-    def __init__(self, objects: Objects, *, every: float = EVERY, missed: int = MISSED):
+    def __init__(self, objects: Objects, *, every: float = HEARTBEAT_SECONDS, missed: int = MISSED_HEARTBEATS):
         self.objects, self.lasts, self.every = objects, every * missed, every
         self.about = {"token": secrets.token_hex(8), "who": driver_name(), "since": _utc_now(), "lasts": self.lasts}
         self.name = ""
         self.lost_reason = ""
-        self._beats, self._last_beat = 0, _clock()
+        self._beats, self._last_beat = 0, _clock_seconds()
         self._stop, self._pid = threading.Event(), os.getpid()
         self._thread = threading.Thread(target=self._keep_alive, name="unmask-lease", daemon=True)
 
     def take(self) -> "Lease":
         """Take the lease; refused with its holder's name while another driver is alive."""
-        for _ in range(ROUNDS):
-            older = _numbers(self.objects)
+        for _ in range(MAX_ROUNDS):
+            older = _list_numbers(self.objects)
             if older and (silent := self._silent_seconds(older[-1])) is not None:
-                self._refuse(older[-1], silent)
+                self._raise_store_held(older[-1], silent)
             self.name = _file_name(older[-1] + 1 if older else 1)
-            self._last_beat = _clock()
+            self._last_beat = _clock_seconds()
             # A put that the server accepted and whose answer was lost is refused when it is sent again.
-            if not (self.objects.create(self.name, self._content()) or self._is_ours()):
+            if not (self.objects.create(self.name, self._encode()) or self._is_ours()):
                 continue
             try:
-                if _numbers(self.objects)[-1] != _number(self.name):
+                if _list_numbers(self.objects)[-1] != _number_from_name(self.name):
                     # Others took and gave back leases since the first look, and removed the one of this number.
                     self.objects.remove(self.name)
                     continue
-                self._check_conditional()
+                self._check_conditional_puts()
             except BaseException:
                 self._give_back()
                 raise
@@ -78,15 +78,15 @@ class Lease:
             f"{self.objects.address!r} is being taken by other drivers; allowed: one at a time; run the command again"
         )
 
-    def _check_conditional(self) -> None:
-        if self.objects.create(self.name, self._content()):
+    def _check_conditional_puts(self) -> None:
+        if self.objects.create(self.name, self._encode()):
             raise StorageError(
                 f"{self.objects.address!r} replaces an object that a conditional put must not replace; allowed: a "
                 "store that honours If-None-Match, as S3, Google Cloud Storage and MinIO do; choose another"
             )
 
     def release(self) -> None:
-        """Give the lease up. A second call does nothing, nor does one in a forked process."""
+        """Release the lease. A second call does nothing, nor does one in a forked process."""
         atexit.unregister(self.release)
         if self._stop.is_set() or os.getpid() != self._pid:
             return
@@ -98,7 +98,7 @@ class Lease:
     def _give_back(self) -> None:
         # Overwritten, not removed: the next driver must find a number to go on from. Where nobody answers, it expires.
         with suppress(StorageError):
-            self.objects.upload(self.name, self._content(released=True))
+            self.objects.upload(self.name, self._encode(released=True))
 
     def check(self) -> None:
         """Raise unless this driver holds the lease now. Sends no request: its own clock says whether it was silent."""
@@ -110,7 +110,7 @@ class Lease:
                 "nothing more is written; run the same command to go on, when no other driver does"
             )
 
-    def _content(self, *, released: bool = False) -> bytes:
+    def _encode(self, *, released: bool = False) -> bytes:
         return json.dumps({**self.about, "beats": self._beats, "released": released}).encode()
 
     def _is_ours(self) -> bool:
@@ -119,17 +119,17 @@ class Lease:
         return False
 
     def _is_silent(self) -> bool:
-        return _clock() - self._last_beat > self.lasts
+        return _clock_seconds() - self._last_beat > self.lasts
 
     def _keep_alive(self) -> None:
         while not self._stop.wait(self.every) and not self.lost_reason:
             with suppress(StorageError):  # One heartbeat is missed.
-                sent = _clock()
-                if _numbers(self.objects)[-1:] != [_number(self.name)]:
+                sent = _clock_seconds()
+                if _list_numbers(self.objects)[-1:] != [_number_from_name(self.name)]:
                     self.lost_reason = "it was removed: another driver has come, or somebody has let one in"
                     return
                 self._beats += 1
-                self.objects.upload(self.name, self._content())
+                self.objects.upload(self.name, self._encode())
                 # Answered too late: another driver may have come meanwhile, and must be left alone.
                 if not self._is_silent():
                     self._last_beat = sent
@@ -151,18 +151,18 @@ class Lease:
             self.objects.remove(clock)
         return silent if silent <= lease["lasts"] else None
 
-    def _refuse(self, number: int, silent: float) -> None:
+    def _raise_store_held(self, number: int, silent: float) -> None:
         lease = _read_lease(self.objects, _file_name(number))
         raise StoreHeld(
-            f"{self.objects.address!r} is held by {_describe(lease, silent)}; allowed: one driver at a time; wait "
-            f"until it has ended, or if it is dead, {max(1, round(lease['lasts'] - silent))} s from now, and run the "
-            "same command"
+            f"{self.objects.address!r} is held by {_describe_lease(lease, silent)}; allowed: one driver at a time; "
+            f"wait until it has ended, or if it is dead, {max(1, round(lease['lasts'] - silent))} s from now, and run "
+            "the same command"
         )
 
 
 def describe_holder(objects: Objects) -> str:
     """Name the driver that was last heard of, by this machine's clock, for readers; empty if none has the lease."""
-    numbers = _numbers(objects)
+    numbers = _list_numbers(objects)
     try:
         lease = _read_lease(objects, _file_name(numbers[-1]))
         silent = max(0.0, time.time() - objects.modification_time(_file_name(numbers[-1])))
@@ -170,7 +170,7 @@ def describe_holder(objects: Objects) -> str:
         return ""
     if lease["released"]:
         return ""
-    return f"{'held' if silent <= lease['lasts'] else 'left behind'} by {_describe(lease, silent)}"
+    return f"{'held' if silent <= lease['lasts'] else 'left behind'} by {_describe_lease(lease, silent)}"
 
 
 def driver_name() -> str:
@@ -182,38 +182,46 @@ def driver_name() -> str:
     return f"{user}, process {os.getpid()} on {socket.gethostname()}"
 
 
-def _describe(lease: dict[str, Any], silent: float) -> str:
+def _describe_lease(lease: dict[str, Any], silent: float) -> str:
     return f"{lease['who']}, since {lease['since']}, last heard of {silent:.0f} s ago"
 
 
 def _read_lease(objects: Objects, name: str) -> dict[str, Any]:
-    """Read the content of a lease; one that cannot be read lasts as long as ours."""
+    """Read a lease file; an unreadable one counts as held by an unknown driver for the usual time."""
     try:
         lease = json.loads(objects.get(name))
         who, since, lasts = str(lease["who"]), str(lease["since"]), float(lease["lasts"])
         return {"token": lease["token"], "who": who, "since": since, "lasts": lasts, "released": lease["released"]}
     except (ValueError, KeyError, TypeError):
         who, since = "an unknown driver", "an unknown time"
-        return {"token": "", "who": who, "since": since, "lasts": EVERY * MISSED, "released": False}
+        return {
+            "token": "",
+            "who": who,
+            "since": since,
+            "lasts": HEARTBEAT_SECONDS * MISSED_HEARTBEATS,
+            "released": False,
+        }
 
 
 def _file_name(number: int) -> str:
     return f"lease/{number:06d}.json"
 
 
-def _number(name: str) -> int:
+def _number_from_name(name: str) -> int:
     return int(name.removeprefix("lease/").removesuffix(".json"))
 
 
-def _numbers(objects: Objects) -> list[int]:
+def _list_numbers(objects: Objects) -> list[int]:
     """List the numbers of all leases that are there, the one that counts last."""
-    return sorted(_number(name) for name in objects.below("lease") if name[6:-5].isdigit() and name.endswith(".json"))
+    return sorted(
+        _number_from_name(name) for name in objects.below("lease") if name[6:-5].isdigit() and name.endswith(".json")
+    )
 
 
 def _utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _clock() -> float:
+def _clock_seconds() -> float:
     """Return seconds of a clock that goes on while the machine sleeps, where there is one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

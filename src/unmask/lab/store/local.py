@@ -22,7 +22,7 @@ LOCK_POLL = 0.02
 
 
 def storage_error(folder: Path | str, error: OSError) -> StorageError:
-    """Return the error to raise where a folder cannot be written to: what is lost, and what to do."""
+    """Make the error for a folder that cannot be written to; it says what is lost and what to do."""
     return StorageError(
         f"{str(folder)!r} cannot be written to ({error.strerror or error}); what is finished stays; make room or "
         "choose another folder, and run the study again to go on"
@@ -38,7 +38,7 @@ class LocalFiles:
     def begin(self) -> None:
         """Make the folders that a writer needs."""
         # Locks first: they tell another process, which may look at any moment, that the folder is a store's.
-        with self._writing():
+        with self._translate_write_errors():
             (self.address / "locks").mkdir(parents=True, exist_ok=True)
             (self.address / "shards").mkdir(exist_ok=True)
 
@@ -59,7 +59,7 @@ class LocalFiles:
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all, and return when the disk has it."""
         target = self.address / name
-        with self._writing():
+        with self._translate_write_errors():
             target.parent.mkdir(exist_ok=True)
             with atomic_write(target) as partial, partial.open("wb") as file:
                 file.write(content)
@@ -68,7 +68,7 @@ class LocalFiles:
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        with self._writing():
+        with self._translate_write_errors():
             (self.address / name).unlink(missing_ok=True)
 
     def names(self, folder: str = "") -> list[str]:
@@ -77,13 +77,13 @@ class LocalFiles:
         return sorted(path.name for path in home.iterdir()) if home.is_dir() else []
 
     def map(self, function: Callable[[In], Out], things: Iterable[In]) -> list[Out]:
-        """Apply a function to many things, one after the other: a disk gains nothing from threads."""
+        """Apply a function to many things, one after the other, because a disk gains nothing from threads."""
         return [function(thing) for thing in things]
 
     # Shards
 
     def list_finished(self, folder: str, info_file: str) -> list[str]:
-        """List the shards in a folder by name, sorted: a folder that has its name was renamed when it was whole."""
+        """List the finished shards of a folder by name, sorted; unfinished ones have hidden names."""
         return [name for name in self.names(folder) if name[0] != "." and (self.address / folder / name).is_dir()]
 
     def is_finished(self, info_path: str) -> bool:
@@ -95,7 +95,7 @@ class LocalFiles:
         target = self.address / path
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with self._writing():
+            with self._translate_write_errors():
                 target.parent.mkdir(exist_ok=True)
                 beside.mkdir()
                 for name, content in files.items():
@@ -115,7 +115,7 @@ class LocalFiles:
         source, damaged = self.address / path, self.address / "damaged"
         if not source.exists():
             return False
-        with self._writing():
+        with self._translate_write_errors():
             damaged.mkdir(exist_ok=True)
             try:
                 rename_folder(source, damaged / numbered_name(source.name, self.names("damaged")))
@@ -136,7 +136,7 @@ class LocalFiles:
                     shutil.rmtree(stale, ignore_errors=True)
             yield not holder
 
-    def holder(self, path: str) -> str:
+    def claim_holder(self, path: str) -> str:
         """Name the process that holds a shard now; empty if none does."""
         with self._lock(Path(path).name) as holder:
             return holder
@@ -159,7 +159,7 @@ class LocalFiles:
         """Hold a lock while the block lasts and yield an empty text, or yield at once the name of who holds it."""
         path, holder = self.address / "locks" / f"{name}.lock", ""
         with ExitStack() as stack:
-            with self._writing():
+            with self._translate_write_errors():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     stack.enter_context(lock(path))
@@ -168,7 +168,7 @@ class LocalFiles:
             yield holder
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _translate_write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -15,7 +15,7 @@ MANIFEST = "manifest.json"
 
 
 class DamagedManifest(SchemaError):
-    """A manifest is not what was written; `unmask study run` writes it anew where the shards are of its study."""
+    """A manifest is damaged; `unmask study run` writes it anew where the shards are of its study."""
 
     def __init__(self, files: StoreFiles, reason: str):
         self.reason, folder = reason, files.address
@@ -85,7 +85,7 @@ def check_versions(files: StoreFiles, theirs: Mapping[str, str]) -> None:
 
 
 def with_code_of_now(files: StoreFiles, manifest: Manifest, *, accept_code: bool) -> Manifest:
-    """Return the manifest with today's code in its list; refuse code that is not there unless the user accepts it."""
+    """Return the manifest with the running code in its list; refuse unlisted code unless the user accepts it."""
     if code_fingerprint() in [entry["fingerprint"] for entry in manifest["code"]]:
         return manifest
     old, parts = manifest["code"][-1], code_parts()

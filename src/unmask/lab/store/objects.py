@@ -12,13 +12,13 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class Objects:
-    """The objects below an address: read, put whole, listed, removed. Every failure is one sentence."""
+    """Reads, uploads, lists and removes objects below an address; failures are one-sentence `StorageError`s."""
 
     def __init__(self, scheme: str, bucket: str, prefix: str, *, patience: float, attempts: int):
         self.scheme, self.bucket = scheme, bucket
         self.root = f"{bucket}/{prefix}" if prefix else bucket
         self.address = f"{scheme}://{self.root}"
-        with self._sentences():
+        with self._translate_errors():
             self.filesystem = _open_s3(patience, attempts) if scheme == "s3" else _open_gs(patience)
 
     def _path(self, name: str) -> str:
@@ -26,18 +26,18 @@ class Objects:
 
     def get(self, name: str) -> bytes:
         """Return an object's content; FileNotFoundError if there is none."""
-        with self._sentences():
+        with self._translate_errors():
             content: bytes = self.filesystem.cat_file(self._path(name))
         return content
 
     def upload(self, name: str, content: bytes) -> None:
-        """Put an object. fsspec sends it from a thread of its own, so Ctrl-C ends the wait and not the request."""
-        with self._sentences(writing=True):
+        """Upload an object. fsspec sends it from a thread of its own, so Ctrl-C ends the wait and not the request."""
+        with self._translate_errors(writing=True):
             self.filesystem.pipe_file(self._path(name), content)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Put an object unless there is one of that name: of many who try, the server lets one succeed."""
-        with self._sentences(writing=True):
+        """Upload an object unless the name is taken; tell whether it succeeded, as one of many callers does."""
+        with self._translate_errors(writing=True):
             try:
                 self.filesystem.pipe_file(self._path(name), content, mode="create")
             except FileExistsError:
@@ -51,34 +51,34 @@ class Objects:
 
     def remove(self, name: str) -> None:
         """Remove an object, if it is there."""
-        with suppress(FileNotFoundError), self._sentences():
+        with suppress(FileNotFoundError), self._translate_errors():
             self.filesystem.rm_file(self._path(name))
 
     def exists(self, name: str) -> bool:
         """Tell whether there is an object of this very name."""
-        with self._sentences():
+        with self._translate_errors():
             return bool(self.filesystem.isfile(self._path(name)))
 
     def below(self, name: str) -> list[str]:
         """List all objects below a folder, or the one of that name, sorted and relative to the address."""
-        with self._sentences():
+        with self._translate_errors():
             found = self.filesystem.find(self._path(name))
         # Some clients mark a folder that became empty with an object whose name ends in a slash.
         return sorted(path[len(self.root) + 1 :] for path in found if not path.endswith("/"))
 
     def modification_time(self, name: str) -> float:
         """Return when the server put an object there, in seconds by the server's clock."""
-        with self._sentences():
+        with self._translate_errors():
             return float(self.filesystem.modified(self._path(name)).timestamp())
 
     def check_bucket(self) -> None:
         """Refuse a bucket that is not there or does not let us read; a folder without objects is fine."""
-        with suppress(FileNotFoundError), self._sentences():
+        with suppress(FileNotFoundError), self._translate_errors():
             self.filesystem.ls(self.root)
 
     @contextmanager
-    def _sentences(self, *, writing: bool = False) -> Iterator[None]:
-        """Turn every failure but a missing object into a `StorageError`, since readers take `OSError` for damage."""
+    def _translate_errors(self, *, writing: bool = False) -> Iterator[None]:
+        """Translate every failure but a missing object to `StorageError`, since readers take `OSError` for damage."""
         try:
             yield
         except ImportError as error:
@@ -93,34 +93,37 @@ class Objects:
             missing = isinstance(error, FileNotFoundError)
             if "NoSuchBucket" in kinds or "bucket does not exist" in short or (writing and missing):
                 raise StorageError(
-                    f"there is no bucket {self.bucket!r} at {self._server} (in {self.address!r}); allowed: one that "
-                    f"exists; create it, or correct the address or {self._settings}"
+                    f"there is no bucket {self.bucket!r} at {self._server_name} (in {self.address!r}); allowed: one "
+                    f"that exists; create it, or correct the address or {self._settings_to_check}"
                 ) from error
             if missing:
                 raise
             if re.search("Permission|Credential", kinds) or re.match("Forbidden|.*Unauthenticated", short):
                 raise StorageError(
                     f"{self.address!r} refused us ({short}); allowed: credentials that may read it and, for a run, "
-                    f"write to it; {_credentials(self.scheme)}"
+                    f"write to it; {_credentials_hint(self.scheme)}"
                 ) from error
             raise StorageError(
-                f"{self.address!r} cannot be used: {self._server} says {short!r}; allowed: a bucket that answers; what "
-                f"is finished stays; check {self._settings} and the network, and run the same command to go on"
+                f"{self.address!r} cannot be used: {self._server_name} says {short!r}; allowed: a bucket that answers; "
+                f"what is finished stays; check {self._settings_to_check} and the network, and run the same command to "
+                "go on"
             ) from error
 
     @property
-    def _server(self) -> str:
-        return (_setting(*_ENDPOINTS) or "Amazon S3") if self.scheme == "s3" else "Google Cloud Storage"
+    def _server_name(self) -> str:
+        return (_environment_value(*_ENDPOINTS) or "Amazon S3") if self.scheme == "s3" else "Google Cloud Storage"
 
     @property
-    def _settings(self) -> str:
+    def _settings_to_check(self) -> str:
         return "AWS_ENDPOINT_URL, AWS_REGION" if self.scheme == "s3" else "the project"
 
 
 def _open_s3(patience: float, attempts: int) -> Any:
     import s3fs
 
-    region = _setting("AWS_REGION", "AWS_DEFAULT_REGION") or ("us-east-1" if _setting(*_ENDPOINTS) else None)
+    region = _environment_value("AWS_REGION", "AWS_DEFAULT_REGION") or (
+        "us-east-1" if _environment_value(*_ENDPOINTS) else None
+    )
     filesystem = s3fs.S3FileSystem(
         # Another process may have put or removed an object since the last listing.
         use_listings_cache=False,
@@ -138,12 +141,12 @@ def _open_gs(patience: float) -> Any:
     return gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True, timeout=patience)
 
 
-def _setting(*names: str) -> str:
+def _environment_value(*names: str) -> str:
     """Return the first of these environment variables that has a value."""
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
-def _credentials(scheme: str) -> str:
+def _credentials_hint(scheme: str) -> str:
     if scheme == "gs":
         return "set GOOGLE_APPLICATION_CREDENTIALS, or log in with `gcloud auth application-default login`"
     unset = " (AWS_ACCESS_KEY_ID is not set)" if not os.environ.get("AWS_ACCESS_KEY_ID") else ""

@@ -35,7 +35,7 @@ def scheme_of(text: str) -> str:
 
 
 def open_files(address: "str | Path | StoreFiles") -> "StoreFiles":
-    """Return the files of a folder or an address; refuse an address that nobody knows, or where nobody answers."""
+    """Open a folder or an address; refuse an address of an unknown scheme, or without a server that answers."""
     if isinstance(address, StoreFiles):
         return address
     text = str(address)
@@ -77,7 +77,7 @@ class RemoteFiles:
         self.lease.take()
 
     def close(self) -> None:
-        """Let another driver have the address. It can be read on."""
+        """Release the lease, so that another driver may write; reading stays possible."""
         if self.lease is not None:
             self.lease.release()
             self.lease = None
@@ -126,14 +126,14 @@ class RemoteFiles:
         return self.objects.exists(info_path)
 
     def add_shard(self, path: str, files: Mapping[str, bytes]) -> None:
-        """Put the files in their order. A driver that is killed in between leaves tables that are put again."""
+        """Upload the files of a shard in order. A later run uploads again what a killed driver left unfinished."""
         if self.is_finished(f"{path}/{list(files)[-1]}"):
             return
         for name, content in files.items():
             self.write(f"{path}/{name}", content)
 
     def set_aside(self, path: str) -> bool:
-        """Copy what is there, then remove it, the info file first: a half-removed shard must not look finished."""
+        """Move a file or shard into `damaged/`: copy all objects, then remove them, the info file first."""
         names = sorted(self.objects.below(path), key=lambda name: not name.endswith(".json"))
         if not names:
             return False
@@ -158,7 +158,7 @@ class RemoteFiles:
             if is_free:
                 self._claimed.discard(path)
 
-    def holder(self, path: str) -> str:
+    def claim_holder(self, path: str) -> str:
         return "this process" if path in self._claimed else ""
 
     @contextmanager

@@ -18,7 +18,7 @@ FORMAT = "unmask-study-3"
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
 FIRST_STEP = ("revealed", "revealed_tokens", "remasked", "newly_committed")
-"""Effect of a branch's own action at its state: canvas positions, and the tokens put on the revealed ones."""
+"""Columns for the effect of a branch's first action: canvas positions, and the revealed tokens."""
 _KEYS = [("model", _NAME), ("task", _NAME), ("split", _NAME), ("prompt", _NAME), ("state", pa.int32())]
 STATES = pa.schema(
     [

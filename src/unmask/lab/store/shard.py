@@ -98,7 +98,7 @@ def _readable(name: str) -> str:
 
 
 class DamagedShard(SchemaError):
-    """A shard is not what was written."""
+    """The files of a shard are damaged or incomplete."""
 
     def __init__(self, store: Path | str, path: str, reason: str):
         self.reason = reason

@@ -61,12 +61,12 @@ OWN_NAMES = {MANIFEST, "shards", "decodes", "locks", "lease", "damaged", "failed
 
 @dataclass(frozen=True)
 class Damage:
-    """Something in a store that is not what was written."""
+    """A damaged or missing part of a store."""
 
     name: str
     reason: str
     redo: str
-    """What a run does about it."""
+    """What the next run does about the damage."""
 
 
 class Store:
@@ -109,7 +109,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Let another driver have the address. It can be read on."""
+        """Release the lease of an address, so that another driver may write; reading stays possible."""
         self.files.close()
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class Store:
         return str(self.manifest["fingerprint"])
 
     def set_metadata(self, part: str, name: str, value: Mapping[str, Any]) -> None:
-        """Note what a model or a task is; refuse another value of the same name, because numbers would mix."""
+        """Note the description of a model or task in the manifest; refuse one that differs from an earlier run's."""
         given = to_plain(value)
         with self.files.manifest_lock():
             manifest = self.manifest
@@ -203,7 +203,7 @@ class Store:
         return with_code_of_now(self.files, manifest, accept_code=accept_code)
 
     def _is_foreign(self) -> bool:
-        """Tell whether a folder without a readable manifest holds more than a start that was cut short leaves."""
+        """Tell whether a folder without a readable manifest has files that no interrupted study leaves."""
         # Names before the locks: whatever another process makes in between comes after its locks.
         names = self.files.names()
         ours = OWN_NAMES if {"locks", "lease"} & set(self.files.names()) else set()
@@ -217,9 +217,9 @@ class Store:
         with self.files.claim(shard.path) as is_free:
             yield is_free and not self.is_finished(shard)
 
-    def holder(self, shard: Shard) -> str:
-        """Name who has claimed a shard now; empty if nobody has. For the words of a writer that waits."""
-        return self.files.holder(shard.path)
+    def claim_holder(self, shard: Shard) -> str:
+        """Name the process that has claimed a shard; empty if none has."""
+        return self.files.claim_holder(shard.path)
 
     def is_finished(self, shard: Shard) -> bool:
         """Tell whether a shard is there."""
@@ -240,7 +240,7 @@ class Store:
         return [name for name in there if name in planned]
 
     def infos(self, kind: ShardKind = "branches") -> dict[Shard, Info]:
-        """Return what each finished shard says of itself. Every file is read once: a finished shard does not change."""
+        """Return the info of each finished shard. Every file is read once: a finished shard does not change."""
         names = self.names(kind)
         new = [name for name in names if name not in self._infos]
         self._infos.update(zip(new, self._read_infos(kind, new), strict=True))
@@ -274,10 +274,10 @@ class Store:
             names = [n for n in self._finished_names(kind) if kind == "decodes" or planned is None or n in planned]
             for name, reason in zip(names, self._damage_reasons(kind, names), strict=True):
                 if reason:
-                    damage.append(Damage(name, reason, _redo(kind, (planned or {}).get(name))))
+                    damage.append(Damage(name, reason, _describe_redo(kind, (planned or {}).get(name))))
             for name in sorted(set(finished.get(kind, [])) - set(names)):
                 reason = "it is not there any more, though the study was complete"
-                damage.append(Damage(name, reason, _redo(kind, (planned or {}).get(name))))
+                damage.append(Damage(name, reason, _describe_redo(kind, (planned or {}).get(name))))
         return damage
 
     def _damage_reasons(self, kind: ShardKind, names: Collection[str]) -> list[str]:
@@ -286,14 +286,14 @@ class Store:
         with suppress(DamagedManifest):
             study = self.fingerprint
 
-        def reason(name: str) -> str:
+        def damage_reason(name: str) -> str:
             try:
                 verify_shard(self.files, kind, name, study)
             except DamagedShard as error:
                 return error.reason
             return ""
 
-        return self.files.map(reason, names)
+        return self.files.map(damage_reason, names)
 
     def _set_damaged_aside(self) -> None:
         """Move every damaged shard out of the way; a run then measures it again."""
@@ -350,7 +350,7 @@ class Store:
         return utilities_of(table)
 
 
-def _redo(kind: ShardKind, planned: Mapping[str, Any] | None) -> str:
+def _describe_redo(kind: ShardKind, planned: Mapping[str, Any] | None) -> str:
     """Say what a run measures again."""
     if kind == "decodes":
         return "one model and task is decoded end to end again"

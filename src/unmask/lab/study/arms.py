@@ -57,7 +57,7 @@ class PromptGroup(NamedTuple):
 def decode_group(
     model: LoadedModel, seed: int, temperature: float, policy: Policy | Search, group: PromptGroup
 ) -> pd.DataFrame:
-    """Decode a group of prompts, with the texts of their answers."""
+    """Decode a group of prompts and add the texts of their answers."""
     frame = decode_prompts(
         model,
         group.requests,
@@ -87,7 +87,7 @@ class PromptDecoder:
         self.requests, self.settings, self.submit = requests, settings, submit
         self.ahead, self.on_batch = ahead, on_batch
         self.policies = 0
-        """Decoded so far, on either role."""
+        """Policies decoded so far, on either role."""
         self.forwards = 0
         """Row-forwards so far."""
         # Lists, because policies may not be hashable.
@@ -97,7 +97,7 @@ class PromptDecoder:
     def prepare(self, policies: Iterable[Policy | Search], role: str) -> None:
         """Start decoding with policies that will be needed, if there are workers for them."""
         for policy in policies if self.ahead else ():
-            self._futures(policy, role, 1)
+            self._start_groups(policy, role, 1)
 
     def decode(self, policy: Policy | Search, role: str, draws: int = 1) -> pd.DataFrame:
         """Decode every prompt of a role `draws` times; the first draw has the random numbers of all arms."""
@@ -105,7 +105,7 @@ class PromptDecoder:
             if (where, times) == (role, draws) and known == policy:
                 return frame
         frames = []
-        for future in self._futures(policy, role, draws):
+        for future in self._start_groups(policy, role, draws):
             self.on_batch()
             frames.append(future.result())
         frame = pd.concat(frames, ignore_index=True)
@@ -114,18 +114,18 @@ class PromptDecoder:
         self.forwards += int(frame["forwards"].sum())
         return frame
 
-    def _futures(self, policy: Policy | Search, role: str, draws: int) -> "Iterable[Future[pd.DataFrame]]":
+    def _start_groups(self, policy: Policy | Search, role: str, draws: int) -> "Iterable[Future[pd.DataFrame]]":
         for known, where, times, futures in self._begun:
             if (where, times) == (role, draws) and known == policy:
                 return futures
         if not self.ahead:
             # One at a time: a result is there as soon as it was asked for.
-            return (self.submit(policy, group) for group in self._groups(role, draws))
-        futures = [self.submit(policy, group) for group in self._groups(role, draws)]
+            return (self.submit(policy, group) for group in self._group_prompts(role, draws))
+        futures = [self.submit(policy, group) for group in self._group_prompts(role, draws)]
         self._begun.append((policy, role, draws, futures))
         return futures
 
-    def _groups(self, role: str, draws: int) -> list[PromptGroup]:
+    def _group_prompts(self, role: str, draws: int) -> list[PromptGroup]:
         """Group the prompts of a role into batches of one canvas width.
 
         The width is once, twice, four times the bucket and follows from the prompt alone: few widths, because a decode
@@ -166,8 +166,8 @@ def decode_arms(
     decoder: PromptDecoder,
     score: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> DecodedArms:
-    """Decode and score all arms of one model and task. `chosen` is by diagnostic, what validation prompts chose."""
-    plan = study.plan(spec.reference)
+    """Decode and score all arms of one model and task. `chosen` has the calibrations by diagnostic."""
+    plan = study.branch_plan(spec.reference)
     # By diagnostic, in the order of the study's axes.
     arms = {
         name: Arms(
@@ -204,12 +204,14 @@ def decode_arms(
         except NotEnough:
             missing[name] = "no validation prompt has a judged answer of every candidate end to end"
 
-    joined = _joined_axes(spec.reference, {name: arms[name] for name in best}, chosen)
+    joined = _choose_joined_axes(spec.reference, {name: arms[name] for name in best}, chosen)
     decoder.prepare([plan.candidates[arms[name].axis][action] for name, action in best.items()], EVALUATION)
     decoder.prepare(_joint_policies(joined), EVALUATION)
     frames = []
     for name, action in best.items():
-        frames += _evaluated_arms(name, arms[name], plan.candidates[arms[name].axis], action, chosen[name], decoder)
+        frames += _decode_evaluated_arms(
+            name, arms[name], plan.candidates[arms[name].axis], action, chosen[name], decoder
+        )
     joint_frames, joint = _decode_joint(joined, decoder)
     search_frames, about_searches = _decode_searches(searches, decoder)
     frames += [*joint_frames, *search_frames]
@@ -256,7 +258,7 @@ def _best_end_to_end(tried: pd.DataFrame, axis: str, calibration: Calibration) -
     return calibration.candidates[choose_fixed(utility_PA[:, :, None], reference=calibration.fixed.action).action]
 
 
-def _evaluated_arms(
+def _decode_evaluated_arms(
     name: str,
     arms: Arms,
     candidates: Mapping[str, Policy],
@@ -271,7 +273,7 @@ def _evaluated_arms(
         "stage": arms.stage if is_staged(arms.calibration) else arms.fixed,
         "end-to-end fixed": candidates[best],
     }
-    selective, random = _gate_and_control(name, arms, DRAWS, decoder)
+    selective, random = _decode_gate_and_control(name, arms, DRAWS, decoder)
     gated = {
         "always": label(decoder.decode(arms.always, EVALUATION), arms.axis, "always", EVALUATION, name, name),
         "selective": selective,
@@ -283,12 +285,14 @@ def _evaluated_arms(
     ]
     for gate, calibration in choice.gates.items():
         under = arms.with_calibration(calibration, list(candidates))
-        selective, random = _gate_and_control(name, under, FURTHER_DRAWS, decoder)
+        selective, random = _decode_gate_and_control(name, under, FURTHER_DRAWS, decoder)
         frames += [selective.assign(arm=selective_arm(gate)), random.assign(arm=random_arm(gate))]
     return frames
 
 
-def _gate_and_control(name: str, arms: Arms, draws: int, decoder: PromptDecoder) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _decode_gate_and_control(
+    name: str, arms: Arms, draws: int, decoder: PromptDecoder
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Decode the selective arm, and a random gate that deviates at the same share of steps with a signal.
 
     A gate that never opens is the fixed arm: it is not decoded again to count signals that nobody acts on, and its
@@ -308,7 +312,7 @@ def _gate_and_control(name: str, arms: Arms, draws: int, decoder: PromptDecoder)
     return selective, labelled(random, arm="random gate", gate=name)
 
 
-def _joined_axes(reference: str, arms: Mapping[str, Arms], chosen: Mapping[str, AxisCalibration]) -> list[Arms]:
+def _choose_joined_axes(reference: str, arms: Mapping[str, Arms], chosen: Mapping[str, AxisCalibration]) -> list[Arms]:
     """Choose one diagnostic of each axis for the joint arm, as validation prompts would; extensions are left out."""
     of_axis: dict[str, dict[str, tuple[float, float]]] = {}
     for name, one in arms.items():
@@ -324,7 +328,7 @@ def _never_opens(arms: Sequence[Arms]) -> bool:
 
 
 def _joint_policies(joined: Sequence[Arms]) -> list[Policy]:
-    """Return the joint arm with all gates shut, and with gates; nothing for fewer than two axes."""
+    """Return the joint arm without gates and with them; an empty list for fewer than two axes."""
     if not joined:
         return []
     policy = joint_arm(joined)
@@ -340,7 +344,7 @@ def _joint_policies(joined: Sequence[Arms]) -> list[Policy]:
 
 
 def _decode_joint(joined: Sequence[Arms], decoder: PromptDecoder) -> tuple[list[pd.DataFrame], dict[str, Any] | None]:
-    """Decode all axes together, if there are two or more."""
+    """Decode the joint arm, which adapts all axes together, and its controls; nothing for fewer than two axes."""
     if not joined:
         return [], None
     fixed, policy = _joint_policies(joined)
@@ -369,7 +373,7 @@ def _decode_joint(joined: Sequence[Arms], decoder: PromptDecoder) -> tuple[list[
 def _decode_searches(
     searches: Mapping[str, Policy | Search], decoder: PromptDecoder
 ) -> tuple[list[pd.DataFrame], dict[str, dict[str, Any]]]:
-    """Decode the searches, the methods they build on, and best of n of those with as many forwards."""
+    """Decode each search, its base method, and best-of-n of the base method at the same number of forwards."""
     arms, controls = add_controls(searches)
     frames, spent, about = [], {}, {}
     for arm, policy in arms.items():

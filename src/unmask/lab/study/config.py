@@ -44,14 +44,14 @@ from unmask.methods import (
 from unmask.tasks import CONTROLS, SCORINGS, SPLITS, TASKS, Task, find_task, own_task
 
 FRESH = "fresh"
-"""A split without end: prompts of a constructed task that are in no split and that no training run draws."""
+"""Endless split of a constructed task: prompts that are in no other split and that no training run draws."""
 ROLES = ("validation", "evaluation")
-"""Fixed actions, schedules and detectors are chosen on the first; the second is shown once."""
+"""Roles of prompts: all choices are made on validation prompts and measured on evaluation prompts."""
 REFERENCES = ("llada", "dream")
 REFERENCE = "reference"
-"""First candidate of the policy axis: the reference of each model, whatever it is."""
+"""Name of the first candidate of the policy axis, which stands for each model's own reference."""
 LONGEST_NAME = 200
-"""Characters of a name that tables and pages show."""
+"""Longest name, in characters, that tables and pages can show."""
 
 
 # The file
@@ -62,7 +62,7 @@ def _names_field(*default: tuple[str, ...]) -> Any:
     return Field(*default, json_schema_extra=wording)
 
 
-def _whole_field(least: int, *default: Any) -> Any:
+def _whole_number_field(least: int, *default: Any) -> Any:
     wording: dict[str, Any] = {"allowed": f"a whole number, {least} or more", "hint": "change it"}
     return Field(*default, ge=least, json_schema_extra=wording)
 
@@ -71,19 +71,19 @@ class RangeTable(Options):
     """A stretch of a split: a role's prompts, in `[splits]`."""
 
     split: str | None = Field(None, alias="from")
-    start: int = _whole_field(0, 0)
-    prompts: int = _whole_field(1)
+    start: int = _whole_number_field(0, 0)
+    prompts: int = _whole_number_field(1)
 
 
 class SplitsTable(Options):
-    """The table `[splits]`; a number alone is a number of prompts."""
+    """The table `[splits]`: the prompts of each role; a plain number means so many prompts."""
 
     validation: RangeTable
     evaluation: RangeTable
 
     @field_validator("validation", "evaluation", mode="before")
     @classmethod
-    def _from_number(cls, value: Any) -> Any:
+    def _number_to_range(cls, value: Any) -> Any:
         return {"prompts": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -97,11 +97,11 @@ class StepsTable(Options):
 class EngineTable(Options):
     """The table `[engine]`: how much is computed at once."""
 
-    rows: int = _whole_field(1)
-    live: int | None = _whole_field(1, None)
-    bucket: int | None = _whole_field(1, None)
-    waiting: int | None = _whole_field(1, None)
-    prompts: int = _whole_field(1, 8)
+    rows: int = _whole_number_field(1)
+    live: int | None = _whole_number_field(1, None)
+    bucket: int | None = _whole_number_field(1, None)
+    waiting: int | None = _whole_number_field(1, None)
+    prompts: int = _whole_number_field(1, 8)
 
 
 class ModelTable(Options):
@@ -119,11 +119,11 @@ class OwnTable(Options):
 
     prompts: str
     score: str | None = None
-    horizon: int | None = _whole_field(1, None)
+    horizon: int | None = _whole_number_field(1, None)
 
 
 class Budget(Options):
-    """When to stop; a later run goes on."""
+    """The table `[budget]`: how long one run may take; a later run goes on where it stopped."""
 
     minutes: float | None = None
     """Minutes of one run."""
@@ -133,7 +133,7 @@ class StudyFile(Options):
     """The keys of a study file."""
 
     name: str
-    seed: int = _whole_field(0)
+    seed: int = _whole_number_field(0)
     models: tuple[ModelTable, ...] = Field(
         min_length=1, json_schema_extra={"allowed": "one [[models]] or more", "hint": "add one"}
     )
@@ -141,8 +141,8 @@ class StudyFile(Options):
     axes: tuple[str, ...] = _names_field()
     splits: SplitsTable
     steps: StepsTable
-    states: int = _whole_field(1)
-    rollouts: int = _whole_field(1)
+    states: int = _whole_number_field(1)
+    rollouts: int = _whole_number_field(1)
     temperature: float = Field(ge=0, json_schema_extra={"allowed": "a number, 0 or more", "hint": "0 is greedy"})
     engine: EngineTable
     revision: Mapping[str, Any] | None = None
@@ -239,7 +239,7 @@ class PromptRange:
     prompts: int
 
     def overlaps(self, other: "PromptRange") -> bool:
-        """Tell whether some prompt is in both."""
+        """Tell whether two ranges have a prompt in common."""
         apart = self.start + self.prompts <= other.start or other.start + other.prompts <= self.start
         return self.split == other.split and not apart
 
@@ -303,12 +303,15 @@ class StudyConfig:
     @classmethod
     def read(cls, path: str | Path) -> "StudyConfig":
         """Read a study file."""
-        return cls.parse(read_toml(path, "study file"), Path(path).parent)
+        return cls.parse(read_toml(path, "study file"), Path(path).parent, where=f"study file {Path(path).name!r}")
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any], folder: Path = Path()) -> "StudyConfig":
-        """Check the content of a study file; `folder` is where its files are looked for. Own classes run."""
-        given = StudyFile(**raw)
+    def parse(cls, raw: Mapping[str, Any], folder: Path = Path(), *, where: str = "the study file") -> "StudyConfig":
+        """Check the content of a study file, and load the files and classes that it names from `folder`.
+
+        `where` is what messages call the file.
+        """
+        given = StudyFile.from_table(raw, where)
         own = _load_own_tasks(given, folder)
         for name in given.tasks:
             if name not in own:
@@ -326,8 +329,8 @@ class StudyConfig:
             models=_load_models(given, folder),
             tasks=given.tasks,
             axes=given.axes,
-            splits=_prompt_ranges(given.splits),
-            steps=_steps_of_tasks(given.steps, tasks),
+            splits=_resolve_prompt_ranges(given.splits),
+            steps=_resolve_steps(given.steps, tasks),
             states=given.states,
             rollouts=given.rollouts,
             temperature=given.temperature,
@@ -350,7 +353,7 @@ class StudyConfig:
         )
         _check_lengths(study, {name: task.max_new_tokens for name, task in tasks.items()})
         for spec in study.models:
-            draws = reference_of(study.sets(spec.reference)).random and POLICY in study.axes
+            draws = reference_of(study.candidate_sets(spec.reference)).random and POLICY in study.axes
             ok, allowed = study.rollouts > 1 or not draws, f"2 or more where the reference of {spec.name!r} draws"
             require(ok, "rollouts", study.rollouts, allowed, "one says little of what is drawn: raise it")
         return study
@@ -371,7 +374,7 @@ class StudyConfig:
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
         whole["steps"] = dict(self.steps)
         whole["candidates"] = {
-            spec.reference: {axis: list(named) for axis, named in self.sets(spec.reference).items()}
+            spec.reference: {axis: list(named) for axis, named in self.candidate_sets(spec.reference).items()}
             for spec in self.models
         }
         whole["diagnostics"] = {name: DIAGNOSTICS[name].settings for name in self.diagnostics}
@@ -401,16 +404,16 @@ class StudyConfig:
         return self.diagnosed_axes != self.diagnostics
 
     def task(self, name: str) -> Task:
-        """Return one of the study's tasks: of the suite, or its own."""
+        """Return a task of the study by name, from the suite or from its own tasks."""
         return self.own[name] if name in self.own else find_task(name)
 
-    def sets(self, reference: str) -> CandidateSets:
+    def candidate_sets(self, reference: str) -> CandidateSets:
         """Return the candidates of the study's axes around a reference."""
         default = candidates(reference)
         chosen: dict[str, dict[str, Policy]] = {}
         for axis in self.axes:
             if axis == POLICY:
-                chosen[axis] = method_set(self.candidates[axis], self.methods, reference)
+                chosen[axis] = policy_axis_candidates(self.candidates[axis], self.methods, reference)
                 continue
             names = self.candidates.get(axis, tuple(default[axis]))
             if self.below_k_min and axis == CARDINALITY.name:
@@ -423,11 +426,11 @@ class StudyConfig:
             require(first == wanted, f"the first candidate of {axis}", first, allowed, "put it first")
         return chosen
 
-    def plan(self, reference: str) -> BranchPlan:
+    def branch_plan(self, reference: str) -> BranchPlan:
         """Return the branch plan for a model with this reference."""
         return BranchPlan(
             reference=reference_of(candidates(reference)),
-            candidates=self.sets(reference),
+            candidates=self.candidate_sets(reference),
             # Without an axis that revises the operator is never used.
             operator=self.revision or ReMDM(),
             rollouts=self.rollouts,
@@ -440,7 +443,7 @@ class StudyConfig:
 
 
 def _unpickle_study(values: dict[str, Any], references: Sequence[Policy], expected: str) -> StudyConfig:
-    """Make a study anew in a worker; refuse one that is another study there."""
+    """Restore a pickled study in a worker; refuse it if its configuration hashes otherwise there."""
     for policy in references:
         # The process that read the file has checked whether a whole method may be the reference.
         register_reference(policy, whole=True)
@@ -503,7 +506,7 @@ def _load_own_tasks(given: StudyFile, folder: Path) -> Mapping[str, Task]:
     return own
 
 
-def _prompt_ranges(splits: SplitsTable) -> Mapping[str, PromptRange]:
+def _resolve_prompt_ranges(splits: SplitsTable) -> Mapping[str, PromptRange]:
     parts = {}
     for role in ROLES:
         table: RangeTable = getattr(splits, role)
@@ -521,7 +524,7 @@ def _prompt_ranges(splits: SplitsTable) -> Mapping[str, PromptRange]:
     return parts
 
 
-def _steps_of_tasks(table: StepsTable, tasks: Mapping[str, Task]) -> Mapping[str, int]:
+def _resolve_steps(table: StepsTable, tasks: Mapping[str, Task]) -> Mapping[str, int]:
     """Return T of each task: a share of its tokens, rounded up, or a number of its own."""
     for name in table.tasks:
         check_name("task of steps.tasks", name, tasks)
@@ -579,8 +582,8 @@ def load_methods(names: Sequence[str], folder: Path) -> dict[str, Policy]:
     return methods
 
 
-def method_set(names: Sequence[str], methods: Mapping[str, Policy], reference: str) -> dict[str, Policy]:
-    """Return the candidates of the policy axis; the first name must be that of the model's reference."""
+def policy_axis_candidates(names: Sequence[str], methods: Mapping[str, Policy], reference: str) -> dict[str, Policy]:
+    """Return the candidates of the policy axis, whose first name must be that of the model's reference."""
     policy = reference_of(candidates(reference))
     own = reference if reference in REFERENCES else policy.name
     allowed = f"{REFERENCE!r}, or {own!r}, the reference of the model"

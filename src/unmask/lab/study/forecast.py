@@ -22,10 +22,10 @@ from unmask.lab.study.validation import DRAWS, FURTHER_DRAWS, is_extension
 from unmask.methods import has_own_input, reference_of
 
 ARMS_OF_A_DIAGNOSTIC = 5 + DRAWS
-"""Fixed, stage, always, selective and end-to-end fixed, and the draws of the random gate. The reference is apart."""
+"""Arms of each diagnostic beside the reference, counting every draw of the random gate."""
 
 
-class Decodes(NamedTuple):
+class DecodeCounts(NamedTuple):
     """Upper bounds of how often each prompt of a role is decoded from beginning to end."""
 
     validation: int
@@ -36,17 +36,17 @@ class Decodes(NamedTuple):
         return steps * sum(each * prompts.get(role, 0) for role, each in self._asdict().items())
 
 
-def decodes_at_most(study: StudyConfig, reference: str) -> Decodes:
+def decodes_at_most(study: StudyConfig, reference: str) -> DecodeCounts:
     """Count decodes of candidates and arms, as if no two arms were the same."""
     if not study.end_to_end:
-        return Decodes(0, 0)
-    sets = study.sets(reference)
+        return DecodeCounts(0, 0)
+    sets = study.candidate_sets(reference)
     axes = dict.fromkeys(study.diagnosed_axes)
     joined = sum(not is_extension(reference, axis) for axis in axes) >= 2
     # The reference is a candidate of every axis and an arm of each diagnostic, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
     each = ARMS_OF_A_DIAGNOSTIC + len(study.gates) * (1 + FURTHER_DRAWS)
-    return Decodes(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
+    return DecodeCounts(candidates, 1 + len(study.diagnostics) * each + 2 * joined)
 
 
 def prompts_by_role(study: StudyConfig, task: str, tasks: Examples | None = None) -> dict[str, int]:
@@ -78,7 +78,7 @@ def forecast(
     rows = []
     for spec in study.models:
         text, rate = (texts or {}).get(spec.name), (rates or {}).get(spec.name)
-        sets = study.sets(spec.reference)
+        sets = study.candidate_sets(spec.reference)
         candidates = sum(len(named) for named in sets.values())
         own_inputs = sum(has_own_input(policy) for policy in sets.get(POLICY, {}).values())
         for task in study.tasks:
@@ -116,7 +116,7 @@ def uncounted_methods(study: StudyConfig) -> list[str]:
     """List the methods that look ahead, whose further forwards come on top of the bound."""
     names: dict[str, None] = {}
     for spec in study.models:
-        sets = study.sets(spec.reference)
+        sets = study.candidate_sets(spec.reference)
         for name, policy in sets.get(POLICY, {}).items():
             if policy.looks_ahead:
                 at_every_step = policy == reference_of(sets)

@@ -31,16 +31,16 @@ Examples = Mapping[str, Mapping[str, Sequence[Example]]]
 """Examples by task and role."""
 
 POLL_SECONDS = 0.5
-"""Between looks at shards that another process is working on."""
+"""Seconds between looks at shards that another process is working on."""
 TICK_SECONDS = 0.2
-"""Between reports of progress while calls run elsewhere."""
+"""Seconds between reports of progress while calls run elsewhere."""
 GRACE_SECONDS = 2.0
-"""What a run that is stopped gives to shards that are computed, to be stored."""
-MOST_UNDER_WAY = 1024
-HOPELESS = 3
-"""If so many jobs break a promise of ours, and none was ever done, it is the study that breaks it."""
-_OF_THE_STUDY = (ConfigError, SchemaError, StorageError, NotEnoughMemory)
-_OF_THE_MACHINE = {
+"""Seconds that a stopped run waits for computed shards to be stored."""
+MAX_RUNNING_GROUPS = 1024
+HOPELESS_FAILURES = 3
+"""Number of failed jobs after which a run ends with their error, if no job has ever succeeded."""
+_STUDY_ERRORS = (ConfigError, SchemaError, StorageError, NotEnoughMemory)
+_MACHINE_ERRNOS = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN
 }  # fmt: skip
 
@@ -102,8 +102,8 @@ def group_jobs(settings: BatchSettings, jobs: Sequence[Job], workers: int = 1) -
     return groups
 
 
-def provenance(spec: ModelSpec, model: LoadedModel, jobs: Sequence[Job]) -> dict[str, Any]:
-    """Describe a model for the manifest, with what the names of its shards stand for."""
+def describe_model(spec: ModelSpec, model: LoadedModel, jobs: Sequence[Job]) -> dict[str, Any]:
+    """Describe a model for the manifest: checkpoint, device, and the contents of each planned shard."""
     shards = {
         job.shard.name: {
             "task": job.shard.task,
@@ -133,7 +133,7 @@ def _hash_prompts(requests: Sequence[Request], examples: Sequence[Example]) -> s
 
 
 class HasShard(Protocol):
-    """A job of any kind: it fills one shard."""
+    """Any job that fills one shard."""
 
     @property
     def shard(self) -> Shard: ...
@@ -156,7 +156,7 @@ StoredFuture: TypeAlias = "Future[Outcomes]"
 
 @dataclass(frozen=True)
 class Work(Generic[AnyJob]):
-    """How jobs are run."""
+    """Functions that group jobs and start a group."""
 
     start: Callable[[Sequence[AnyJob]], "Future[Outcomes]"]
     """Start a group of jobs."""
@@ -164,23 +164,23 @@ class Work(Generic[AnyJob]):
     """Cut jobs into groups that are run together."""
 
 
-def _ignore(*values: Any) -> None:
-    """Default of callbacks."""
+def _do_nothing(*values: Any) -> None:
+    """Ignore an event: the default of every callback."""
 
 
 @dataclass(frozen=True)
 class JobEvents:
     """Callbacks of `run_jobs`."""
 
-    on_stored: Callable[[Shard, Mapping[str, Any]], None] = _ignore
+    on_stored: Callable[[Shard, Mapping[str, Any]], None] = _do_nothing
     """Gets each shard that is stored, with its info."""
-    on_found: Callable[[], None] = _ignore
+    on_found: Callable[[], None] = _do_nothing
     """Called where another process has finished a shard."""
-    on_failure: Callable[[Failure], None] = _ignore
-    on_wait: Callable[[str], None] = _ignore
+    on_failure: Callable[[Failure], None] = _do_nothing
+    on_wait: Callable[[str], None] = _do_nothing
     """Gets the name of the process whose shards this one waits for, in a sentence."""
-    on_tick: Callable[[int], None] = _ignore
-    """Gets the number of groups under way, now and then."""
+    on_tick: Callable[[int], None] = _do_nothing
+    """Gets the number of running groups about once per `TICK_SECONDS`."""
 
 
 def run_jobs(
@@ -200,7 +200,7 @@ def run_jobs(
 
 
 class JobLoop(Generic[AnyJob]):
-    """The jobs that this process has claimed, and how they end.
+    """Claims, starts, stores and releases the jobs of one process.
 
     Shards are stored by a thread of their own while the next group is computed.
     """
@@ -233,26 +233,26 @@ class JobLoop(Generic[AnyJob]):
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         # Whoever stops a run gets what is computed stored, if that takes a moment. After an error nothing new is begun.
         if kind is not None and issubclass(kind, Exception):
-            self._cancel()
+            self._cancel_running()
         wait(self.running, GRACE_SECONDS)
-        self._cancel()
+        self._cancel_running()
         self.storing.close()
         for claim in self.claims.values():
             claim.close()
 
-    def _cancel(self) -> None:
+    def _cancel_running(self) -> None:
         for stored in self.running:
             stored.cancel()
 
     def run(self, jobs: Sequence[AnyJob]) -> str:
         pending, announced = list(jobs), ""
         while pending:
-            waiting, reason = self._run_once(deque(list(group) for group in self.work.group(pending)))
+            waiting, reason = self._run_groups(deque(list(group) for group in self.work.group(pending)))
             if reason:
                 return reason
             if waiting and not self.again:
                 # Another process has them. Should it die, its claims end, and they are ours.
-                holders = sorted({self.store.holder(job.shard) for job in waiting} - {""})
+                holders = sorted({self.store.claim_holder(job.shard) for job in waiting} - {""})
                 text = f"waiting for {len(waiting)} shards of {' and '.join(holders)}"
                 if holders and text != announced:
                     self.events.on_wait(text)
@@ -261,7 +261,7 @@ class JobLoop(Generic[AnyJob]):
             pending, self.again = [*self.again, *waiting], []
         return ""
 
-    def _run_once(self, groups: deque[list[AnyJob]]) -> tuple[list[AnyJob], str]:
+    def _run_groups(self, groups: deque[list[AnyJob]]) -> tuple[list[AnyJob], str]:
         """Run all groups. Returns the jobs that other processes have, and why it stopped early."""
         waiting: list[AnyJob] = []
         reason = ""
@@ -271,13 +271,13 @@ class JobLoop(Generic[AnyJob]):
                 # What is under way is finished.
                 groups.clear()
                 while self.alone:
-                    self._release(self.alone.popleft())
+                    self._release_claim(self.alone.popleft())
             # One group more than calls run: it is scored and stored while they do.
-            has_room = len(self.running) < min(self.executor.ahead + 1, MOST_UNDER_WAY)
+            has_room = len(self.running) < min(self.executor.ahead + 1, MAX_RUNNING_GROUPS)
             if self.alone and has_room:
-                self._start([self.alone.popleft()])
+                self._start_group([self.alone.popleft()])
             elif groups and has_room:
-                self._start(self._claim(groups.popleft(), waiting))
+                self._start_group(self._claim_group(groups.popleft(), waiting))
             more_to_start = bool(groups or self.alone) and len(self.running) <= self.executor.ahead
             ended, _ = wait(self.running, 0 if more_to_start else TICK_SECONDS, FIRST_COMPLETED)
             for stored in ended:
@@ -285,8 +285,8 @@ class JobLoop(Generic[AnyJob]):
             self.events.on_tick(len(self.running))
         return waiting, reason
 
-    def _claim(self, group: Sequence[AnyJob], waiting: list[AnyJob]) -> list[AnyJob]:
-        """Claim the jobs of a group that nobody else has, but for those that are set aside."""
+    def _claim_group(self, group: Sequence[AnyJob], waiting: list[AnyJob]) -> list[AnyJob]:
+        """Claim the jobs of a group that are neither set aside, finished, nor held by another process."""
         ours = []
         for job in group:
             with ExitStack() as stack:
@@ -301,15 +301,17 @@ class JobLoop(Generic[AnyJob]):
                     waiting.append(job)
         return ours
 
-    def _start(self, group: list[AnyJob]) -> None:
+    def _start_group(self, group: list[AnyJob]) -> None:
         if not group:
             return
         computed = self.work.start(group)
         stored: StoredFuture = Future()
         self.running[stored] = group
-        computed.add_done_callback(lambda done: self.storing.submit(lambda: self._store(group, done.result()), stored))
+        computed.add_done_callback(
+            lambda done: self.storing.submit(lambda: self._store_group(group, done.result()), stored)
+        )
 
-    def _store(self, group: Sequence[AnyJob], contents: Outcomes) -> Outcomes:
+    def _store_group(self, group: Sequence[AnyJob], contents: Outcomes) -> Outcomes:
         """Store the shards of a group. Returns the contents, with an error in place of one that was not stored."""
         outcomes: list[ShardContent | BaseException] = []
         for job, content in zip(group, contents, strict=True):
@@ -324,40 +326,40 @@ class JobLoop(Generic[AnyJob]):
     def _handle_end(self, group: list[AnyJob], stored: StoredFuture) -> None:
         error = stored.exception()
         if error is not None:
-            raise_if_general(self.store, error)
+            raise_unless_job_error(self.store, error)
             if len(group) > 1:
                 self.alone.extend(group)
                 return
         for job, outcome in zip(group, [error] if error is not None else stored.result(), strict=True):
             if isinstance(outcome, BaseException):
-                raise_if_general(self.store, outcome)
+                raise_unless_job_error(self.store, outcome)
                 self._record_failure(job, outcome)
             else:
                 if self.store.failures.of(job.shard) is not None:
                     self.store.failures.forget(job.shard)
-                self._release(job)
+                self._release_claim(job)
                 self.events.on_stored(job.shard, outcome.info)
 
     def _record_failure(self, job: AnyJob, error: BaseException) -> None:
         failure = self.store.failures.add(job.shard, error)
         self.failed_names.add(job.shard.name)
-        self._release(job)
+        self._release_claim(job)
         self.events.on_failure(failure)
-        hopeless = len(self.failed_names) >= min(HOPELESS, self.jobs) and not self.store.names()
+        hopeless = len(self.failed_names) >= min(HOPELESS_FAILURES, self.jobs) and not self.store.names()
         # A worker that dies breaks no promise of the study's.
         if isinstance(error, UnmaskError) and not isinstance(error, WorkerDied) and hopeless:
             raise error
         self.again += [] if failure.is_set_aside else [job]
 
-    def _release(self, job: AnyJob) -> None:
+    def _release_claim(self, job: AnyJob) -> None:
         self.claims.pop(job.shard.name).close()
 
 
-def raise_if_general(store: Store, error: BaseException) -> None:
+def raise_unless_job_error(store: Store, error: BaseException) -> None:
     """Raise an error that belongs to the study, the store, the machine or the user, and to no single job."""
-    if isinstance(error, _OF_THE_STUDY) or not isinstance(error, Exception | SystemExit):
+    if isinstance(error, _STUDY_ERRORS) or not isinstance(error, Exception | SystemExit):
         raise error
-    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+    if isinstance(error, OSError) and error.errno in _MACHINE_ERRNOS:
         raise storage_error(store.folder, error) from error
     if is_out_of_memory(error):
         raise NotEnoughMemory(

@@ -13,14 +13,14 @@ from unmask.lab.study.forecast import decodes_at_most
 from unmask.lab.study.jobs import Examples, Job
 
 ENOUGH = 8
-"""Forwards, full of rows, that a pace is measured by: the first ones take longer."""
+"""Full forwards to run before the pace is measured: the first ones take longer."""
 
 
 class StudyProgress(NamedTuple):
-    """Where a study stands; what was there before this process came is counted, but not its time."""
+    """Progress of a study: all stored work is counted, but only the time of this process."""
 
     shard: str
-    """Name of what is being computed."""
+    """Name of the shard or task that is being computed."""
     shards: int
     shards_total: int
     states: int
@@ -48,7 +48,7 @@ class StudyProgress(NamedTuple):
 
 
 class ProgressTracker:
-    """Adds up what happens in a study, and reports it."""
+    """Counts finished work and failures of a study, and reports progress."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ProgressTracker:
         self.enough = ENOUGH * study.engine.rows
         proposals = study.rollouts * len(study.diagnostics)
         candidates = {
-            spec.name: study.rollouts * sum(len(named) for named in study.sets(spec.reference).values())
+            spec.name: study.rollouts * sum(len(named) for named in study.candidate_sets(spec.reference).values())
             for spec in study.models
         }
         self.candidate_share = {name: count / (count + proposals) for name, count in candidates.items()}
@@ -90,23 +90,23 @@ class ProgressTracker:
         self.live: dict[str, BranchProgress] = {}
         """Groups that are computed here and not stored, by the name of their first shard."""
         self.branching_since = self.decoding_since = math.nan
-        self.add_found()
+        self.count_found()
         self.done_before = self.total["done"]
 
-    def add_found(self) -> None:
+    def count_found(self) -> None:
         """Count the shards in the store that are not counted yet."""
         for shard, info in self.store.infos().items():
-            self._count(shard.name, info)
+            self._count_shard(shard.name, info)
 
-    def add_stored(self, shard: Shard, info: Mapping[str, Any]) -> None:
+    def count_stored(self, shard: Shard, info: Mapping[str, Any]) -> None:
         """Count a shard that this run has stored."""
         if shard.kind == "branches":
-            self._count(shard.name, info)
+            self._count_shard(shard.name, info)
             self.live.pop(shard.name, None)
             self.forwards += info["forwards"]["done"]
             self.report(shard.name)
 
-    def _count(self, name: str, info: Mapping[str, Any]) -> None:
+    def _count_shard(self, name: str, info: Mapping[str, Any]) -> None:
         if name in self.counted:
             return
         self.counted.add(name)
@@ -116,13 +116,13 @@ class ProgressTracker:
         self.seconds += info["seconds"]
 
     def start_branching(self, model: str, shards: int) -> None:
-        """Set the number of a model's shards; from now on time is spent on forwards."""
+        """Note how many shards a model has, and start the clock of its forwards."""
         self.planned[model] = shards
         if math.isnan(self.branching_since):
             self.branching_since = time.monotonic()
 
     def watch_group(self, jobs: Sequence[Job]) -> Callable[[BranchProgress], None]:
-        """Make the callback of a group of shards that is computed in this process."""
+        """Return the progress callback for a group of shards that is computed in this process."""
         first = jobs[0].shard
         name = first.name if len(jobs) == 1 else f"{first.name} and {len(jobs) - 1} more"
 
@@ -133,7 +133,7 @@ class ProgressTracker:
 
         return report
 
-    def add_decoded(self, model: str, task: str, forwards: int) -> None:
+    def report_decoded(self, model: str, task: str, forwards: int) -> None:
         """Report how many row-forwards of a task's whole runs are done."""
         if math.isnan(self.decoding_since):
             self.decoding_since = time.monotonic()
@@ -141,7 +141,7 @@ class ProgressTracker:
         self.report(f"{model}/{task}")
 
     def finish_decoding(self, model: str, task: str) -> None:
-        """Forget the whole runs of a task that are there: they are not ahead any more."""
+        """Stop counting the whole runs of a task as work to be done."""
         self.whole_runs.pop((model, task), None)
 
     def count_failure(self, failure: Failure) -> None:
@@ -157,14 +157,14 @@ class ProgressTracker:
 
     def report(self, name: str) -> None:
         """Call `on_progress`."""
-        total, live = self.total, self._live()
+        total, live = self.total, self._sum_running_groups()
         decoding = not math.isnan(self.decoding_since)
         left, decoded = self._seconds_left(total["branches"] + live.branches), math.nan
         if decoding:
-            ahead, done = self._whole_runs_left(), self.decoded.total()
+            ahead, done = self._forwards_left_in_whole_runs(), self.decoded.total()
             decoded = done / max(1, done + ahead)
             # Whole runs have a pace of their own, once a first policy is through.
-            pace = (time.monotonic() - self.decoding_since) / done if done else self._pace()
+            pace = (time.monotonic() - self.decoding_since) / done if done else self._seconds_per_forward()
             left = pace * ahead
         self.on_progress(
             StudyProgress(
@@ -188,25 +188,27 @@ class ProgressTracker:
             )
         )
 
-    def _live(self) -> BranchProgress:
-        """Add up the groups that are computed here and not stored."""
+    def _sum_running_groups(self) -> BranchProgress:
+        """Add up the progress of groups that this process computes and has not stored."""
         return BranchProgress(*map(sum, zip((0, 0, 0), *self.live.values(), strict=True)))
 
-    def _whole_runs_left(self) -> int:
+    def _forwards_left_in_whole_runs(self) -> int:
         return sum(max(0, most - self.decoded[key]) for key, most in self.whole_runs.items())
 
     def _seconds_left(self, branches: int) -> float:
         """Estimate the time left: other branches take as many forwards as those that are there, then whole runs."""
         open_branches = max(0, self.branches_total - branches)
-        each = (self.total["done"] + self._live().forwards) / branches if branches else math.nan
-        return self._pace() * ((each * open_branches if open_branches else 0) + self._whole_runs_left())
+        each = (self.total["done"] + self._sum_running_groups().forwards) / branches if branches else math.nan
+        return self._seconds_per_forward() * (
+            (each * open_branches if open_branches else 0) + self._forwards_left_in_whole_runs()
+        )
 
-    def _pace(self) -> float:
-        """Seconds per row-forward, everything included: of this run, or of what is stored before it has done enough.
+    def _seconds_per_forward(self) -> float:
+        """Return seconds per row-forward of this run; of the stored shards until this run has done enough forwards.
 
         Forwards of other processes count, because they shorten what is left.
         """
-        since = self.total["done"] - self.done_before + self._live().forwards
+        since = self.total["done"] - self.done_before + self._sum_running_groups().forwards
         if since >= self.enough and not math.isnan(self.branching_since):
             return (time.monotonic() - self.branching_since) / since
         return self.seconds / self.total["done"] if self.total["done"] else math.nan

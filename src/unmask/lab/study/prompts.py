@@ -15,15 +15,15 @@ from unmask.lab.study.config import FRESH, StudyConfig
 from unmask.tasks import DataDir, Example, Task, Verdict, score_all
 
 FRESH_FROM = 10**15
-"""Where in the training stream they begin; training takes a stretch of 10**9 per seed."""
+"""Index in the training stream where fresh prompts begin; training takes a stretch of 10**9 per seed."""
 FRESH_PROMPTS = 500
-"""How many of them are taken where no number is given."""
+"""Number of fresh prompts where none is given."""
 
 
 def select_examples(
     task: Task, split: str, *, start: int = 0, prompts: int | None = None, data_dir: DataDir = None
 ) -> tuple[Example, ...]:
-    """Up to `prompts` examples of a split from the one at `start` on; by default all, or 500 fresh ones."""
+    """Return up to `prompts` examples of a split from the one at `start` on; by default all, or 500 fresh ones."""
     if split != FRESH:
         return tuple(task.examples(split, data_dir)[start : None if prompts is None else start + prompts])
     if task.generator is None:
@@ -62,7 +62,7 @@ def load_examples(
 
 
 def example_request(model: LoadedModel, task: Task, steps: int, example: Example) -> Request:
-    """The request of an example, on the canvas that `generate` and `infill` decode, too.
+    """Make the decoding request of an example, on the same canvas as `generate` and `infill`.
 
     The answer to a text with blanks is the text from its first blank to its last, and takes at most a step per blank.
     """
@@ -75,7 +75,7 @@ def example_request(model: LoadedModel, task: Task, steps: int, example: Example
 
 
 class ScoredAnswer(NamedTuple):
-    """An answer and its worth."""
+    """The text of an answer with its utility and the reason for it."""
 
     text: str
     utility: float
@@ -90,7 +90,7 @@ class AnswerCodec(Protocol):
 
 
 def answer_text(codec: AnswerCodec, request: Request | None, tokens: Sequence[int]) -> str:
-    """The text of an answer. Of a text with several runs of blanks, one line for each run that was filled."""
+    """Return the text of an answer. For a text with several runs of blanks, one line for each run that was filled."""
     given = () if request is None else request.given[slice(*request.answer)]
     if not any(given):
         return storable(codec.answer(list(tokens)))
@@ -147,7 +147,7 @@ def score_answers(
 def score_texts(
     pairs: Sequence[tuple[str, Example]], workers: int | None, scoring: str = "ours"
 ) -> list[tuple[float, str]]:
-    """Utility and reason of each text as an answer to its example; NaN where the evaluator is not there."""
+    """Return utility and reason of each text as an answer to its example; NaN where the evaluator is missing."""
     try:
         return [_with_reason(verdict, scoring) for verdict in score_all(pairs, workers)]
     except UnknownName:

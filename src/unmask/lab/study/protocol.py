@@ -3,13 +3,22 @@
     prompts      disjoint ranges of prompts for validation and for evaluation        `load_examples`
     states       the reference decodes every prompt; spaced states are kept          `sample_states`
     branches     every candidate and every proposal is tried at every state, and     `branch`
-                 the reference continues each to its end, rollout by rollout;
-                 candidates of a state share the random numbers of a rollout         `stream`
+                 the reference continues each to its end, rollout by rollout
     utilities    the answer of every branch is scored                                `score_answers`
     choices      validation prompts choose the fixed action, the stages, the         `fit_calibrations`
                  detector, its thresholds and the gate
     whole runs   the chosen arms decode evaluation prompts from beginning to end;    `decode_arms`
                  a random gate with the coverage of the selective arm is one of them
+
+Four things that a reader of the paper looks for:
+
+    fixed action             `choose_fixed`: the best mean utility over validation states; and for whole runs the best
+                             candidate on whole validation prompts, the end-to-end fixed action
+    detector                 `fit_detector`, called by `stats.protocol.fit_calibration`: validation states alone
+    random gate's coverage   `arms._decode_gate_and_control`: share of its steps with a signal at which the selective
+                             arm, decoded on the same evaluation prompts, left the fixed action
+    a rollout's seed         `branching.random_stream`: the study's seed, the prompt, the step and the rollout's
+                             number, never the candidate; so candidates of a state share random numbers
 
 `run_study` goes through these steps. What is finished stays in the store, shard by shard, so a run that was stopped
 goes on where it was. This process and a cluster differ in the executor alone. `unmask.lab.analysis` computes the
@@ -54,9 +63,9 @@ from unmask.lab.study.jobs import (
     Outcomes,
     ShardContent,
     Work,
+    describe_model,
     group_jobs,
     plan_jobs,
-    provenance,
     run_jobs,
 )
 from unmask.lab.study.progress import ProgressTracker, StudyProgress
@@ -159,8 +168,8 @@ def run_study(
             on_failure(failure)
 
         events = JobEvents(
-            on_stored=tracker.add_stored,
-            on_found=tracker.add_found,
+            on_stored=tracker.count_stored,
+            on_found=tracker.count_found,
             on_failure=on_failed_attempt,
             on_wait=on_wait,
             **({} if executor.is_local else {"on_tick": tracker.report_running}),
@@ -179,7 +188,7 @@ def run_study(
         if not stopped and study.end_to_end:
             stopped = decode_all_arms(run)
 
-        tracker.add_found()
+        tracker.count_found()
         failed = tuple(store.failures.set_aside())
         reason = stopped or _why_incomplete(failed, unavailable)
         return StudyOutcome(not reason, reason, {} if reason else store.finish(), unavailable, failed)
@@ -250,7 +259,7 @@ def plan_model(model: LoadedModel, shared: "Shared[tuple[StudyConfig, Examples]]
     """Plan the shards of a model."""
     study, examples = shared.open()
     jobs = plan_jobs(study, spec, model, examples)
-    return PlannedModel(jobs, provenance(spec, model, jobs))
+    return PlannedModel(jobs, describe_model(spec, model, jobs))
 
 
 class BranchedShard(NamedTuple):
@@ -275,7 +284,7 @@ def branch_prompts(
 ) -> list[BranchedShard]:
     """Branch the prompts of several shards together, so that forwards are full; each has what it would have alone."""
     study, _ = shared.open()
-    found = provenance(spec, model, [])
+    found = describe_model(spec, model, [])
     if differ := sorted(key for key in found if key != "shards" and found[key] != expected[key]):
         values = "; ".join(f"{key} {found[key]!r} here, {expected[key]!r} before" for key in differ)
         raise OtherStudy(
@@ -284,8 +293,8 @@ def branch_prompts(
         )
     began = time.monotonic()
     requests = [request for job in jobs for request in job.requests]
-    frames = branch(model.denoiser, study.plan(spec.reference), requests, settings, on_progress)
-    references = {axis: next(iter(named)) for axis, named in study.sets(spec.reference).items()}
+    frames = branch(model.denoiser, study.branch_plan(spec.reference), requests, settings, on_progress)
+    references = {axis: next(iter(named)) for axis, named in study.candidate_sets(spec.reference).items()}
     # Each shard took its share of the passes.
     per_call = (time.monotonic() - began) / max(1, frames.calls)
     shards = []
@@ -388,7 +397,7 @@ def decode_all_arms(run: StudyRun) -> str:
         def start(
             decodes: Sequence[DecodeJob], spec: ModelSpec = spec, planned: PlannedModel = planned
         ) -> "Future[Outcomes]":
-            return run.executor.coordinate(decode_and_score, run, spec, planned.jobs, decodes[0])
+            return run.executor.run_in_driver(decode_and_score, run, spec, planned.jobs, decodes[0])
 
         if reason := run_jobs(run.executor, pending, store, Work(start), run.stop, run.events):
             return reason
@@ -440,7 +449,7 @@ def decode_and_score(run: StudyRun, spec: ModelSpec, planned: Sequence[Job], job
     def submit(policy: Policy | Search, group: PromptGroup) -> "Future[pd.DataFrame]":
         return executor.submit(decode_group, spec, study.seed, study.temperature, policy, group)
 
-    def score_elsewhere(pairs: Any, workers: int | None, scoring: str) -> Sequence[tuple[float, str]]:
+    def score_on_cluster(pairs: Any, workers: int | None, scoring: str) -> Sequence[tuple[float, str]]:
         scored: Sequence[tuple[float, str]]
         scored = executor.submit_without_model(score_texts, pairs, workers, scoring).result()
         return scored
@@ -450,14 +459,14 @@ def decode_and_score(run: StudyRun, spec: ModelSpec, planned: Sequence[Job], job
         examples=examples,
         workers=run.sandbox_workers,
         scoring=study.scoring,
-        score=None if executor.is_local else score_elsewhere,
+        score=None if executor.is_local else score_on_cluster,
     )
     decoder = PromptDecoder(
         requests,
         study.engine,
         submit,
         ahead=not executor.is_local,
-        on_batch=lambda: run.tracker.add_decoded(spec.name, task, decoder.forwards),
+        on_batch=lambda: run.tracker.report_decoded(spec.name, task, decoder.forwards),
     )
     arms = decode_arms(study, spec, job.chosen, decoder, score)
     run.tracker.finish_decoding(spec.name, task)

@@ -1,4 +1,4 @@
-"""Choices on validation prompts, from a study's tables: fixed action, schedule, thresholds, gates and axis.
+"""Choices on validation prompts, from a study's tables: fixed action, schedule, detector, gates and axis.
 
 `fit_calibrations` goes from branches and readings of validation prompts to one calibration for each model, task and
 diagnostic. The arms decode with it, and `unmask.lab.analysis` measures what it is worth on held-out prompts.
@@ -36,7 +36,7 @@ from unmask.stats.protocol import (
 )
 
 LIFT = "lift"
-"""The usual gate, whose arms have no further name."""
+"""Name of the usual gate, whose arms are called `selective` and `random gate`."""
 GATE_VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "mean": {"rule": "mean"},
     "lift-together": {"fixed_out_of_fold": False},
@@ -55,13 +55,13 @@ DRAWS = 4
 FURTHER_DRAWS = 1
 """Runs of a further gate's random gate; the usual one has more, because it is the control of every table."""
 SEARCH = "search"
-"""In place of an axis: the stored name of decodes of searches and of their controls."""
+"""Stored name, in place of an axis, of decodes of searches and of their controls."""
 JOINT = "joint"
-"""Beyond the paper: all axes adapted together, stored as an axis of its own name."""
+"""Stored name, in place of an axis, of the arm that adapts all axes together; it is not in the paper."""
 JOINT_FIXED = "joint fixed"
 
 Row = Mapping[str, Any]
-"""Of the table `readings`."""
+"""A row of the table `readings`."""
 StateKey = tuple[str, int]
 """A prompt, and which of its states."""
 States = TypeVar("States", ValidationSet, HeldOutSet)
@@ -112,7 +112,7 @@ class MissingResult:
 
 
 def is_extension(reference: str, axis: str) -> bool:
-    """Tell whether an axis extends a reference's own decoder: Dream's is monotone, so it has no choice to revise.
+    """Tell whether an axis adds something to a reference's decoder: Dream's never revises, so commitment does.
 
     Names that are stored in place of an axis, such as `joint`, are no extensions.
     """
@@ -166,9 +166,11 @@ def fit_calibrations(
     study, keys = store.manifest["study"], ("model", "task", "axis")
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
     of_cell: dict[tuple[str, ...], dict[str, dict[StateKey, Row]]] = {}
-    for (*cell, name), part in split_table(_validation(store.read_arrow("readings")), (*keys, "diagnostic")):
+    for (*cell, name), part in split_table(
+        _select_validation_rows(store.read_arrow("readings")), (*keys, "diagnostic")
+    ):
         of_cell.setdefault(tuple(cell), {})[name] = rows_by_state(cell[2], part)
-    branches = _validation(store.read_arrow("branches", ("step", "masked", "is_reference", "utility")))
+    branches = _select_validation_rows(store.read_arrow("branches", ("step", "masked", "is_reference", "utility")))
     chosen: dict[tuple[str, str, str], AxisCalibration | MissingResult] = {}
     for (model, task, axis), part in split_table(branches, keys):
         for name, rows in of_cell.get((model, task, axis), {}).items():
@@ -178,7 +180,7 @@ def fit_calibrations(
     return chosen
 
 
-def _validation(table: pa.Table) -> pa.Table:
+def _select_validation_rows(table: pa.Table) -> pa.Table:
     return table.filter(pc.equal(table["split"], "validation"))
 
 
@@ -226,7 +228,7 @@ def choose_axis(expected: Mapping[str, tuple[float, float]], by: str = "lift") -
 
 
 def finite_opportunity(opportunity: float) -> float:
-    """Return an opportunity, or a number below all others where it could not be measured."""
+    """Return an opportunity, or -2, which is below all others, where it could not be measured."""
     # Utilities lie in [0, 1], so a difference of two is never below -1.
     return opportunity if isfinite(opportunity) else -2.0
 

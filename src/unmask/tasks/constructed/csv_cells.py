@@ -201,6 +201,7 @@ def _make_discount_table(draw: Draw, level: int) -> CsvTable:
     """Make a table of prices, discounts in percent, and the sums to pay."""
     n, label, names = _draw_label_column(draw, level)
     offs = [draw.choice((10, 20, 50) if level < 3 else (5, 10, 15, 20, 25, 30, 40, 60)) for _ in range(n)]
+    # With multiples of 20 every discount, a multiple of 5 percent, leaves a whole price.
     prices = [draw.integer(1, 9 if level < 3 else 45) * 20 for _ in range(n)]
     pays = [p * (100 - o) // 100 for p, o in zip(prices, offs, strict=True)]
     hide = "pay" if level < 4 else draw.choice(("pay", "price"))
@@ -335,6 +336,7 @@ def _make_legs_table(draw: Draw, level: int) -> CsvTable:
         "km": kms,
     }
     sheet = _hide_cell(draw, columns, "from", "each leg starts where the one before ended", plain=level < 3, first=1)
+    # Or hide the end of the leg before, which is the same town.
     if draw.chance(0.5):
         sheet = replace(sheet, hole=(sheet.hole[0] - 1, 2))
     if level < 3:
@@ -596,6 +598,7 @@ def _make_duel_table(draw: Draw, level: int) -> CsvTable:
     sides = w.pick_distinct(draw, kind, 2 * n)
     a, b = sides[:n], sides[n:]
     x, y = [draw.integer(0, 99) for _ in range(n)], [draw.integer(0, 99) for _ in range(n)]
+    # A tie would have no winner.
     y = [j + 1 if i == j else j for i, j in zip(x, y, strict=True)]
     less = level > 2 and draw.chance(0.5)
     better = [p if (i < j) == less else q for p, q, i, j in zip(a, b, x, y, strict=True)]

@@ -225,6 +225,7 @@ def _find_fillings(words: Sequence[Word], mask: Sequence[int]) -> set[tuple[str,
     seen = [None if at in mask else word.text for at, word in enumerate(words)]
     sentences = set()
 
+    # An order of the pieces is dropped at its first contradiction, because there are too many orders to write them all.
     def extend_sentence(left: tuple[int, ...], made: tuple[str, ...]) -> None:
         if not left:
             sentences.add(made)
@@ -268,7 +269,7 @@ def _draw_wrong_slots(
 
 
 @dataclass(frozen=True)
-class SparseSource:
+class MaskedSentence:
     """A sentence, the evidence for its words, and its two masks: blanks far apart, and side by side."""
 
     words: tuple[Word, ...]
@@ -313,19 +314,19 @@ _KINDS = (
 _LENGTHS = (220, 220, 320, 380)
 
 
-def _draw_source(draw: Draw, level: int) -> SparseSource:
+def _draw_masked_sentence(draw: Draw, level: int) -> MaskedSentence:
     """Draw a sentence with evidence that determines the words of both its masks."""
     kind = draw.choice(_KINDS[level - 1])
     while True:
         frame = draw.index(len(PARSED_FRAMES))
         # Many tries with one frame before the next, or frames that seldom succeed would hardly appear.
         for _ in range(60):
-            attempt = _try_source(draw, level, kind, frame)
+            attempt = _try_masked_sentence(draw, level, kind, frame)
             if attempt and len(attempt.evidence) <= _LENGTHS[level - 1]:
                 return attempt
 
 
-def _try_source(draw: Draw, level: int, kind: str, frame: int) -> SparseSource | None:
+def _try_masked_sentence(draw: Draw, level: int, kind: str, frame: int) -> MaskedSentence | None:
     blank = PARSED_FRAMES[frame]
     slots = _list_slots(blank)
     # Pieces show every word; the other kinds show only those that vary.
@@ -358,7 +359,7 @@ def _try_source(draw: Draw, level: int, kind: str, frame: int) -> SparseSource |
         shown, values = [*slots, *more], values | _fill_slots(draw, more)
         written = _write_record if kind == "record" else _write_questions
         text = written(draw, shown, values)
-    return SparseSource(words, text, kind, frame, sparse, clustered)
+    return MaskedSentence(words, text, kind, frame, sparse, clustered)
 
 
 _ASKS: tuple[str, ...] = w.sentences("sparse", "asks")
@@ -372,7 +373,7 @@ def _mask_words(words: Sequence[Word], mask: Sequence[int]) -> str:
 
 
 def _make_example(draw: Draw, level: int, clustered: bool) -> Example:
-    drawn = _draw_source(draw, level)
+    drawn = _draw_masked_sentence(draw, level)
     at = draw.index(len(_ASKS))
     mask = drawn.clustered if clustered else drawn.sparse
     task = _ASKS[at].format(evidence=drawn.evidence, sentence=_mask_words(drawn.words, mask))

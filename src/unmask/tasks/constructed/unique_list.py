@@ -137,6 +137,7 @@ def generate(draw: Draw, level: int) -> Example:
             break
     at = draw.index(len(_FRAMES))
     shown = draw.choice(_STYLES)(pool)
+    # A grid begins with a line break, which would leave a space or an empty line before it.
     task = (
         _FRAMES[at]
         .format(pool=shown, topic=topic, name=draw.choice(w.FIRST))

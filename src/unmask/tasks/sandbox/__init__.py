@@ -216,16 +216,16 @@ def _await_outcome(
     """Read events of the process that checks until it decides or time is up; return status, detail and seconds."""
     started_at, deadline, pending = 0.0, time.monotonic() + SETUP_S, b""
 
-    def outcome(status: Status, detail: str) -> tuple[Status, str, float]:
+    def make_outcome(status: Status, detail: str) -> tuple[Status, str, float]:
         return status, detail, time.monotonic() - started_at if started_at else 0.0
 
     # Waits are short, so that Ctrl-C in the main thread, which sets `cancel`, is seen soon.
     while not cancel.is_set():
         left = deadline - time.monotonic()
         if left <= 0 and started_at:
-            return outcome("timeout", f"no answer within {limits.wall_s:g} s")
+            return make_outcome("timeout", f"no answer within {limits.wall_s:g} s")
         if left <= 0:
-            return outcome("unavailable", f"sandbox: not ready after {SETUP_S:g} s")
+            return make_outcome("unavailable", f"sandbox: not ready after {SETUP_S:g} s")
         ours.settimeout(min(TICK_S, left))
         try:
             data = ours.recv(1 << 16)
@@ -241,16 +241,16 @@ def _await_outcome(
                 started_at = time.monotonic()
                 deadline = started_at + limits.wall_s
             elif "trouble" in event:
-                return outcome("unavailable", event["trouble"])
+                return make_outcome("unavailable", event["trouble"])
             else:
-                return outcome(event["status"], event["detail"])
+                return make_outcome(event["status"], event["detail"])
     if cancel.is_set():
-        return outcome("unavailable", "cancelled")
+        return make_outcome("unavailable", "cancelled")
     if not started_at:
-        return outcome("unavailable", _NOT_STARTED)
+        return make_outcome("unavailable", _NOT_STARTED)
     if isolation == "off":
-        return outcome("error", "the process that checks was ended; without isolation a completion can do that")
-    return outcome("unavailable", "sandbox: the process that checks ended without a verdict")
+        return make_outcome("error", "the process that checks was ended; without isolation a completion can do that")
+    return make_outcome("unavailable", "sandbox: the process that checks ended without a verdict")
 
 
 _NOT_STARTED = "sandbox: the interpreter did not start: "

@@ -269,12 +269,12 @@ def run_worker(job: dict[str, Any], calls_out: int, answers_in: int, null: int) 
     sys.modules["completion"] = module = types.ModuleType("completion")
     entry_point = job["entry_point"]
 
-    def load() -> None:
+    def load_completion() -> None:
         exec(compile(job["program"], "<completion>", "exec"), module.__dict__)
         if not callable(module.__dict__.get(entry_point)):
             raise NameError(f"there is no function {entry_point!r} after the completion has run")
 
-    send_frame(answers_in, answer_call(load))
+    send_frame(answers_in, answer_call(load_completion))
     while question := read_frame(calls_out, FRAME_BYTES):
         args, kwargs = values.loads(question)
         send_frame(answers_in, answer_call(lambda a, k: getattr(module, entry_point)(*a, **k), args, kwargs))
@@ -303,6 +303,7 @@ def answer_call(action: Any, *arguments: object) -> bytes:
 def send_frame(fd: int, data: bytes) -> None:
     """Write a frame: the length of the data in four bytes, then the data."""
     rest = memoryview(len(data).to_bytes(4, "big") + data)
+    # A pipe takes what fits: one write may take a part of the frame only.
     while rest:
         rest = rest[os.write(fd, rest) :]
 

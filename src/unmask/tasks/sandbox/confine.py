@@ -74,6 +74,7 @@ def _lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
     """Lower a resource limit of this process. A limit that is already lower stays."""
     now = resource.getrlimit(kind)[1]
     hard = soft if hard is None else hard
+    # The lower of both, because raising a hard limit needs a privilege and would fail.
     hard = hard if now == resource.RLIM_INFINITY else min(now, hard)
     resource.setrlimit(kind, (min(soft, hard), hard))
 

@@ -1,10 +1,11 @@
-"""References that look ahead or read views of their own: against decoding by hand, merged against naive, counted."""
+"""Whole methods as candidates and as references: against decoding by hand, merged against naive, and counted."""
 
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
 import pytest
+import torch
 
 from tests.helpers.branch_frames import branches_of, states_of, work_by_axis
 from tests.helpers.cases import each_case
@@ -13,16 +14,41 @@ from unmask.adapt.adaptive import combine_actions
 from unmask.api.load import load
 from unmask.api.request import Request
 from unmask.axes import POLICY, ReMDM
-from unmask.base.errors import ConfigError, DenoiserError
-from unmask.core import ModelInput, Needs, SamplingParams
+from unmask.base.errors import ConfigError, ContractError, DenoiserError
+from unmask.core import ALL, ModelInput, Needs, SamplingParams
 from unmask.engine import decode, decode_one_step
 from unmask.lab.branching import REFERENCE_RUN, BatchSettings, BranchFrames, BranchPlan, branch
 from unmask.lab.branching.stepper import FixedShapeDenoiser
-from unmask.methods import KLASS, VSB, WINO, Composed, CoRe, InfoGain, LLaDA, ReMDMLLaDA, candidates, fixed_action
+from unmask.methods import (
+    DUS,
+    KLASS,
+    P2,
+    VSB,
+    WINO,
+    Composed,
+    CoRe,
+    Dream,
+    InfoGain,
+    LLaDA,
+    ReMDMLLaDA,
+    ReMDMSampler,
+    Swordsman,
+    candidates,
+    fixed_action,
+)
 from unmask.models import ExactDenoiser
 
 CORE = CoRe(revise_every=1, tail=0, window=(0.0, 1.0), replacement=0.0)
-REFERENCES = {
+LEAVES = fixed_action(region="block:2", commitment="none")
+"""A reference that commits nothing, so that methods which re-mask find something to."""
+PLAIN = {
+    "llada": fixed_action(),
+    "leaves all open": LEAVES,
+    "dream": Dream(),
+    "klass": KLASS(window=1, threshold=0.5, epsilon=0.5),
+    "remdm": ReMDMSampler(),
+}
+LOOKING = {
     "core": CORE,
     "core, again": replace(CORE, joint_reeval=True),
     "info-gain": InfoGain(threshold=None, candidates=4, tau_pos=1.0),
@@ -30,6 +56,37 @@ REFERENCES = {
     "wino": WINO(block_length=6, tau1=0.45, tau2=1.0),
     "remdm-llada": ReMDMLLaDA(k=2),
 }
+"""References that look ahead or read views of their own."""
+REFERENCES = PLAIN | LOOKING
+
+
+@dataclass(frozen=True)
+class Remembers(Composed):
+    """Reveals as many as steps lie behind it, in each of which it finds nobody's notes."""
+
+    name: ClassVar[str] = "remembers"
+    past_steps = ALL
+
+    def act(self, traj, look_ahead):
+        assert not any(step.action.notes for step in traj.steps)
+        return fixed_action(cardinality=f"count:{max(len(traj.steps), 1)}").act(traj, look_ahead)
+
+
+@dataclass(frozen=True)
+class TakesTurns(Composed):
+    """By its own note the leftmost position or the surest two; `count` is what it begins with."""
+
+    name: ClassVar[str] = "turns"
+    past_steps = 1
+    count: int = 0
+
+    def act(self, traj, look_ahead):
+        turn_B = traj.notes.get("turn_B", torch.full_like(traj.state.step_B, self.count)) + 1
+        left, sure = (
+            fixed_action(region="window:1").act(traj, look_ahead),
+            fixed_action(cardinality="count:2").act(traj, look_ahead),
+        )
+        return replace(combine_actions(turn_B % 2 == 1, left, sure), notes={"turn_B": turn_B})
 
 
 @dataclass(frozen=True)
@@ -49,7 +106,24 @@ class Rereads(Composed):
         return combine_actions((traj.last.prediction.wanted_BN & ~traj.last.state.masked_BL).any(-1), two, one)
 
 
-GUESTS = {
+ALL_METHODS = {
+    "llada": LLaDA(),
+    "llada, random": LLaDA(remasking="random"),
+    "klass": KLASS(),
+    "klass, one step": KLASS(window=1, threshold=0.3, epsilon=2.0),
+    "wino": WINO(block_length=4, tau1=0.3, tau2=0.99),
+    "info-gain": InfoGain(threshold=None, candidates=4, tau_pos=1.0),
+    "core": CORE,
+    "core, again": replace(CORE, joint_reeval=True),
+    "dus": DUS(block_length=4),
+    "remdm": ReMDMSampler(ReMDM("rescale", eta=0.9)),
+    "remdm-llada": ReMDMLLaDA(k=2),
+    "vsb": VSB(window=4, least=1),
+    "swordsman": Swordsman(),
+    "p2": P2(),
+    "remembers": Remembers(),
+}
+SOME_METHODS = {
     "llada": LLaDA(),
     "klass": KLASS(window=1, threshold=0.3, epsilon=2.0),
     "wino": WINO(block_length=2, tau1=0.3, tau2=0.99),
@@ -58,21 +132,31 @@ GUESTS = {
     "remdm-llada": ReMDMLLaDA(k=1),
     "vsb": VSB(window=3, least=1),
 }
-REGIMES = [*((name, 0.0) for name in REFERENCES), ("core, again", 4.0), ("wino", 4.0), ("remdm-llada", 0.8)]
+REGIMES = [
+    ("llada", 0.0),
+    ("leaves all open", 4.0),
+    ("dream", 0.0),
+    ("klass", 0.8),
+    ("remdm", 0.8),
+    *((name, 0.0) for name in LOOKING),
+    ("core, again", 4.0),
+    ("wino", 4.0),
+    ("remdm-llada", 0.8),
+]
 
 
-def of(name, temperature=0.0, **kwargs) -> BranchPlan:
-    return plan(REFERENCES[name], temperature, guests=GUESTS, states=2, **kwargs)
+def methods_beside(name):
+    """The methods that are tried around a reference."""
+    return ALL_METHODS if name in PLAIN else SOME_METHODS
+
+
+def plan_around(name, temperature=0.0, **kwargs) -> BranchPlan:
+    return plan(REFERENCES[name], temperature, guests=methods_beside(name), states=2, **kwargs)
 
 
 @cache
-def merged_frames(name: str, temperature: float) -> BranchFrames:
-    return branch(MODEL, of(name, temperature), STARTS, BatchSettings(rows=16))
-
-
-@cache
-def naive_frames(name: str, temperature: float) -> BranchFrames:
-    return branch(MODEL, of(name, temperature), STARTS, BatchSettings(rows=16, merge=False))
+def frames_of(name: str, temperature: float, merge: bool = True) -> BranchFrames:
+    return branch(MODEL, plan_around(name, temperature), STARTS, BatchSettings(rows=16, merge=merge))
 
 
 def stepwise(reference, traj):
@@ -87,11 +171,11 @@ def stepwise(reference, traj):
 class TestAgainstDecode:
     @each_case(("name", "temperature"), REGIMES)
     def test_a_branch_is_one_step_of_the_method_and_then_the_reference(self, name, temperature):
-        reference, block = REFERENCES[name], merged_frames(name, temperature)
+        reference, block = REFERENCES[name], frames_of(name, temperature)
         requests, states = {one.id: one for one in STARTS}, states_of(block)
         seen = set()
-        for one in branches_of(block)[:: 5 if temperature else 2]:
-            guest, request = GUESTS.get(one.candidate, reference), requests[one.prompt]
+        for one in branches_of(block)[:: 3 if temperature else 2]:
+            guest, request = methods_beside(name).get(one.candidate, reference), requests[one.prompt]
             begin, noise = states[one.prompt, one.state], noise_of(one)
             if guest is reference:
                 whole = replace(begin, noise=noise, sampling=SamplingParams(temperature=temperature))
@@ -105,11 +189,11 @@ class TestAgainstDecode:
             assert one.extra_forwards == int(own.forwards_B[0]) - 1, where
             assert one.extra_tokens == int(own.processed_B[0]) - len(request.canvas), where
             seen.add(one.candidate)
-        assert seen == {"reference", *GUESTS}
+        assert seen == {"reference", *methods_beside(name)}
 
-    @pytest.mark.parametrize("name", REFERENCES)
+    @pytest.mark.parametrize("name", LOOKING)
     def test_its_own_way_is_that_of_decode(self, name):
-        frames = merged_frames(name, 0.0)
+        frames = frames_of(name, 0.0)
         passes = frames.costs[frames.costs["axis"] == REFERENCE_RUN].set_index("request")["done"]
         answers = {b.prompt: b.answer for b in branches_of(frames) if b.candidate == "reference"}
         for number, request in enumerate(STARTS):
@@ -138,9 +222,42 @@ class TestAgainstDecode:
             request = next(start for start in STARTS if start.id == one.prompt)
             assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == one.answer
 
+    def test_the_reference_has_its_own_notes_back(self):
+        """A method's notes of the same name are not taken for the reference's, nor the other way round."""
+        reference, guest = TakesTurns(), TakesTurns(count=6)
+        block = branch(MODEL, plan(reference, 4.0, guests={"other": guest}), STARTS, BatchSettings(rows=8))
+        states = states_of(block)
+        noticed = False
+        for one in (b for b in branches_of(block) if b.candidate == "other"):
+            request = next(start for start in STARTS if start.id == one.prompt)
+            begin = states[one.prompt, one.state]
+            noise = noise_of(one)
+            _, end = by_hand(reference, guest, begin, noise, 4.0)
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == one.answer
+            taken_over = decode_one_step(
+                MODEL, guest, replace(begin, noise=noise, sampling=SamplingParams(temperature=4.0), steps=())
+            )
+            other = decode(MODEL, reference, taken_over)
+            noticed |= not torch.equal(other.state.tokens_BL, end.state.tokens_BL)
+        assert noticed
+
+    def test_plain_references_do_none_of_what_methods_around_them_do(self):
+        """Some method looked ahead, some read longer views, some re-masked, and the reference did none of it."""
+        branches = branches_of(frames_of("leaves all open", 4.0))
+        of = {name: [b for b in branches if b.candidate == name] for name in ("reference", *ALL_METHODS)}
+        assert any(b.extra_forwards for b in of["info-gain"])
+        assert any(b.extra_forwards for b in of["core"])
+        assert max(b.extra_forwards for b in of["core, again"]) == 2
+        assert any(b.extra_forwards for b in of["vsb"])
+        assert all(b.extra_tokens > 0 and b.extra_forwards == 0 for b in of["wino"])
+        assert any(b.remasked for b in of["core"])
+        assert any(b.remasked for b in of["wino"])
+        assert any(b.remasked for b in of["remdm-llada"] + of["remdm"] + of["p2"])
+        assert all((b.extra_forwards, b.extra_tokens, b.remasked) == (0, 0, ()) for b in of["reference"])
+
     def test_the_regimes_try_what_is_special(self):
         """References look ahead, read longer views, re-mask, and do so after somebody else's step as well."""
-        first = {name: branches_of(merged_frames(name, 0.0)) for name in REFERENCES}
+        first = {name: branches_of(frames_of(name, 0.0)) for name in LOOKING}
         own = {name: [b for b in branches if b.candidate == "reference"] for name, branches in first.items()}
         assert all(any(b.extra_forwards for b in own[name]) for name in ("core", "core, again", "info-gain", "vsb"))
         assert all(b.extra_tokens > 0 and b.extra_forwards == 0 for b in own["wino"])
@@ -148,7 +265,7 @@ class TestAgainstDecode:
             drawn = plan(REFERENCES[name], 4.0, rollouts=1, states=9, guests={})
             assert any(branch(MODEL, drawn, STARTS, BatchSettings(rows=4)).branches["remasked"]), name
         for name, temperature in REGIMES[-3:]:
-            block = branches_of(merged_frames(name, temperature))
+            block = branches_of(frames_of(name, temperature))
             own_answers = {(b.prompt, b.state, b.rollout, b.answer) for b in block if b.candidate == "reference"}
             assert any((b.prompt, b.state, b.rollout, b.answer) not in own_answers for b in block), name
 
@@ -156,55 +273,46 @@ class TestAgainstDecode:
 class TestMergingChangesNothing:
     @each_case(("name", "temperature"), REGIMES)
     def test_same_branches_and_every_forward_accounted_for(self, name, temperature):
-        merged, naive = merged_frames(name, temperature), naive_frames(name, temperature)
+        merged, naive = frames_of(name, temperature), frames_of(name, temperature, False)
         assert branches_of(merged) == branches_of(naive)
         ours, each = work_by_axis(merged), work_by_axis(naive)
         assert ours.loc[POLICY, "naive"] == each.loc[POLICY, "done"] > ours.loc[POLICY, "done"]
         assert ours.loc[REFERENCE_RUN, "done"] == each.loc[REFERENCE_RUN, "done"]
         assert each["saved"].sum() == 0
 
-    def test_without_memory_branches_run_into_the_references_own_way(self):
-        assert work_by_axis(merged_frames("core", 0.0)).loc[POLICY, "futures"] > 0
-
-    @pytest.mark.parametrize("name", ["core", "vsb", "wino"])
-    def test_rows_bucket_order_and_company_change_nothing(self, name):
-        whole = branches_of(merged_frames(name, 0.0))
-        settings = BatchSettings(rows=5, live=7, waiting=1, bucket=64)
-        assert branches_of(branch(MODEL, of(name), STARTS, settings)) == whole
-        turned = branches_of(branch(MODEL, of(name), STARTS[::-1], BatchSettings(rows=16)))
-        assert sorted(whole, key=repr) == sorted(turned, key=repr)
-        alone = branches_of(branch(MODEL, of(name), STARTS[1:], BatchSettings(rows=3)))
-        assert alone == [b for b in whole if b.prompt == STARTS[1].id]
+    def test_beside_the_four_axes(self):
+        """Nothing that stands on another axis changes, and what both name is done once."""
+        sets = {axis: candidates()[axis] for axis in candidates()}
+        guests = {
+            "info-gain": ALL_METHODS["info-gain"],
+            "margin": fixed_action(score="margin"),
+            "wino": ALL_METHODS["wino"],
+        }
+        chosen = plan(fixed_action(), guests=guests, sets=sets)
+        merged = branch(MODEL, chosen, STARTS, BatchSettings(rows=16))
+        naive = branch(MODEL, chosen, STARTS, BatchSettings(rows=16, merge=False))
+        branches = branches_of(merged)
+        assert branches == branches_of(naive)
+        without = replace(chosen, candidates=sets)
+        alone = branches_of(branch(MODEL, without, STARTS, BatchSettings(rows=16)))
+        assert alone == [b for b in branches if b.axis != POLICY]
+        named = {(b.prompt, b.state, b.rollout): b.answer for b in branches if b.candidate == "margin"}
+        by_axis = [b for b in branches if (b.axis, b.candidate) == ("score", "margin")]
+        assert all(named[b.prompt, b.state, b.rollout] == b.answer for b in by_axis)
+        axes = [*sets, POLICY]
+        assert work_by_axis(merged).loc[axes, "naive"].equals(work_by_axis(naive).loc[axes, "done"].rename("naive"))
 
     @pytest.mark.parametrize(
-        "reference",
-        [
-            CORE,
-            WINO(block_length=4, tau1=0.0, tau2=1.0),
-            *(
-                pytest.param(policy, marks=pytest.mark.slow)
-                for policy in (
-                    InfoGain(threshold=None, candidates=3),
-                    VSB(window=4, least=2, threshold=0.0),
-                    ReMDMLLaDA(block_length=4, k=1),
-                )
-            ),
-        ],
-        ids=lambda policy: policy.name,
+        ("name", "temperature"), [("core", 0.0), ("vsb", 0.0), ("wino", 0.0), ("leaves all open", 4.0)]
     )
-    @pytest.mark.slow
-    def test_on_a_network(self, reference, scaled, tmp_path):
-        """Merged or not, alone or in company: the same bytes, looks ahead and shadow slots included."""
-        model = load(str(scaled.llada(tmp_path / "llada", layers=1)), dtype="fp32", device="cpu")
-        requests = _requests(model.denoiser.vocabulary.mask_id)
-        guests = {"info-gain": InfoGain(threshold=None, candidates=2), "wino": WINO(block_length=2, tau1=0.0)}
-        chosen = plan(reference, states=2, rollouts=1, guests={**guests, "klass": KLASS(window=1, threshold=0.0)})
-        whole = branch(model.denoiser, chosen, requests, BatchSettings(rows=4))
-        naive = branch(model.denoiser, chosen, requests, BatchSettings(rows=4, live=7, merge=False))
-        assert branches_of(whole) == branches_of(naive)
-        assert work_by_axis(whole).loc[POLICY, "naive"] == work_by_axis(naive).loc[POLICY, "done"]
-        alone = branches_of(branch(model.denoiser, chosen, requests[1:], BatchSettings(rows=4, live=4)))
-        assert alone == [b for b in branches_of(whole) if b.prompt == requests[1].id]
+    def test_rows_bucket_order_and_company_change_nothing(self, name, temperature):
+        whole = branches_of(frames_of(name, temperature))
+        settings = BatchSettings(rows=5, live=7, waiting=1, bucket=64)
+        assert branches_of(branch(MODEL, plan_around(name, temperature), STARTS, settings)) == whole
+        turned = branches_of(branch(MODEL, plan_around(name, temperature), STARTS[::-1], BatchSettings(rows=16)))
+        assert sorted(whole, key=repr) == sorted(turned, key=repr)
+        alone = branches_of(branch(MODEL, plan_around(name, temperature), STARTS[1:], BatchSettings(rows=3)))
+        assert alone == [b for b in whole if b.prompt == STARTS[1].id]
 
 
 def _requests(mask):
@@ -216,12 +324,12 @@ def _requests(mask):
 
 
 class TestAccounting:
-    @pytest.mark.parametrize(("name", "temperature"), [*((name, 0.0) for name in REFERENCES), ("wino", 4.0)])
+    @pytest.mark.parametrize(("name", "temperature"), [*((name, 0.0) for name in LOOKING), ("wino", 4.0)])
     def test_a_naive_run_takes_what_decoding_each_branch_takes(self, name, temperature):
-        reference, block, spent = REFERENCES[name], merged_frames(name, temperature), 0
+        reference, block, spent = REFERENCES[name], frames_of(name, temperature), 0
         states = states_of(block)
         for one in branches_of(block):
-            guest = GUESTS.get(one.candidate, reference)
+            guest = SOME_METHODS.get(one.candidate, reference)
             begin = replace(states[one.prompt, one.state], sampling=SamplingParams(temperature=temperature))
             begin = replace(begin, noise=noise_of(one))
             bare = begin if guest is reference else replace(begin, steps=_bare(begin.steps))
@@ -244,7 +352,7 @@ class TestAccounting:
             return forward(self, view, needs)
 
         monkeypatch.setattr(FixedShapeDenoiser, "__call__", watched)
-        frames = branch(MODEL, of(name), STARTS, BatchSettings(rows=7, merge=merge))
+        frames = branch(MODEL, plan_around(name), STARTS, BatchSettings(rows=7, merge=merge))
         assert sum(rows) == frames.costs["done"].sum()
 
 
@@ -253,7 +361,7 @@ def _bare(steps):
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("name", REFERENCES)
+    @pytest.mark.parametrize("name", LOOKING)
     def test_around_the_four_axes(self, name, monkeypatch):
         monkeypatch.setattr(ExactDenoiser, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
         reference = REFERENCES[name]
@@ -282,4 +390,33 @@ class TestRefusals:
 
         for reference in (Compares(), Remembers()):
             with pytest.raises(ConfigError, match="cannot continue branches"):
-                plan(reference, guests=GUESTS)
+                plan(reference, guests=SOME_METHODS)
+
+
+@dataclass(frozen=True)
+class LooksAheadSecretly(Composed):
+    def act(self, traj, look_ahead):
+        look_ahead.predict(traj.state, torch.arange(traj.state.batch))
+        return super().act(traj, look_ahead)
+
+
+class Beam:
+    """A search by its looks: no policy."""
+
+    name = "beam"
+
+
+@each_case(
+    ("guest", "words", "forwards"),
+    [
+        (Beam(), "a search owns its loop", False),
+        (P2(planner=True), "asks a planner", True),
+        (LLaDA(block_length=4), "divisor of the 6 new tokens", False),
+        (LooksAheadSecretly(), "without saying so", True),
+    ],
+)
+def test_impossible_methods_are_refused_before_the_first_forward(guest, words, forwards, monkeypatch):
+    if not forwards:
+        monkeypatch.setattr(ExactDenoiser, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
+    with pytest.raises((ConfigError, ContractError), match=words):
+        branch(MODEL, plan(fixed_action(), guests={"guest": guest}), STARTS[:1], BatchSettings(rows=4))
