@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.adaptive_arms import random_gate, selective
-from unmask.adapt import Adaptive, DetectorRule, nearest_candidate, read_together
+from unmask.adapt import Adaptive, DetectorRule, nearest_candidate, read_policy_diagnostics
 from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic
 from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD, Action, State
@@ -42,7 +42,7 @@ class TestSnapped:
         kit.run(watch, kit.small(steps=(5, 3, 6)))
         taken = 0
         for traj in seen:
-            mine, theirs = read_together({"mine": policy, "theirs": plain}, traj).values()
+            mine, theirs = read_policy_diagnostics({"mine": policy, "theirs": plain}, traj).values()
             assert torch.equal(mine.signal_B.nan_to_num(-1), theirs.signal_B.nan_to_num(-1))
             done = apply(traj.state, traj.current_prediction, policy.act(traj, NO_LOOK_AHEAD)).check().state
             others = [

@@ -97,12 +97,6 @@ def test_keyboard_reaches_answers_sections_and_tables(opened):
     opened.wait_for_function("() => document.querySelector('#e4-end-to-end .wide').scrollLeft > 0")
 
 
-def test_a_link_opens_what_is_folded(opened):
-    assert opened.locator("#stages").evaluate("e => e.open") is False
-    opened.evaluate("location.hash = 'stages'")
-    opened.wait_for_function("() => document.getElementById('stages').open")
-
-
 def test_odd_text_stays_text(tab, tmp_path):
     known = made.known()
     tables = {("small", ODD, split): known["small", "fill", split] for split in ("validation", "evaluation")}

@@ -92,25 +92,6 @@ def test_the_reversal_stands_out_with_its_axis(page):
     assert "signal 0.400" in page.locator("article", has_text="proposed by the diagnostic").text_content()
 
 
-def test_canvases_show_what_a_step_put_and_took(page):
-    canvas = page.get_by_label("The canvas at this state", exact=True)
-    assert canvas.text_content() == "░░kept∎ ×2░"
-    reference = page.get_by_label("Canvas after the step of confidence").first
-    assert reference.locator(".both").all_text_contents() == [" x"]
-    other = page.get_by_label("Canvas after the step of margin")
-    assert other.locator(".only").all_text_contents() == [ODD]
-    assert page.get_by_label("Canvas after the step of uniform").locator(".again").count() == 1
-
-
-def test_candidates_that_end_alike_are_folded(page):
-    more = page.locator("details.same-end").first
-    assert more.locator("summary").text_content() == "1 more ends as the reference does: stability"
-    assert more.locator("article").count() == 0
-    more.locator("summary").click()
-    more.locator("article").wait_for()
-    assert more.locator("article").count() == 1
-
-
 def test_states_are_chosen_by_list_by_buttons_and_by_keys(page):
     head = page.locator("#state h2")
     assert head.text_content() == "mini on sort: sort-1, state 0"

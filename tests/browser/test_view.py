@@ -70,16 +70,6 @@ def test_a_prompt_of_a_task_a_branch_and_another_score(opened):
     assert opened.locator(".future mark").count() > 0
 
 
-def test_a_stored_branch_is_decoded_again(opened):
-    opened.locator("button.pick").first.click()
-    card = opened.locator("#state article", has=opened.get_by_role("button", name="Branch here")).first
-    stored = float(re.search(r"score\n([\d.]+)", card.inner_text())[1])
-    card.get_by_role("button", name="Branch here").click()
-    opened.wait_for_selector(".verdict.better, .verdict.worse, .verdict.same")
-    assert score(opened.locator(".future .score").nth(1).inner_text()) == pytest.approx(stored, abs=1e-3)
-    assert not opened.locator(".warn:visible").count()
-
-
 def test_odd_prompts_stay_text_and_have_no_score_and_a_token_by_hand_changes_them(opened):
     own_prompt(opened, ODD, New_tokens="6", Steps="3")
     assert opened.text_content("#prompt") == ODD
@@ -129,20 +119,6 @@ def test_a_copy_opens_without_the_server(tab, tmp_path):
     assert tab.locator(".future canvas").count() == 2
     assert tab.locator(".future .run-bar").first.get_by_role("button", name="Play").is_visible()
     assert "A read-only copy" in tab.inner_text("footer")
-
-
-def test_two_tabs_and_a_mistake_in_one_of_them(opened, client):
-    other = opened.context.new_page()
-    other.goto(client.server.address)
-    own_prompt(opened, "ab", Model="exact")
-    other.get_by_role("tab", name="Your own prompt").click()
-    other.get_by_role("tabpanel").get_by_label("Model").select_option("exact")
-    other.fill("#own-prompt", "no letters of it!")
-    other.get_by_role("button", name="Decode and watch").click()
-    other.wait_for_selector("#problem:not([hidden])")
-    assert "holds the character" in other.inner_text("#problem")
-    assert not opened.locator("#problem:visible").count()
-    assert opened.locator("#grid canvas").is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -13,7 +13,7 @@ from unmask.engine import decode
 from unmask.methods import (
     DUS,
     KLASS,
-    OWN,
+    OWN_NAME,
     P2,
     VSB,
     WINO,
@@ -287,11 +287,11 @@ class TestAround:
     def test_the_reference_is_the_first_of_every_set(self):
         policy = FastDLLM(block_length=3)
         sets = candidates(register_reference(policy))
-        assert all(next(iter(named.items())) == (OWN, policy) for named in sets.values())
+        assert all(next(iter(named.items())) == (OWN_NAME, policy) for named in sets.values())
         assert sets["region"]["block:8"] == Composed(policy, score="confidence", region="block:8")
         assert sets["score"]["margin"] == Composed(policy, score="margin")
         assert sets["commitment"]["none"].operator is not None
-        assert combine_candidates(register_reference(policy), {"region": OWN, "score": OWN}) == policy
+        assert combine_candidates(register_reference(policy), {"region": OWN_NAME, "score": OWN_NAME}) == policy
 
     def test_its_name_tells_settings_apart(self):
         assert register_reference(FastDLLM(block_length=3)) == register_reference(FastDLLM(block_length=3))

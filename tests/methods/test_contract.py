@@ -269,8 +269,8 @@ BROKEN = {
     "padding|padded by 24": (lambda t, _: surest(t.state, 1 + t.state.tokens_BL.shape[1] // 16), ANY_STEPS),
     "same bytes|neighbours": (counts_calls, ANY_STEPS),
     "inputs alone": (writes_input, ANY_STEPS),
-    "memory 0 reads no past": (lambda t, _: surest(t.state, 1 + past(t, 1)), ANY_STEPS),
-    "memory 1 reads no more|resumes from any": (
+    "past_steps = 0 reads no past": (lambda t, _: surest(t.state, 1 + past(t, 1)), ANY_STEPS),
+    "past_steps = 1 reads no more|resumes from any": (
         lambda t, _: surest(t.state, 1 + past(t, 2)),
         {"past_steps": 1, **ANY_STEPS},
     ),

@@ -43,7 +43,7 @@ def positions(mask_L):
 def looks(monkeypatch):
     """What every look-ahead compared, by step: sets, tokens and values J of the fresh candidates."""
     found = {}
-    original = InfoGain._look_ahead
+    original = InfoGain._compute_objectives
 
     def spy(self, traj, door, candidates, look_B):
         value_BA = original(self, traj, door, candidates, look_B)
@@ -54,7 +54,7 @@ def looks(monkeypatch):
             found[int(traj.state.step_B[0])] = (sets, tokens, value_BA[0, fresh].tolist())
         return value_BA
 
-    monkeypatch.setattr(InfoGain, "_look_ahead", spy)
+    monkeypatch.setattr(InfoGain, "_compute_objectives", spy)
     return found
 
 

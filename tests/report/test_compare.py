@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from tests.helpers.made_comparison import made, timed
-from unmask.lab.compare.run import LeftOut
 from unmask.lab.compare.summary import summarise, summarise_speed
 from unmask.methods import RECONSTRUCTION
 from unmask.report.compare import LABEL_LEGENDS, latex, remarks, screen_tables, sign_legends, write_comparison
@@ -40,25 +39,11 @@ def test_tables_fit_into_100_columns(tasks):
     assert len(tables) == (1 if tasks < 4 else 2)
 
 
-def test_wide_terminals_show_more():
-    narrow, wide = shown(3, 100)[0][0], shown(3, 160)[0][0]
-    assert len(wide.columns) > len(narrow.columns)
-    assert "tokens read" in [column.header for column in wide.columns]
-
-
 def test_reconstructions_are_marked_and_explained():
     _, text, summary = shown(1, 100)
     assert "vsb†" in text
     assert LABEL_LEGENDS[RECONSTRUCTION] in sign_legends(summary)
     assert LABEL_LEGENDS[RECONSTRUCTION] not in sign_legends(summarise(made({"t": {"reference": [1.0]}}), resamples=5))
-
-
-def test_each_reason_is_given_once():
-    """Two methods that a model cannot run at all filled the screen, a line for each of ten tasks."""
-    summary = summarise(made({"t": {"reference": [1.0]}}), resamples=5)
-    out = [LeftOut(task, policy, "no slots") for task in ("a", "b") for policy in ("wino", "vsb")]
-    found = remarks(replace(summary, left_out=(*out, LeftOut("b", "dus", "too long"))))
-    assert found == ["a, b: without wino, vsb (no slots)", "b: without dus (too long)"]
 
 
 def test_settings_that_a_method_is_not_made_for_are_named():

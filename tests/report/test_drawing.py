@@ -23,7 +23,7 @@ from unmask.report.drawing import (
     themed_picture,
     trade_off,
 )
-from unmask.report.pages import asset
+from unmask.report.pages import read_asset
 from unmask.stats import Estimate, pareto_front
 
 NAMES = ["reference", *(f"method-{n}" for n in range(19))]
@@ -56,7 +56,7 @@ def test_pictures_follow_the_theme_and_say_what_they_show():
 
 
 def test_palette_is_that_of_every_page():
-    light, dark = asset("base.css").split("prefers-color-scheme: dark", 1)
+    light, dark = read_asset("base.css").split("prefers-color-scheme: dark", 1)
     assert set(AXIS_COLOURS) == set(AXES)
     assert f"--region: {PALETTE['region'][0]};" in light
     assert f"--region: {PALETTE['region'][1]};" in dark

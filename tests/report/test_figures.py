@@ -41,9 +41,3 @@ def test_tasks_and_axes_are_named(figures):
     assert "mine: region" in svg_of(figures["e3-lift-0"])
     assert ": commitment" not in svg_of(figures["e3-lift-1"]).partition("</style>")[2]
     assert ": commitment" in svg_of(figures["e3-lift-revision-0"]).partition("</style>")[2]
-
-
-def test_a_study_without_diagnostics_has_fewer(known):
-    groups = study_figures(known)
-    assert [len(groups[name]) for name in ("diagnostics", "revision", "arms", "readings")] == [0, 0, 0, 0]
-    assert [figure.name for figure in groups["opportunity"]] == ["e1-all", "e1-gap-0", "e1-stages-0"]

@@ -60,9 +60,6 @@ class TestHeadlines:
         assert frame["extension"].tolist() == [False, True]
         assert frame["question"].iloc[1].endswith("(revision extension)")
 
-    def test_nothing_measured(self):
-        assert headline_frame({}).empty
-
 
 class TestAnswers:
     def answer(self, question, headlines, held=(), asked=True):
@@ -79,11 +76,6 @@ class TestAnswers:
         assert self.answer("How much?", headline_frame({"opportunity": MUCH[3:]})).startswith("No gain was shown")
         assert self.answer("How much?", headline_frame({})).startswith("Not known")
 
-    def test_concentration_is_a_range_beside_what_even_spread_would_give(self):
-        said = self.answer("How concentrated?", headline_frame({}), [0.25, 0.5])
-        assert said == "The best tenth of states holds 25 % to 50 % of the gain; spread evenly it would hold 10 %."
-        assert self.answer("How concentrated?", headline_frame({})).startswith("Not known")
-
     def test_whole_answers_count_more_than_steps(self):
         steps = settings(("m", "x", 0.2, 0.1, 0.3, 12))
         one = self.answer("Does acting pay?", headline_frame({"one step": steps}))
@@ -95,7 +87,3 @@ class TestAnswers:
             "No, it costs: adapting changes the utility of whole answers by -0.200 (2 tasks with m); No: validation "
             "prompts gave no gate a reason to open, so nothing is adapted (1 task with n)."
         )
-
-    def test_what_was_not_asked(self):
-        said = answer_questions(headline_frame({}), (), asked=False)
-        assert [one.verdict for one in said[2:]] == ["Not asked by this study.", "Not measured by this study."]

@@ -135,7 +135,7 @@ class TestFindings:
 
 def test_without_pandas_one_line_says_what_to_do(out, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    notebook._pandas.cache_clear()
+    notebook._import_pandas.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'unmask\[lab\]'"):
         out.to_pandas()
 

@@ -6,14 +6,14 @@ import re
 from tests.helpers import made_studies as made
 from unmask.api.load import load
 from unmask.lab.analysis.states import collect_state_evidence
-from unmask.report.pages import asset, island, page, run_page, runs_page, states_page
+from unmask.report.pages import embed_json, page, read_asset, run_page, runs_page, states_page
 from unmask.report.run_data import run_data
 
 ODD = "</script><script>alert(1)</script> & \u2028 \u202e 𝔘 <!--"
 
 
 def test_text_cannot_leave_an_island():
-    written = island("run", {"text": ODD})
+    written = embed_json("run", {"text": ODD})
     assert written.count("</script") == 1
     assert "<!--" not in written
     inside = re.fullmatch(r'<script type="application/json" id="run">(.*)</script>', written, re.DOTALL)
@@ -25,7 +25,7 @@ def test_page_names_no_address():
     written = page("a < b", "<main></main>", modules=["dom.js"], start="1", data={"a": 1})
     assert "<title>a &lt; b</title>" in written
     assert not re.search(r"https?://", written)
-    assert asset("base.css") in written
+    assert read_asset("base.css") in written
 
 
 def test_page_of_a_run_holds_its_texts_escaped():

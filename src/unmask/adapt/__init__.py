@@ -12,7 +12,7 @@ from unmask.adapt.adaptive import (
     nearest_candidate,
     needs_of,
     noted_diagnostics,
-    read_together,
+    read_policy_diagnostics,
     without_deviation_notes,
 )
 from unmask.adapt.arms import Arms, joint_arm

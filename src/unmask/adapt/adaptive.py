@@ -147,7 +147,7 @@ class Adaptive(CombinedPolicy):
             # Signal d_j(z) and proposal D_j(z). Without history, as at the first step, a diagnostic abstains.
             (reading,) = read_all([diagnostic], traj, action)
             # A proposal may be any action; snapped, it is one that validation has measured.
-            proposed = self._snap(traj, reading.action) if self.snap_to else reading.action
+            proposed = self._snap_to_candidate(traj, reading.action) if self.snap_to else reading.action
             open_B = rule.opens(reading.signal_B, traj) & ~reading.abstains_B
             action = combine_actions(open_B, proposed, action)
             deviates_B = deviates_B | open_B
@@ -162,8 +162,8 @@ class Adaptive(CombinedPolicy):
         ordered = any(diagnostic.ordered for diagnostic in self.diagnostics)
         return with_explicit_order(self.fixed if self.base is None else self.base, ordered)
 
-    def _snap(self, traj: Trajectory, proposed: Action) -> Action:
-        """Return the action of the candidate that is nearest to a proposal, row by row."""
+    def _snap_to_candidate(self, traj: Trajectory, proposed: Action) -> Action:
+        """Return for each row the action of the candidate that is nearest to its proposal."""
         actions = [policy.act(traj, NO_LOOK_AHEAD) for policy in self.snap_to]
         revealed_BL = apply(traj.state, traj.current_prediction, proposed).revealed_BL
         at_B = nearest_candidate(self.diagnostic.axis, traj.state, proposed, revealed_BL, actions)
@@ -264,7 +264,7 @@ _STORED: Mapping[str, Mapping[str, str]] = {
 
 
 def combine_actions(first_B: Tensor, first: Action, second: Action) -> Action:
-    """Return the first action on the rows of the mask, and the second on the others."""
+    """Return one action that is the first on the rows of the mask, and the second on all others."""
 
     def choose(one: Tensor, other: Tensor) -> Tensor:
         # A proposal shares the tensors of the axes that it does not change: nothing to choose there.
@@ -304,7 +304,7 @@ def nearest_candidate(
     return (distance_AB == least_B).to(torch.int8).argmax(0)
 
 
-def read_together(policies: Mapping[str, Adaptive], traj: Trajectory) -> dict[str, Reading]:
+def read_policy_diagnostics(policies: Mapping[str, Adaptive], traj: Trajectory) -> dict[str, Reading]:
     """Read the diagnostics of several one-axis policies at one state; on a GPU they run side by side.
 
     Diagnostics that read the same action are read in one call, so that they share its CUDA graph.
@@ -415,7 +415,7 @@ def noted_diagnostics(notes: Mapping[str, Tensor]) -> list[str]:
 
 
 def without_deviation_notes(notes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a step's notes without those that adaptive policies leave."""
+    """Return a step's notes without the notes about deviations that adaptive policies add."""
     prefixes = tuple(f"{diagnostic}/" for diagnostic in noted_diagnostics(notes))
     return {name: note for name, note in notes.items() if not name.startswith(prefixes)}
 

@@ -50,7 +50,7 @@ class Arms:
         fits = (self.operator is not None) == AXES[self.axis].revises
         allowed = "one where the axis revises, None elsewhere"
         require(fits, f"operator of {self.axis}", self.operator, allowed, "it re-opens what is left revisable")
-        first = self._candidates[self.calibration.reference]
+        first = self._candidate_policies[self.calibration.reference]
         name = self.calibration.candidates[self.calibration.reference]
         ok = first == self.reference
         require(ok, "reference of the calibration", name, f"that of {self.reference_kind}", "name the other kind")
@@ -63,46 +63,47 @@ class Arms:
     @property
     def fixed(self) -> Policy:
         """The candidate that is best on validation states, taken at every state."""
-        return self._candidates[self.calibration.fixed.action]
+        return self._candidate_policies[self.calibration.fixed.action]
 
     @property
     def stage(self) -> Policy:
         """The best candidate of each stage of the masked share."""
-        chosen = (self._candidates[action] for action in self.calibration.schedule.action_K)
+        chosen = (self._candidate_policies[action] for action in self.calibration.schedule.action_K)
         return self._add_operator(Staged(tuple(map(_without_operator, chosen))))
 
     @property
     def always(self) -> Policy:
         """The diagnostic's proposal at every state that has one."""
-        return self._adaptive(AlwaysRule())
+        return self._build_adaptive(AlwaysRule())
 
     @property
     def selective(self) -> Policy:
         """The diagnostic's proposal where the detector expects an opportunity."""
-        return self._adaptive(DetectorRule.of(self.calibration), self.snap_to)
+        return self._build_adaptive(DetectorRule.of(self.calibration), self.snap_to)
 
     def random_gate(self, coverage: float) -> Policy:
         """Return the control that takes proposals at a random share of the steps that have one."""
-        return self._adaptive(RandomRule(coverage), self.snap_to)
+        return self._build_adaptive(RandomRule(coverage), self.snap_to)
 
     def with_calibration(self, calibration: Calibration, candidates: Sequence[str]) -> "Arms":
         """Return the arms of another calibration, with the candidates if it is one for snapped proposals."""
         snapped = calibration.settings.proposal == "snapped"
         return replace(self, calibration=calibration, snap_to=tuple(candidates) if snapped else ())
 
-    def _adaptive(self, rule: GateRule, snap_to: Sequence[str] = ()) -> Policy:
+    def _build_adaptive(self, rule: GateRule, snap_to: Sequence[str] = ()) -> Policy:
+        """Make the arm that takes proposals where the gate rule opens."""
         fixed = _without_operator(self.fixed)
         # Diagnostics read the reference's action, but the score signal compares with the mixture of the fixed action.
         base = with_explicit_order(fixed if AXES[self.axis].mixes else self.reference, self.diagnostic.ordered)
-        near = tuple(_without_operator(self._candidate(name)) for name in snap_to)
+        near = tuple(_without_operator(self._build_candidate(name)) for name in snap_to)
         return self._add_operator(Adaptive(fixed, [(self.diagnostic, rule)], base, near))
 
-    def _candidate(self, name: str) -> Policy:
+    def _build_candidate(self, name: str) -> Policy:
         return candidate(self.reference_kind, self.axis, name, self.operator)
 
     @cached_property
-    def _candidates(self) -> tuple[Policy, ...]:
-        return tuple(map(self._candidate, self.calibration.candidates))
+    def _candidate_policies(self) -> tuple[Policy, ...]:
+        return tuple(map(self._build_candidate, self.calibration.candidates))
 
     def _add_operator(self, policy: Policy) -> Policy:
         return policy if self.operator is None else with_remasking(policy, self.operator)

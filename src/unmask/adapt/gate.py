@@ -117,7 +117,7 @@ class Guarantee(Options):
         return self
 
     def inspect(self) -> str:
-        """Return the promise as one sentence."""
+        """Return one sentence on how much worse than the fixed action runs with the gate may be."""
         return (
             f"not worse than the fixed action by more than {self.margin:g}, end to end, with probability "
             f"{1 - self.risk:g} over validation prompts ({self.tested} tested, {self.fitted} fitted on)"
@@ -143,7 +143,7 @@ class Gate(Options):
     """Version of this library that wrote the gate."""
 
     def policy(self) -> Policy:
-        """The selective policy."""
+        """Return the selective policy."""
         return self.arms.selective
 
     # --- the file
@@ -169,10 +169,10 @@ class Gate(Options):
         try:
             gate = from_hashed_json(FORMAT, text, _from_body, kind="gate", to_body=_to_body, refusals=(ConfigError,))
         except HashMismatch as error:
-            raise GateFileError(f"{error}; {_AGAIN}") from error
+            raise GateFileError(f"{error}; {_RECALIBRATE_ADVICE}") from error
         # The hash covers the content only: "1E-5" for "1e-05" keeps it, but shows that the file was changed.
         if gate.to_json() != text:
-            raise GateFileError(f"the gate file is not byte for byte what was written; {_AGAIN}")
+            raise GateFileError(f"the gate file is not byte for byte what was written; {_RECALIBRATE_ADVICE}")
         return gate
 
     def save(self, path: str | Path) -> None:
@@ -190,7 +190,7 @@ class Gate(Options):
             gate = cls.from_json(read_file(path).decode("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise GateFileError(f"gate {format_path(path)} cannot be read ({reason}); {_AGAIN}") from error
+            raise GateFileError(f"gate {format_path(path)} cannot be read ({reason}); {_RECALIBRATE_ADVICE}") from error
         except GateFileError as error:
             raise GateFileError(f"{format_path(path)[1:-1]}: {error}") from error
         if fingerprint is not None and not force:
@@ -242,7 +242,7 @@ class Gate(Options):
         return "\n".join([*lines, self.arms.calibration.inspect()])
 
 
-_AGAIN = "allowed: a file that Gate.save wrote; check the path, or calibrate again"
+_RECALIBRATE_ADVICE = "allowed: a file that Gate.save wrote; check the path, or calibrate again"
 
 
 def _to_body(gate: Gate) -> dict[str, Any]:

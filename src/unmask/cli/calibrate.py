@@ -24,7 +24,7 @@ from unmask.cli.terminal import print_text
 from unmask.lab.calibrate import CalibrateOptions, describe_gate
 from unmask.lab.calibrate import calibrate as make_gate
 from unmask.methods import parse_policy
-from unmask.report.table import plain
+from unmask.report.table import to_plain
 from unmask.tasks import Task, check_scorer, open_task
 
 
@@ -87,7 +87,7 @@ def calibrate(
             "generate": use,
             **gate.summary,
         }
-        print_text(dumps(plain(document), indent=2, allow_nan=False))
+        print_text(dumps(to_plain(document), indent=2, allow_nan=False))
     else:
         print_text(str(out) if quiet else _describe_result(gate, out, work_dir, use))
 

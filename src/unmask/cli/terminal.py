@@ -374,7 +374,7 @@ def make_entry(name: str, source: str, about: str, settings: str) -> Group:
 def print_report(report: "Report", written: str, console: Console) -> None:
     """Print a study's report: short tables, notes, where the files are, and the answers last."""
     for table in report.screens:
-        console.print(make_table([column.head or "" for column in table.shown], table.cells))
+        console.print(make_table([column.head or "" for column in table.visible_columns], table.cells))
     for sign, meaning in report.signs.items():
         print_text(f"{sign} {meaning}")
     for text in (*report.notes, *report.warnings):

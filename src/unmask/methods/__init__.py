@@ -2,15 +2,15 @@
 
 from unmask.methods.best_of import BestOf
 from unmask.methods.candidates import (
-    HOLDS,
-    ORDER,
-    OWN,
+    DEFAULT_ORDER,
+    HOLDS_CHOICES,
+    OWN_NAME,
     CandidateSets,
     candidate,
     candidates,
     check_reference,
     combine_candidates,
-    holding_share,
+    name_with_share,
     reference_of,
     register_reference,
     with_explicit_order,

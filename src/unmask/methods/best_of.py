@@ -12,7 +12,7 @@ from unmask.core import NO_LOOK_AHEAD, Needs, Policy, Search, SearchContext, Sta
 from unmask.engine import join_rows
 from unmask.methods.composed import has_own_input
 from unmask.methods.llada import LLaDA
-from unmask.methods.search_tools import annotate, merge_paths
+from unmask.methods.search_tools import annotate_last_step, merge_paths
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class BestOf(Search):
                 else:
                     dropped[row].append(path)
             rows = zip(best, dropped, strict=True)
-            annotated = [annotate(path, value, number + 1, others) for (value, path), others in rows]
+            annotated = [annotate_last_step(path, value, number + 1, others) for (value, path), others in rows]
             context.report_paths(annotated)
         return merge_paths(traj, annotated)
 
     def _decode_once(self, context: SearchContext, traj: Trajectory, number: int) -> list[Trajectory]:
-        """Decode all rows once with the base method, with the noise and temperature of this number of decode."""
+        """Decode all rows once with the base method: decode 0 has the run's noise and temperature, others their own."""
         # The first decode is the run's own: best of 1 is the base method.
         noise = traj.noise if number == 0 else traj.noise.derive(f"decode/{number}")
         rows_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
@@ -103,6 +103,7 @@ class BestOf(Search):
 
 
 def _select_rows(traj: Trajectory, chosen_B: Tensor) -> Trajectory:
+    """Return these rows without their recorded steps and prediction."""
     return replace(traj, steps=(), prediction=None).select(chosen_B.nonzero().flatten())
 
 

@@ -22,13 +22,13 @@ from unmask.methods.registry import describe_policy
 
 CandidateSets = Mapping[str, Mapping[str, Policy]]
 """Policies by axis and name; the first of each axis is the reference."""
-SHARE = ":share"
-"""Suffix of a region's name that keeps the reference's share instead of its count: "block:8:share"."""
-OWN = "own"
+SHARE_SUFFIX = ":share"
+"""Suffix of a region's name, as in "block:8:share": keep the reference's share instead of its count."""
+OWN_NAME = "own"
 """Name of a registered reference among its own candidates."""
-ORDER = "confidence"
+DEFAULT_ORDER = "confidence"
 """Scoring rule that orders positions where a registered reference's region or count is changed."""
-HOLDS = ("count", "share")
+HOLDS_CHOICES = ("count", "share")
 """A candidate of the region axis keeps the reference's count of positions, or its share of the masked ones."""
 
 
@@ -65,7 +65,7 @@ class _Reference:
 
 _DREAM = {axis.name: "entropy" if axis is SCORE else axis.candidates[0] for axis in AXES.values()}
 _REFERENCES = {
-    "llada": _Reference(None, {}, ORDER),
+    "llada": _Reference(None, {}, DEFAULT_ORDER),
     # Certainty is Dream's native order, at temperature 0 and without filters.
     "dream": _Reference(Dream(), _DREAM, "certainty"),
 }
@@ -101,7 +101,7 @@ def register_reference(policy: Policy | Search, *, whole: bool = False) -> str:
     # Settings and code, not the object: the same policy has the same name in another process.
     described = json.dumps(describe_policy(policy), sort_keys=True, default=str)
     name = f"{policy.name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
-    _REFERENCES[name] = _Reference(policy, dict.fromkeys(AXES, OWN), "confidence")
+    _REFERENCES[name] = _Reference(policy, dict.fromkeys(AXES, OWN_NAME), "confidence")
     return name
 
 
@@ -122,9 +122,9 @@ def check_reference(policy: Policy | Search, *, whole: bool) -> None:
         )
     else:
         return
-    allowed = "a policy that decides from one plain forward, with memory 0 or 1"
+    allowed = "a policy that decides from one plain forward, with past_steps 0 or 1"
     if whole:
-        allowed = "a method with memory 0 or 1"
+        allowed = "a method with past_steps 0 or 1"
     raise ConfigError(f"the reference is {policy.name!r}; allowed: {allowed}; {why}")
 
 
@@ -153,20 +153,20 @@ def combine_candidates(reference: str, names: Mapping[str, str]) -> Policy:
     found, sets = _find_reference(reference), candidates(reference)
     own = {axis: next(iter(named)) for axis, named in sets.items()}
     region = names.get(REGION.name, "")
-    if region.endswith(SHARE):
+    if region.endswith(SHARE_SUFFIX):
         base = combine_candidates(reference, {axis: name for axis, name in names.items() if axis != REGION.name})
         mixture = names.get(SCORE.name, own[SCORE.name])
         ordered = None if found.base is None else found.order if mixture == own[SCORE.name] else mixture
-        return Composed(base, score=ordered, region=region.removesuffix(SHARE), holds="share")
+        return Composed(base, score=ordered, region=region.removesuffix(SHARE_SUFFIX), holds="share")
     changed = {axis: name for axis, name in names.items() if name != own[axis]}
     if found.base is None:
         return fixed_action(**changed)
     return Composed(found.base, **found.rules(changed)) if changed else found.base  # type: ignore[arg-type]
 
 
-def holding_share(name: str) -> str:
-    """Return the name of the region, or region diagnostic, that keeps the reference's share instead of its count."""
-    return name.removesuffix(SHARE) + SHARE
+def name_with_share(name: str) -> str:
+    """Return a region's or region diagnostic's name with the suffix for keeping the reference's share."""
+    return name.removesuffix(SHARE_SUFFIX) + SHARE_SUFFIX
 
 
 def with_explicit_order(policy: Policy, ordered: bool = True) -> Policy:

@@ -39,9 +39,10 @@ from unmask.models import ExactDenoiser, JointDistribution
 
 PADDINGS = (1, 3, 24)
 """Positions that canvases are padded by. A count that depends on the padded width may stay equal under one of them."""
-_LARGEST = 32
+_LARGEST_VALUE = 32
 """Largest value tried of a setting whose range goes further: more than any answer of the problems has positions."""
 TEMPERATURES = (SamplingParams(), SamplingParams(temperature=0.8))
+"""Sampling options under which methods are tried: greedy, and at temperature 0.8."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Problem:
 
     @classmethod
     def default(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
-        """Generation and infilling on a joint of eight three-valued variables that depend strongly on each other."""
+        """Return a problem of generation and infilling with eight dependent variables of three values each."""
         denoiser = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=seed), eos_ids=(2,))
         m = denoiser.mask_id
         canvases = [[0, *[m] * 6], [1, 2, *[m] * 4], [1, m, m, 0, m, m, 2, 2], [2, *[m] * 6], [*[m] * 4, 0]]
@@ -62,7 +63,7 @@ class Problem:
 
     @classmethod
     def longer(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
-        """Answers of eleven and nine positions in as many steps: lengths that are not multiples of usual blocks."""
+        """Return a problem with answers of 11 and 9 positions: lengths that are not multiples of usual blocks."""
         denoiser = ExactDenoiser(JointDistribution.random(11, 2, dependence=2.0, seed=seed))
         m = denoiser.mask_id
         return cls._of(denoiser, [[m] * 11, [1, *[m] * 9]], [11, 9], seed, device)
@@ -123,6 +124,7 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
 
 
 def _check_frozen(method: Policy | Search) -> None:
+    """Refuse what is no policy or search, and classes whose settings can be changed."""
     if not isinstance(method, Policy | Search):
         raise ContractError(
             f"{method!r} is no policy; allowed: an instance of Policy or Search; e.g. LLaDA(), not LLaDA"
@@ -140,7 +142,7 @@ def _extreme_settings(policy: Policy) -> Iterator[tuple[Policy, str]]:
         parts = [part for annotation in annotations for part in getattr(annotation, "__metadata__", ())]
         limits = [limit for part in parts if isinstance(part, FieldInfo) for limit in part.metadata]
         for end in [getattr(limit, kind) for limit in limits for kind in ("ge", "le") if hasattr(limit, kind)]:
-            value = min(end, _LARGEST)
+            value = min(end, _LARGEST_VALUE)
             try:
                 yield replace(policy, **{field: value}), f"{setting}={value}"  # type: ignore[type-var]
             except ConfigError:
@@ -158,6 +160,7 @@ class _Trial:
     """The setting that was changed, for messages."""
 
     def require(self, ok: bool, promise: str, broken: str) -> None:
+        """Raise `ContractError` with the method, the promise and how it was broken, unless `ok`."""
         if not ok:
             at = f"at temperature {self.sampling.temperature:g}{self.change}"
             raise ContractError(f"{self.method.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
@@ -185,7 +188,7 @@ class _Trial:
         counted = int(run.forwards_B.sum()), int(run.processed_B.sum())
         real = self.counter.rows, self.counter.tokens
         self.require(counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}")
-        same = _outcomes(self.run()) == _outcomes(run)
+        same = _collect_outcomes(self.run()) == _collect_outcomes(run)
         self.require(same, "gives the same bytes for the same seed", "two runs differ")
         return run
 
@@ -201,36 +204,41 @@ class _Trial:
 
     def check_rows(self, run: Trajectory) -> None:
         """Check that a row's run is the same alone, in another order, and with more padding."""
-        state, noise, expected = self.problem.state, self.problem.noise, _outcomes(run)
+        state, noise, expected = self.problem.state, self.problem.noise, _collect_outcomes(run)
         order = torch.arange(state.batch - 1, -1, -1)
-        reversed_rows = _outcomes(self.run(state.select(order), noise.select(order)))
+        reversed_rows = _collect_outcomes(self.run(state.select(order), noise.select(order)))
         self.require(reversed_rows[::-1] == expected, "rows ignore their order", "a reversed batch differs")
         for row in range(state.batch):
             one = torch.tensor([row])
-            alone = _outcomes(self.run(state.select(one), noise.select(one)))
+            alone = _collect_outcomes(self.run(state.select(one), noise.select(one)))
             self.require(alone == [expected[row]], "rows ignore their neighbours", f"row {row} alone differs")
         self.check_padding(run)
 
     def check_padding(self, run: Trajectory) -> None:
+        """Check that a run on longer, padded canvases gives every row the same decisions and costs."""
         state = self.problem.state
         for extra in PADDINGS:
-            padded = _outcomes(self.run(state.pad_to(state.tokens_BL.shape[1] + extra)))
-            self.require(padded == _outcomes(run), "rows ignore padding", f"a row differs when padded by {extra}")
+            padded = _collect_outcomes(self.run(state.pad_to(state.tokens_BL.shape[1] + extra)))
+            self.require(
+                padded == _collect_outcomes(run), "rows ignore padding", f"a row differs when padded by {extra}"
+            )
 
     def check_resumes(self, run: Trajectory) -> None:
         """Check that a run resumes from any recorded state with only the past steps that the policy declares."""
         assert isinstance(self.method, Policy)
         past = self.method.past_steps
-        for row, expected in enumerate(_outcomes(run)):
+        for row, expected in enumerate(_collect_outcomes(run)):
             for step in range(len(run.row(row).steps)):
                 start = run.resume(row, step)
                 where = f"row {row} resumed at step {step} differs"
-                same = _outcomes(self.run(start, start.noise)) == [expected]
+                same = _collect_outcomes(self.run(start, start.noise)) == [expected]
                 self.require(same, "resumes from any recorded state", where)
                 if 0 <= past < len(start.steps):
                     cut = self.run(replace(start, steps=start.steps[len(start.steps) - past :]), start.noise)
-                    promise = f"memory {past} reads no {'past' if past == 0 else 'more'}"
-                    self.require(_answer_tokens(cut, 0) == _answer_tokens(run, row), promise, f"{where} without it")
+                    promise = f"past_steps = {past} reads no {'past' if past == 0 else 'more'}"
+                    self.require(
+                        _select_answer_tokens(cut, 0) == _select_answer_tokens(run, row), promise, f"{where} without it"
+                    )
 
     # --- declared traits
 
@@ -239,7 +247,7 @@ class _Trial:
         policy = self.method
         assert isinstance(policy, Policy)
         if policy.steps == "end" and not policy.extra_steps:
-            other = self._other_steps()
+            other = self._change_steps()
             for end in (run, *([self.run(other)] if self.accepts_start(other) else [])):
                 late = bool((end.state.step_B > end.state.horizon_B).any())
                 taken, given = end.state.step_B.tolist(), end.state.horizon_B.tolist()
@@ -261,11 +269,11 @@ class _Trial:
 
     def depends_on_steps(self, run: Trajectory) -> bool:
         """Return whether a row decides otherwise with another number of steps."""
-        other = self._other_steps()
-        return not self.accepts_start(other) or _decisions(self.run(other)) != _decisions(run)
+        other = self._change_steps()
+        return not self.accepts_start(other) or _collect_decisions(self.run(other)) != _collect_decisions(run)
 
-    def _other_steps(self) -> State:
-        """Return the start with one step for each row; two where the problem has one."""
+    def _change_steps(self) -> State:
+        """Return the start with another number of steps: one for each row, two where the problem has one."""
         horizon_B = self.problem.state.horizon_B
         return replace(self.problem.state, horizon_B=torch.where(horizon_B > 1, 1, 2))
 
@@ -371,21 +379,21 @@ class _CountingDenoiser(DenoiserWrapper):
         return output
 
 
-def _answer_tokens(traj: Trajectory, row: int) -> list[int]:
+def _select_answer_tokens(traj: Trajectory, row: int) -> list[int]:
     return traj.state.tokens_BL[row, : int(traj.state.length_B[row])].tolist()
 
 
-def _outcomes(traj: Trajectory) -> list[list[object]]:
+def _collect_outcomes(traj: Trajectory) -> list[list[object]]:
     """Return each row's decisions and costs, which must not depend on the other rows of the batch."""
     costs = zip(traj.forwards_B.tolist(), traj.processed_B.tolist(), strict=True)
-    return [[*decisions, *cost] for decisions, cost in zip(_decisions(traj), costs, strict=True)]
+    return [[*decisions, *cost] for decisions, cost in zip(_collect_decisions(traj), costs, strict=True)]
 
 
-def _decisions(traj: Trajectory) -> list[list[object]]:
+def _collect_decisions(traj: Trajectory) -> list[list[object]]:
     """Return all changes to each row's canvas, without padding and with floats as bytes."""
     rows = []
     for row in range(traj.state.batch):
-        alone, tokens = traj.row(row), _answer_tokens(traj, row)
+        alone, tokens = traj.row(row), _select_answer_tokens(traj, row)
         rows.append([tokens, len(alone.steps)])
         for step in alone.steps:
             masks = (step.revealed_BL, step.remasked_BL)

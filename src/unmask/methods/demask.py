@@ -97,7 +97,7 @@ def measure_dependence(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Te
     tokens_UK = seen.clean.top_BNK[row_U, at_U, :outcomes]
     # One pass per rank over all candidates of all rows, weighted by the probability of the candidate's token.
     for rank in range(p_UK.shape[1]):
-        after = _with_token(state.select(row_U), at_U, tokens_UK[:, rank])
+        after = _write_token(state.select(row_U), at_U, tokens_UK[:, rank])
         then = look_ahead.predict(after, row_U, Needs(posterior=True))
         moved_UL = _total_variation(then.posterior, after, seen.posterior, row_U)
         weight_U = p_UK[:, rank] / p_UK.sum(-1)
@@ -105,15 +105,15 @@ def measure_dependence(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Te
     return depends_BLL
 
 
-def _with_token(states: State, at_U: Tensor, token_U: Tensor) -> State:
-    """Write one token on the canvas of each row."""
+def _write_token(states: State, at_U: Tensor, token_U: Tensor) -> State:
+    """Return the states with one more token on each row's canvas."""
     tokens_UL = states.tokens_BL.clone()
     tokens_UL[torch.arange(len(at_U), device=at_U.device), at_U] = token_U
     return replace(states, tokens_BL=tokens_UL)
 
 
 def _total_variation(then: Posterior | None, after: State, now: Posterior | None, row_U: Tensor) -> Tensor:
-    """Total variation between the predictions before and after, at every remaining mask; 0 elsewhere."""
+    """Return the total variation between two predictions at every mask that is left; 0 elsewhere."""
     assert then is not None
     assert now is not None
     out_UL = torch.zeros(after.tokens_BL.shape, dtype=torch.float64, device=row_U.device)

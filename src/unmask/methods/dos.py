@@ -48,7 +48,7 @@ class DOS(Policy):
         return Action.reveal(score.best(dependency_BL, open_BL, k_B), of=open_BL)
 
     def _dependency(self, traj: Trajectory) -> Tensor:
-        """Attention mass from each position to visible tokens; confidence in rows without visible tokens."""
+        """Return each position's attention to visible tokens, or its confidence in rows without visible tokens."""
         state, attention_BNN = traj.state, traj.current_prediction.attention_BNN
         length = state.tokens_BL.shape[1]
         if attention_BNN is None:

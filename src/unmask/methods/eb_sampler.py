@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from unmask.axes import cardinality, score
 from unmask.core import Action, BlockLength, LookAhead, Natural, NonNegative, Policy, Trajectory
 from unmask.methods.blocks import open_block
-from unmask.methods.fast_dllm import keep_apart
+from unmask.methods.fast_dllm import drop_near_positions
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ class EBSampler(Policy):
         k_B = cardinality.entropy_budget(order_BL, traj.entropy_BL, open_BL, self.gamma)
         chosen_BL = score.best(order_BL, open_BL, k_B)
         if self.spacing:
-            chosen_BL = keep_apart(traj.state, chosen_BL, order_BL, open_BL, self.spacing, self.block_length)
+            chosen_BL = drop_near_positions(traj.state, chosen_BL, order_BL, open_BL, self.spacing, self.block_length)
         return Action.reveal(chosen_BL, of=open_BL)

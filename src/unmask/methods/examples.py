@@ -111,7 +111,7 @@ def peak_logits(p: float, vocab: int) -> list[float]:
 
 
 def logs(p: Sequence[float]) -> list[float]:
-    """Return log-probabilities; -10000 for 0."""
+    """Return the logarithms of probabilities; -10000 for 0."""
     return [math.log(x) if x > 0 else -1e4 for x in p]
 
 

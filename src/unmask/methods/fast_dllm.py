@@ -43,7 +43,7 @@ class FastDLLM(Policy):
         return Action.reveal(self.accepted_positions(traj, open_BL, self.block_length), of=open_BL)
 
     def accepted_positions(self, traj: Trajectory, open_BL: Tensor, block_length: int | None) -> Tensor:
-        """Return the open positions that the rule reveals, at their distance if there is a spacing."""
+        """Return the open positions that the rule reveals; a spacing keeps them apart from each other."""
         confidence_BL = traj.confidence_BL
         if self.rule == "threshold":
             k_B = cardinality.count_above(confidence_BL, self.threshold, open_BL)
@@ -52,7 +52,7 @@ class FastDLLM(Policy):
         chosen_BL = score.best(confidence_BL, open_BL, k_B)
         if not self.spacing:
             return chosen_BL
-        return keep_apart(traj.state, chosen_BL, confidence_BL, open_BL, self.spacing, block_length)
+        return drop_near_positions(traj.state, chosen_BL, confidence_BL, open_BL, self.spacing, block_length)
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ class FastDLLMDream(Policy):
         return Action.reveal(chosen_BL, of=state.masked_BL)
 
 
-def keep_apart(
+def drop_near_positions(
     state: State, chosen_BL: Tensor, order_BL: Tensor, open_BL: Tensor, spacing: int, block_length: int | None
 ) -> Tensor:
-    """Drop chosen positions that are too near to a better one, by DUS's distance."""
+    """Drop chosen positions that are nearer to a better one than DUS's distance."""
     # Without blocks the whole answer is one. Not the canvas, whose width depends on the other rows.
     size_B = state.answer_BL.sum(-1) if block_length is None else torch.full_like(state.step_B, block_length)
     gap_B = (open_BL.sum(-1) * spacing // size_B).clamp(min=2)
-    return keep_spaced(order_BL, chosen_BL, gap_B)
+    return choose_spaced_positions(order_BL, chosen_BL, gap_B)
 
 
-def keep_spaced(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
+def choose_spaced_positions(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
     """Return the chosen positions, taken best first, that are at least `gap` away from all taken before."""
     # Whether a position stays depends on all better ones that stayed, so the loop goes rank by rank.
     key_BL = torch.where(chosen_BL, order_BL.double(), float("-inf"))

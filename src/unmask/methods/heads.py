@@ -24,13 +24,14 @@ from unmask.core import Policy, Search
 
 HeadName = Annotated[str, Field(min_length=1)]
 AUTO = "auto"
-"""Value of `head` for the one that comes with the package for the run's model."""
+"""Value of `head` that takes the head which comes with the package for the run's model."""
 FORMAT = "unmask-head-1"
+"""Format of head cards."""
 HEAD = "head"
 """Name of the head's folder inside the folder that training writes."""
 CARD, WEIGHTS, PAGE = "head.json", "head.safetensors", "README.md"
 SHIPPED = Path(__file__).parent / "shipped_heads"
-"""Folders KIND-MODEL."""
+"""Folder of the heads that come with the package, one folder KIND-MODEL each."""
 LEAST_LOG = -30.0
 """Smallest log-probability that the planner reads: a feature of a network must be finite."""
 
@@ -117,7 +118,7 @@ class Head:
 
 
 class LearnedPolicy(Policy):
-    """A policy that reads a head on the denoiser's hidden rows. Its field `head` says which."""
+    """A policy that reads a head, named by its field `head`, on the denoiser's hidden rows."""
 
     headless: ClassVar[str]
     """Value of `head` with which the policy asks the denoiser itself, by more forwards: on `exact`, and for oracles."""
@@ -173,12 +174,13 @@ def with_head(policy: Policy | Search, name: str, fingerprint: str, exact: bool)
 
 
 def _how_to_train(kind: str, model: str) -> str:
+    """Return the advice, for messages, on how to train a head."""
     return f"train one: unmask train head --kind {kind} --model {model} --out FOLDER, then --set head=FOLDER/head"
 
 
 # Folders
 
-_AGAIN = "allowed: what `unmask train head` wrote; train it again"
+_RETRAIN_ADVICE = "allowed: what `unmask train head` wrote; train it again"
 
 
 def shipped_heads(kind: str) -> dict[str, str]:
@@ -187,7 +189,7 @@ def shipped_heads(kind: str) -> dict[str, str]:
 
 
 def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
-    """Write a head's folder, whole or not at all; return the card with the weights' hash."""
+    """Write a head's folder completely or not at all; return the card with the weights' hash."""
     # Not at the top: a run without heads needs no reader of weights.
     from safetensors.torch import save
 
@@ -225,7 +227,7 @@ def read_card(folder: Path) -> HeadCard:
             FORMAT, text, lambda body: HeadCard(**body), kind="head", to_body=asdict, refusals=(ConfigError,)
         )
     except HashMismatch as error:  # before ValueError, which it is
-        raise SchemaError(f"{format_path(folder / CARD)}: {error}; {_AGAIN}") from error
+        raise SchemaError(f"{format_path(folder / CARD)}: {error}; {_RETRAIN_ADVICE}") from error
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"head {format_path(folder)} cannot be read ({os_error_text(error)}); allowed: a folder that `unmask train "
@@ -255,12 +257,12 @@ def load_head(place: str, kind: str) -> Head:
     try:
         stored = read_file(folder / WEIGHTS)
     except OSError as error:
-        raise SchemaError(f"{weights} cannot be read ({os_error_text(error)}); {_AGAIN}") from error
+        raise SchemaError(f"{weights} cannot be read ({os_error_text(error)}); {_RETRAIN_ADVICE}") from error
     if hashlib.sha256(stored).hexdigest() != card.weights_sha256:
-        raise SchemaError(f"{weights} does not have the hash of its card; {_AGAIN}")
+        raise SchemaError(f"{weights} does not have the hash of its card; {_RETRAIN_ADVICE}")
     network = HEADS[card.kind](card.width, card.size)
     try:
         network.load_state_dict(load(stored))
     except (RuntimeError, SafetensorError, ValueError) as error:
-        raise SchemaError(f"the weights are not those of a {card.kind} head ({error}); {_AGAIN}") from error
+        raise SchemaError(f"the weights are not those of a {card.kind} head ({error}); {_RETRAIN_ADVICE}") from error
     return Head(card, network.eval().requires_grad_(False))

@@ -70,7 +70,7 @@ class InfoGain(Policy):
 
         candidates = self._draw_candidates(traj, open_BL, k_B)
         look_B = ~fill_B & ~bypass_B & (candidates.fresh_BA.sum(-1) > 1)
-        best_B = self._look_ahead(traj, look_ahead, candidates, look_B).argmax(-1)
+        best_B = self._compute_objectives(traj, look_ahead, candidates, look_B).argmax(-1)
 
         pick_B11 = best_B[:, None, None].expand(-1, 1, length)
         chosen_BL = candidates.set_BAL.gather(1, pick_B11).squeeze(1)
@@ -87,7 +87,7 @@ class InfoGain(Policy):
         )
 
     def _draw_candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
-        """Draw candidate sets, and mark those as fresh that have other positions than all earlier ones."""
+        """Draw candidate sets of positions, and mark as fresh those that repeat no earlier set."""
         length, prediction = open_BL.shape[1], traj.current_prediction
         draws = prediction.token_BND.shape[-1]
         sets, tokens = [], []
@@ -104,7 +104,9 @@ class InfoGain(Policy):
         same_BAA = (set_BAL[:, :, None] == set_BAL[:, None]).all(-1)
         return _Candidates(set_BAL, torch.stack(tokens, 1), ~same_BAA.tril(-1).any(-1))
 
-    def _look_ahead(self, traj: Trajectory, look_ahead: LookAhead, candidates: "_Candidates", look_B: Tensor) -> Tensor:
+    def _compute_objectives(
+        self, traj: Trajectory, look_ahead: LookAhead, candidates: "_Candidates", look_B: Tensor
+    ) -> Tensor:
         """Return the objective J of every fresh candidate; in rows without look-ahead the greedy one is best."""
         state = traj.state
         value_BA = torch.full_like(candidates.fresh_BA, float("-inf"), dtype=torch.float64)
@@ -133,6 +135,7 @@ class _Candidates:
     set_BAL: Tensor
     token_BAL: Tensor
     fresh_BA: Tensor
+    """Candidates whose positions differ from those of all earlier ones of the row."""
 
 
 def planned_count(clock: BlockClock) -> Tensor:

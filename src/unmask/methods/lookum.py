@@ -22,9 +22,9 @@ from unmask.methods.search_tools import (
     ScheduledSearch,
     canvas_key,
     has_masks,
-    mean_over,
+    mean_at_positions,
     predict_paths,
-    reveal,
+    reveal_positions,
     unique_items,
 )
 
@@ -95,7 +95,10 @@ class LookUM(ScheduledSearch, BeamSearch):
         if self.variant == "smc":
             parents = [beam[at % len(beam)] for at in range(min(self.paths, most))]
             return [
-                replace(item, path=reveal(context, item.path, self.name, next(self._candidate_sets(item.path, at))))
+                replace(
+                    item,
+                    path=reveal_positions(context, item.path, self.name, next(self._candidate_sets(item.path, at))),
+                )
                 if has_masks(item.path)
                 else item
                 for at, item in enumerate(parents)
@@ -103,7 +106,7 @@ class LookUM(ScheduledSearch, BeamSearch):
         (item,) = beam
         count = most if self.exhaustive else min(self.paths, most)
         sets = islice(self._candidate_sets(item.path, 0), count)
-        children = [replace(item, path=reveal(context, item.path, self.name, set_BL)) for set_BL in sets]
+        children = [replace(item, path=reveal_positions(context, item.path, self.name, set_BL)) for set_BL in sets]
         return unique_items(children, lambda child: canvas_key(child.path))
 
     def _candidate_sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
@@ -132,7 +135,9 @@ class LookUM(ScheduledSearch, BeamSearch):
         """Return the value r of a path's canvas, or `before` if nothing is masked any more."""
         if not has_masks(path):
             return before
-        return mean_over(-path.entropy_BL if self.verifier == "entropy" else path.top_p_BL, path.state.masked_BL)
+        return mean_at_positions(
+            -path.entropy_BL if self.verifier == "entropy" else path.top_p_BL, path.state.masked_BL
+        )
 
     def _draw_children(self, parent: Trajectory, gains: Sequence[float]) -> list[int]:
         """Draw children with weights exp(beta * gain): one, or under "smc" as many as there are, with replacement."""

@@ -17,12 +17,12 @@ from unmask.methods.search_tools import (
     Budget,
     ForwardBudget,
     ScheduledSearch,
-    annotate,
+    annotate_last_step,
     has_masks,
-    mean_over,
+    mean_at_positions,
     merge_paths,
     predict_paths,
-    reveal,
+    reveal_positions,
     start_paths,
 )
 
@@ -99,7 +99,7 @@ class MEDAL(ScheduledSearch):
         while going := [row for row, path in enumerate(paths) if has_masks(path)]:
             for row, path in zip(going, predict_paths(context, [paths[row] for row in going], self.needs), strict=True):
                 after = context.apply_action(path, self.name, base.act(path, NO_LOOK_AHEAD))
-                paths[row] = _annotate(after, roots[row], starts[row], first=not path.steps)
+                paths[row] = _annotate_start(after, roots[row], starts[row], first=not path.steps)
             context.report_paths([paths[row] for row in going])
         return merge_paths(traj, paths)
 
@@ -115,7 +115,7 @@ class MEDAL(ScheduledSearch):
                 chosen_BL = torch.zeros_like(parent.path.state.masked_BL)
                 chosen_BL[0, node.at] = True
                 tokens_BL = torch.full_like(parent.path.state.tokens_BL, node.token)
-                paths.append(reveal(context, parent.path, self.name, chosen_BL, tokens_BL))
+                paths.append(reveal_positions(context, parent.path, self.name, chosen_BL, tokens_BL))
             for line, path in zip(lines, predict_paths(context, paths, self.needs), strict=True):
                 parent, node = line[-2:]
                 node.path = path
@@ -126,7 +126,7 @@ class MEDAL(ScheduledSearch):
                 if has_masks(path):
                     gain = mean_confidence(path, masked_BL) - mean_confidence(parent.path, masked_BL)
                 add_visit(line, gain)
-            context.report_paths([_annotate(line[-1].path, line[0], line, first=False) for line in lines])
+            context.report_paths([_annotate_start(line[-1].path, line[0], line, first=False) for line in lines])
 
     def _descend(self, root: Node) -> list[Node]:
         """Return the line of nodes from the root to an unvisited node, by the largest UCT at every level."""
@@ -174,10 +174,10 @@ class MEDAL(ScheduledSearch):
                 more_BL = score.best(there.confidence_BL, rest_BL, clock.quota_B - written)
                 tokens_BL = torch.where(more_BL, there.token_BL, tokens_BL)
             chosen_BL = more_BL | (path.state.masked_BL & ~there.state.masked_BL)
-            after = reveal(context, path, self.name, chosen_BL, tokens_BL)
+            after = reveal_positions(context, path, self.name, chosen_BL, tokens_BL)
             # Without further positions the canvas is the node's own, and its prediction is known already.
             known = None if bool(more_BL.any()) else there.prediction
-            path = replace(_annotate(after, root, line, first=not path.steps), prediction=known)
+            path = replace(_annotate_start(after, root, line, first=not path.steps), prediction=known)
         return path
 
 
@@ -192,14 +192,14 @@ def most_probable_actions(
 
 def mean_confidence(path: Trajectory, masked_BL: Tensor) -> float:
     """Return the mean largest probability at these positions; 1 without positions."""
-    return mean_over(path.top_p_BL, masked_BL) if bool(masked_BL.any()) else 1.0
+    return mean_at_positions(path.top_p_BL, masked_BL) if bool(masked_BL.any()) else 1.0
 
 
-def _annotate(path: Trajectory, root: Node, line: Sequence[Node], first: bool) -> Trajectory:
+def _annotate_start(path: Trajectory, root: Node, line: Sequence[Node], first: bool) -> Trajectory:
     """Note the start's value and the tree's size on the last step; on a first step also the nodes that were dropped."""
     visited = [other[-1] for other in root.visited_lines() if other] if first else []
     dropped = [node.path for node in visited if all(node is not kept for kept in line)]
-    return annotate(path, line[-1].value if line else root.value, 1 + root.visits, dropped)
+    return annotate_last_step(path, line[-1].value if line else root.value, 1 + root.visits, dropped)
 
 
 def uct(child: Node, parent_visits: int, explore: float) -> float:

@@ -20,7 +20,7 @@ from unmask.methods.search_tools import (
     ScheduledSearch,
     canvas_key,
     has_masks,
-    reveal,
+    reveal_positions,
     unique_items,
 )
 
@@ -99,7 +99,9 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
             return _Draft(path, item.value, state, torch.full_like(state.tokens_BL, -1))
         clock = block_clock(state, self.block_length)
         token_BL, confidence_BL = self._sample_with_noise(path, number)
-        after = reveal(context, path, self.name, score.best(confidence_BL, clock.open_BL, clock.quota_B), token_BL)
+        after = reveal_positions(
+            context, path, self.name, score.best(confidence_BL, clock.open_BL, clock.quota_B), token_BL
+        )
         block_BL = clock.in_block_BL & state.masked_BL
         # Later blocks show the draft; the block itself is masked, so that its tokens are scored in their context.
         whole_BL = torch.where(state.masked_BL & ~block_BL, token_BL, state.tokens_BL)
@@ -129,6 +131,8 @@ class OrderTokenSearch(ScheduledSearch, BeamSearch):
 
 @dataclass(frozen=True)
 class _Draft:
+    """A path after its next step, and the draft of its whole answer."""
+
     path: Trajectory
     value: float
     """Value of the path that it starts from."""
@@ -139,6 +143,7 @@ class _Draft:
 
     @property
     def key(self) -> bytes:
+        """The draft's tokens as bytes, to tell equal drafts."""
         return torch.cat((self.whole.tokens_BL, self.given_BL)).cpu().numpy().tobytes()
 
 

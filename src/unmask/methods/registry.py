@@ -170,7 +170,7 @@ def with_settings(part: Any, path: str, settings: Mapping[str, Any]) -> Any:
 
 FAMILIES = ("llada", "dream")
 ANY_FAMILY = "*"
-"""Stands for a family before a model is read: any family's preset of this name will do."""
+"""Family of a model that was not read yet: any family's preset of the asked name is accepted."""
 
 
 def preset_family(reference: str, options: Mapping[str, Any]) -> str:
@@ -198,7 +198,7 @@ def find_preset(name: str, preset: str, family: str | None) -> tuple[str, dict[s
 # Policies as they are typed, with a user's own classes
 
 OWN_CLASS = "a frozen dataclass that inherits from unmask.core.Policy or Search and has a `name`"
-"""Requirement on a user's own class, for messages."""
+"""Text of the requirement on a user's own class, for messages."""
 
 
 def parse_policy(

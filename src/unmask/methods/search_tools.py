@@ -59,7 +59,7 @@ def has_masks(path: Trajectory) -> bool:
     return bool(path.state.masked_BL.any())
 
 
-def reveal(
+def reveal_positions(
     context: SearchContext, path: Trajectory, name: str, chosen_BL: Tensor, tokens_BL: Tensor | None = None
 ) -> Trajectory:
     """Reveal exactly these positions of a path, with `tokens_BL` if given, else with the sampled tokens."""
@@ -80,12 +80,12 @@ def unique_items(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
     return list(found.values())
 
 
-def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:
+def mean_at_positions(values_BN: Tensor, places_BL: Tensor) -> float:
     """Return the mean of a path's values over the positions of a non-empty mask."""
     return float(values_BN[:, : places_BL.shape[1]][places_BL].double().mean())
 
 
-def annotate(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajectory]) -> Trajectory:
+def annotate_last_step(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajectory]) -> Trajectory:
     """Note on a path's last step its value and the alternatives that the search considered.
 
     `tree` counts the canvases that the search has held for the row, `dropped` are those that left it at this step. The
@@ -111,11 +111,11 @@ def merge_paths(traj: Trajectory, paths: Iterable[Trajectory]) -> Trajectory:
 
 # Budgets
 
-_TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
+_BUDGET_MULTIPLE = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
 def _check_budget(budget: int | str) -> int | str:
-    times = _TIMES.fullmatch(budget) if isinstance(budget, str) else None
+    times = _BUDGET_MULTIPLE.fullmatch(budget) if isinstance(budget, str) else None
     ok = float(times[1]) >= 1 if times else isinstance(budget, int) and 1 <= budget <= 10**9
     require(ok, "budget", budget, "forwards per row, 1 or more, or times a base decode, '1x' or more", "e.g. '4x'")
     return budget
@@ -157,7 +157,7 @@ class ScheduledSearch(Search):
     block_length: BlockLength | None
 
     def baseline_forwards(self, state: State) -> Tensor:
-        """Passes that LLaDA's schedule still takes from this state on; each of them reveals something."""
+        """Return how many passes LLaDA's schedule still takes from this state on; each reveals something."""
         blocks_B: Any = 1 if self.block_length is None else -(-state.answer_BL.sum(-1) // self.block_length)
         left_B = -(-state.horizon_B // blocks_B) * blocks_B - state.step_B
         return torch.minimum(left_B, state.masked_BL.sum(-1)).clamp(min=1)
@@ -184,7 +184,7 @@ class BeamRound:
     """Result of one round for a row: the paths that are kept, and the canvases that were dropped."""
 
     kept: Sequence[BeamPath]
-    made: int
+    canvases: int
     """Number of canvases that the round added to the search."""
     dropped: Sequence[Trajectory]
 
@@ -205,7 +205,7 @@ class BeamSearch(Search):
 
     @abstractmethod
     def baseline_forwards(self, state: State) -> Tensor:
-        """Passes that a decode by the baseline takes for each row: the smallest budget."""
+        """Return how many passes a decode by the baseline takes for each row, which is the smallest budget."""
 
     def check(self, state: State) -> None:
         ForwardBudget(self.budget, self.baseline_forwards(state))
@@ -219,9 +219,9 @@ class BeamSearch(Search):
             moved = self.advance(context, {row: beams[row] for row in going}, budget.remaining_passes(rounds))
             annotated = []
             for row in going:
-                tree[row] += moved[row].made
+                tree[row] += moved[row].canvases
                 annotated += [
-                    annotate(item.path, item.value, tree[row], moved[row].dropped) for item in moved[row].kept
+                    annotate_last_step(item.path, item.value, tree[row], moved[row].dropped) for item in moved[row].kept
                 ]
             paths = iter(predict_paths(context, annotated, self.needs))
             for row in going:

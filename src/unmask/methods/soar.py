@@ -19,7 +19,7 @@ from unmask.methods.search_tools import (
     Budget,
     canvas_key,
     has_masks,
-    reveal,
+    reveal_positions,
     unique_items,
 )
 
@@ -92,7 +92,7 @@ class SOAR(BeamSearch):
                 places = order[: min(self.width, int(open_BL.sum()))]
                 sets = [torch.zeros_like(open_BL).index_fill(1, place, True) for place in places]
             for set_BL in sets:
-                path = reveal(context, item.path, self.name, set_BL)
+                path = reveal_positions(context, item.path, self.name, set_BL)
                 now = total + float((confidence_BL * set_BL).sum()), count + int(set_BL.sum())
                 children.append(_ConfidencePath(path, now[0] if self.value == "sum" else now[0] / max(1, now[1]), *now))
         ranked = sorted(children, key=lambda child: child.value, reverse=True)
@@ -101,6 +101,8 @@ class SOAR(BeamSearch):
 
 @dataclass(frozen=True)
 class _ConfidencePath(BeamPath):
+    """A path with the confidence that its value is computed from."""
+
     total: float = 0.0
     """Sum of the confidences that the path has collected."""
     count: int = 0

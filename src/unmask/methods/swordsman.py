@@ -77,6 +77,6 @@ class Swordsman(Policy):
 
 
 def _mean_over_positions(entropy_BL: Tensor, summed_BL: Tensor, counted_BL: Tensor) -> Tensor:
-    """Mean over positions, from one running sum per row, so that padding cannot change how it is rounded."""
+    """Return the mean over positions, as a running sum, so that padding cannot change how it is rounded."""
     total_B = (entropy_BL * summed_BL).cumsum(-1)[:, -1]
     return total_B / counted_BL.sum(-1).clamp(min=1)

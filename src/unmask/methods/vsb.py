@@ -74,9 +74,9 @@ class VSB(Policy):
         divergence_PS = _jensen_shannon(aware.select(at_P), blind)[:, -self.window :]
         # A running sum is rounded in the same way whatever the padding.
         mean_P = divergence_PS.cumsum(-1)[:, -1] / length_P
-        worth_UW = torch.full(able_UW.shape, float("inf"), dtype=torch.float64, device=row_U.device)
-        worth_UW[at_P, width_P] = mean_P if self.aggregate == "mean" else divergence_PS.amax(-1)
-        return 1 + longest_within(worth_UW, self.delta)
+        divergence_UW = torch.full(able_UW.shape, float("inf"), dtype=torch.float64, device=row_U.device)
+        divergence_UW[at_P, width_P] = mean_P if self.aggregate == "mean" else divergence_PS.amax(-1)
+        return 1 + longest_within(divergence_UW, self.delta)
 
     def _predict_window(
         self, look_ahead: LookAhead, drafted: State, row_U: Tensor, first_U: Tensor, length_U: Tensor | None
@@ -101,7 +101,7 @@ class VSB(Policy):
 
 
 def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
-    """Jensen-Shannon divergence of two predictions per slot, in nats; 0 where one of them is missing."""
+    """Return the Jensen-Shannon divergence of two predictions at each slot, in nats; 0 where one is missing."""
     both_US = (one.slot_BN >= 0) & (other.slot_BN >= 0)
     log_p = one.log_prob(one.slot_BN[both_US]).double()
     log_q = other.log_prob(other.slot_BN[both_US]).double()
@@ -112,10 +112,10 @@ def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
     return out_US
 
 
-def longest_within(worth_UW: Tensor, delta: float) -> Tensor:
-    """Return the index of the last entry up to delta, or of the last smallest entry if all are larger."""
-    size = worth_UW.shape[1]
-    within_UW = worth_UW <= delta
+def longest_within(divergence_UW: Tensor, delta: float) -> Tensor:
+    """Return the index of the last divergence up to delta, or of the smallest one if all are larger."""
+    size = divergence_UW.shape[1]
+    within_UW = divergence_UW <= delta
     last_U = size - 1 - within_UW.flip(-1).long().argmax(-1)
-    smallest_U = size - 1 - worth_UW.flip(-1).argmin(-1)
+    smallest_U = size - 1 - divergence_UW.flip(-1).argmin(-1)
     return torch.where(within_UW.any(-1), last_U, smallest_U)

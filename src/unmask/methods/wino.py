@@ -87,5 +87,5 @@ class WINO(Policy):
         return original_BS, exists_BS, exists_BS & state.revisable_BL.gather(1, original_BS)
 
     def _block_number(self, state: State) -> Tensor:
-        """Number of the leftmost block with a mask."""
+        """Return the number of the leftmost block with a mask."""
         return torch.where(state.masked_BL.any(-1), region.first_mask_rank(state), 0) // self.block_length

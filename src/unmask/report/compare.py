@@ -22,7 +22,7 @@ from unmask.methods import RECONSTRUCTION, describe_policy
 from unmask.report import files
 from unmask.report.drawing import CostPoint, Draw, Size, save_figure, themed_picture, trade_off
 from unmask.report.pages import page
-from unmask.report.table import count_noun, escape_latex, markdown_grid, plain
+from unmask.report.table import count_noun, escape_latex, markdown_grid, to_plain
 from unmask.stats import Estimate
 
 SUMMARY_FORMAT, TIMING_FORMAT, VERIFY_FORMAT = "unmask-compare-summary-2", "unmask-compare-timing-1", "unmask-verify-1"
@@ -129,7 +129,7 @@ def summary_json(comparison: Comparison, summary: CompareSummary, speed: SpeedSu
         "config": comparison.config,
         **({} if speed is None else {"timing": timing_document(comparison, speed)}),
     }
-    return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(to_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def timing_document(comparison: Comparison, speed: SpeedSummary) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def timing_document(comparison: Comparison, speed: SpeedSummary) -> dict[str, An
         batches.append({**place, "time": None if pd.isna(batch["seconds"]) else batch})
     counts = {name: getattr(speed, name) for name in ("measured", "earlier", "elsewhere", "unknown", "machines")}
     about = {"format": TIMING_FORMAT, "note": TIME_LEGEND, "run": comparison.run, "machine": comparison.machine}
-    document: dict[str, Any] = plain({**about, **_line_entries(speed.lines, SPEEDS), **counts, "batches": batches})
+    document: dict[str, Any] = to_plain({**about, **_line_entries(speed.lines, SPEEDS), **counts, "batches": batches})
     return document
 
 
@@ -458,7 +458,7 @@ def time_remarks(speed: SpeedSummary) -> list[str]:
 
 
 def label_legends(summary: CompareSummary) -> list[str]:
-    """Explain the marks of the labels that occur."""
+    """Explain the marks behind the policies' names, one for each kind of label that occurs."""
     return [text for label, text in LABEL_LEGENDS.items() if label in set(summary.lines["label"])]
 
 
@@ -498,7 +498,7 @@ def front_mark(line: Line) -> str:
 
 
 def gain_mark(line: Line) -> str:
-    """Return an arrow where the difference to the reference is beyond noise."""
+    """Return an arrow if the interval of the difference to the reference excludes 0, else an empty text."""
     return ABOVE if line["difference_low"] > 0 else BELOW if line["difference_high"] < 0 else ""
 
 
@@ -670,4 +670,4 @@ def verify_json(model: str, target: Target, found: Sequence[VerifiedRun]) -> str
         "tasks": tasks,
         "data": {path: sha256 for one in found for path, sha256 in one.prepared.files.items()},
     }
-    return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(to_plain(body), indent=2, ensure_ascii=False, allow_nan=False)

@@ -67,7 +67,7 @@ QUESTIONS = {
 
 @dataclass(frozen=True)
 class DemoResults:
-    """All that the page shows."""
+    """Results of the demo that its page shows."""
 
     comparison: DemoComparison
     runs: Sequence[DemoRun]
@@ -197,7 +197,7 @@ class DemoSummary:
 
     @property
     def baseline(self) -> bool:
-        """Whether it is a bound and no method."""
+        """Whether this row is a bound rather than a method."""
         return not self.method
 
     @property
@@ -207,7 +207,7 @@ class DemoSummary:
 
     @property
     def cells(self) -> dict[str, str]:
-        """Cells of a table beside the policy's name, by their heads."""
+        """Table cells of this policy by their heads, without its name."""
         return {
             "utility": f"{self.utility:.3f}",
             "s.e.": "" if self.deterministic else f"{self.stderr:.3f}",

@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
 from unmask.axes import AXES
-from unmask.report.pages import asset
+from unmask.report.pages import read_asset
 from unmask.stats import Estimate
 
 IMAGES = ("pdf", "svg", "png")
@@ -34,7 +34,7 @@ Size = tuple[float, float]
 def _read_palette() -> dict[str, tuple[str, str]]:
     """Read the colours of every page by name, light and dark: an image cannot read the style of its page."""
     # The third block of the style sheet is for print.
-    themes = re.findall(r":root \{(.*?)\}", asset("base.css"), re.DOTALL)[:2]
+    themes = re.findall(r":root \{(.*?)\}", read_asset("base.css"), re.DOTALL)[:2]
     light, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]+);", theme)) for theme in themes)
     return {name: (to_hex(light[name]), to_hex(dark[name])) for name in ("ink", "soft", "line", "rule", "paper", *AXES)}
 

@@ -40,9 +40,9 @@ from unmask.report.study_tables import (
     chosen_rows,
     diagnosed_settings,
     opportunity_settings,
+    select_places,
     split_extension,
     spread,
-    taken_at,
 )
 from unmask.stats import COVERAGES, FEWEST_PROMPTS
 from unmask.stats.measures import CURVE_COVERAGES
@@ -99,7 +99,7 @@ def study_figures(findings: Findings) -> dict[str, list[StudyFigure]]:
     diagnosed, rows = diagnosed_settings(findings), findings.select("diagnostics", proposal="raw")
     diagnosed = diagnosed[(diagnosed["proposal"] == "raw") & (diagnosed["task"] != MEAN)]
     places = {
-        lift_by_coverage: taken_at(rows, float),
+        lift_by_coverage: select_places(rows, float),
         calibration: rows[rows["measure"].str.startswith("bin_")],
         along_the_run: rows[rows["measure"] == "along"],
     }
@@ -159,14 +159,14 @@ def _intervals(name: str, title: str, caption: str, table: str, rows: pd.DataFra
 
 
 def axis_colour(axis: str) -> str:
-    """Return the colour of an axis: the page's own, one for whole methods, and ink for what is of none."""
+    """Return the colour of an axis; whole methods have one of their own, and rows without an axis have ink."""
     return AXIS_COLOURS.get(axis, METHODS_COLOUR if axis in STUDY_AXES else INK)
 
 
 def interval_rows(
     frame: pd.DataFrame, number: str, group: Iterable[str], hollow: Iterable[bool], label: Iterable[str]
 ) -> pd.DataFrame:
-    """Rows for `draw_intervals` in the colours and shapes of their axes."""
+    """Return rows for `draw_intervals` in the colours and shapes of their axes."""
     return pd.DataFrame(
         {
             "group": list(group),
@@ -183,7 +183,7 @@ def interval_rows(
 
 
 def opportunity(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
-    """Δ_adapt of every task and axis of one model."""
+    """Return the figure of the opportunity Δ_adapt of every task and axis of one model."""
     frame = pd.concat([frame[frame["task"] != MEAN], frame[frame["task"] == MEAN]])
     rows = interval_rows(frame, "delta", frame["task"], frame["unreliable"] != "", frame["axis"])
     caption = f"Gain of each state's best action over the fixed one. {HOLLOW}"
@@ -198,7 +198,7 @@ def opportunity(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
 
 
 def strongest(frame: pd.DataFrame) -> StudyFigure:
-    """The largest opportunity of each model and task, of those axes that the model's own decoder has."""
+    """Return the largest opportunity of each model and task among the axes of the model's own decoder."""
     known = frame[frame["delta"].notna()]
     best = known.loc[known.groupby(["task", "model"], sort=False)["delta"].idxmax()]
     best = pd.concat([best[best["task"] == task] for task in dict.fromkeys(frame["task"])])
@@ -218,7 +218,7 @@ def strongest(frame: pd.DataFrame) -> StudyFigure:
 
 
 def gain(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
-    """Selective less fixed on whole answers: each task on its chosen axis, then their mean."""
+    """Return the figure of selective less fixed on whole answers: each task on its chosen axis, then their mean."""
     frame = frame if (frame["task"] != MEAN).sum() > 1 else frame[frame["task"] != MEAN]
     few = frame[f"{GAIN}_differ"] < FEWEST_PROMPTS
     labels = frame["diagnostic"].where(frame["task"] != MEAN, MEAN)
@@ -239,7 +239,7 @@ def gain(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
 
 
 def readings_figure(frame: pd.DataFrame) -> StudyFigure:
-    """Selective less fixed under both readings of the paper, and with one choice at a time changed."""
+    """Return the figure of selective less fixed under both readings of the paper, with one choice changed at a time."""
     few = frame[f"won_{GAIN}"] + frame[f"lost_{GAIN}"] < FEWEST_PROMPTS
     rows = interval_rows(frame.assign(axis=""), f"difference_{GAIN}", frame["at"], few, frame["model"])
     models = list(dict.fromkeys(frame["model"]))
@@ -265,7 +265,7 @@ def _panels(
     x: str,
     y: str,
 ) -> StudyFigure:
-    """A panel for each entry, with one scale for all."""
+    """Return a figure with a panel for each entry, all on one scale."""
     columns = min(COLUMNS, len(panels))
     rows = ceil(len(panels) / columns)
     height = 1.0 + 1.5 * rows
@@ -296,7 +296,7 @@ def _panels(
 
 
 def stages(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
-    """Δ_adapt along the run: the mean over tasks first, then each task."""
+    """Return the figure of Δ_adapt along the run: the mean over tasks first, then each task."""
     tasks = [
         *(task for task in (MEAN,) if (frame["task"] == task).any()),
         *dict.fromkeys(frame["task"][frame["task"] != MEAN]),
@@ -345,7 +345,7 @@ def stages(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
 
 
 def concentration(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
-    """C*(c) of every task, a panel for each axis that has any opportunity."""
+    """Return the figure of C*(c), the share of the gain in the best states, with a panel for each axis."""
     known = frame[frame[[f"concentration_{100 * c:.0f}" for c in COVERAGES]].notna().all(axis=1)]
     axes = [axis for axis in STUDY_AXES if (known["axis"] == axis).any()]
 
@@ -381,8 +381,8 @@ def _setting_panels(frame: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _own(rows: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
-    """Rows of one setting: its coverages, bins or places along the run."""
+def _select_setting(rows: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
+    """Return the rows of one setting: its coverages, bins or places along the run."""
     chosen = rows["task"] == row["task"]
     for name in ("model", "diagnostic"):
         chosen &= rows[name] == row[name]
@@ -390,10 +390,10 @@ def _own(rows: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
 
 
 def lift_by_coverage(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: str) -> StudyFigure:
-    """Lift of acting on the best-ranked share of states: the detector, random states and an oracle gate, with bands."""
+    """Return the figure of lift by coverage for the detector, random states and an oracle gate, with bands."""
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
-        wide = _own(rows, row).set_index("at")
+        wide = _select_setting(rows, row).set_index("at")
         cover = [0.0, *CURVE_COVERAGES]
         at_all = wide.loc[list(CURVE_COVERAGES)]
         known = wide.loc[list(COVERAGES)]
@@ -434,10 +434,10 @@ def lift_by_coverage(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix
 
 
 def calibration(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: str) -> StudyFigure:
-    """Mean opportunity of each bin of the signal: on validation states, which is predicted, and on held-out ones."""
+    """Return the figure of mean opportunity by bin of the signal: predicted from validation, and held out."""
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
-        bins = _own(rows, row)
+        bins = _select_setting(rows, row)
         colour, marker = axis_colour(row["axis"]), MARKERS.get(row["axis"], "h")
         place = bins["at"].astype(float) + 1
         ax.plot(place - 0.1, bins["bin_predicted"], marker, color=colour, ms=3.5, ls="", label="predicted")
@@ -458,7 +458,7 @@ def calibration(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: str
 
 
 def along_the_run(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: str) -> StudyFigure:
-    """Mean utility at each of a prompt's states, in the order of the run."""
+    """Return the figure of mean utility at a prompt's states, in the order of the run."""
     looks = {
         "fixed": (":", FAINT, 1.0),
         "always": ("-", INK, 0.9),
@@ -467,7 +467,7 @@ def along_the_run(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: s
     }
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
-        own = _own(rows, row)
+        own = _select_setting(rows, row)
         for arm in ARMS_ALONG_RUN:
             line, colour, width = looks[arm]
             ax.plot(

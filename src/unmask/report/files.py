@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writing of result files, each whole or not at all."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def check_place(path: str | Path) -> None:
 
 
 def folder(path: str | Path) -> Path:
-    """The folder for results, made if need be."""
+    """Return the folder for results; make it if it does not exist."""
     place = Path(path)
     if place.exists() and not place.is_dir():
         raise ConfigError(f"the output folder {str(path)!r} is a file; allowed: a folder, new or old; choose another")
@@ -36,7 +36,7 @@ def folder(path: str | Path) -> Path:
 
 
 def write(target: Path, content: bytes) -> Path:
-    """Write beside the target, then rename: a reader never sees half a file."""
+    """Write a file beside its target and rename it, so that a reader never sees half a file."""
     try:
         with atomic_write(target) as partial:
             partial.write_bytes(content)

@@ -38,7 +38,7 @@ def conclusion(low: float, high: float, prompts: float, shut: bool = False) -> s
 
 
 class Question(NamedTuple):
-    """What every study is asked, and which rows of the findings answer it."""
+    """A question that every study is asked, and the measure that answers it."""
 
     name: str
     question: str
@@ -116,8 +116,8 @@ def answer_questions(headlines: pd.DataFrame, held: Sequence[float], asked: bool
     native = headlines[~headlines["extension"].astype(bool)] if len(headlines) else headlines
     rows = dict(list(native.groupby("name"))) if len(native) else {}
     answers = [
-        Answer("How much?", _how_much(rows.get("opportunity"))),
-        Answer("How concentrated?", _how_concentrated(held)),
+        Answer("How much?", _say_how_much(rows.get("opportunity"))),
+        Answer("How concentrated?", _say_how_concentrated(held)),
     ]
     if not asked:
         return [
@@ -127,12 +127,12 @@ def answer_questions(headlines: pd.DataFrame, held: Sequence[float], asked: bool
         ]
     return [
         *answers,
-        Answer("Predictable?", _predictable(rows.get("ranking"))),
-        Answer("Does acting pay?", _pays(rows.get("one step"), rows.get("whole answers"))),
+        Answer("Predictable?", _say_how_predictable(rows.get("ranking"))),
+        Answer("Does acting pay?", _say_whether_acting_pays(rows.get("one step"), rows.get("whole answers"))),
     ]
 
 
-def _how_much(rows: pd.DataFrame | None) -> str:
+def _say_how_much(rows: pd.DataFrame | None) -> str:
     if rows is None or not rows["looked_at"].sum():
         return "Not known: nothing could be measured."
     shown, hints, pairs = (
@@ -148,7 +148,7 @@ def _how_much(rows: pd.DataFrame | None) -> str:
     return f"No gain was shown on any of {pairs}."
 
 
-def _how_concentrated(held: Sequence[float]) -> str:
+def _say_how_concentrated(held: Sequence[float]) -> str:
     if not len(held):
         return "Not known: there is no gain that could be concentrated."
     least, most = (f"{100 * end:.0f} %" for end in (min(held), max(held)))
@@ -156,7 +156,7 @@ def _how_concentrated(held: Sequence[float]) -> str:
     return f"The best tenth of states holds {share} of the gain; spread evenly it would hold 10 %."
 
 
-def _predictable(rows: pd.DataFrame | None) -> str:
+def _say_how_predictable(rows: pd.DataFrame | None) -> str:
     if rows is None:
         return "Not known: no diagnosed setting has numbers."
     shown, hints, pairs = (
@@ -182,8 +182,8 @@ _WHOLE = {
 }
 
 
-def _pays(one_step: pd.DataFrame | None, whole: pd.DataFrame | None) -> str:
-    """Answer for whole answers, or for one step where those were not decoded."""
+def _say_whether_acting_pays(one_step: pd.DataFrame | None, whole: pd.DataFrame | None) -> str:
+    """Say whether acting pays: on whole answers, or on one step where no whole answers were decoded."""
     if whole is not None:
         clauses = []
         for row in whole.itertuples():

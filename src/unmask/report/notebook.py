@@ -1,4 +1,4 @@
-"""What a notebook shows of generations, trajectories and findings; imported by `unmask.base.display` on first use."""
+"""Notebook output of generations, trajectories and findings; `unmask.base.display` imports it on first use."""
 
 import html
 import os
@@ -24,38 +24,39 @@ from unmask.report.table import Table
 MOST_CELLS = 16_384
 """Steps times positions that a cell of a notebook draws; `show` draws all."""
 MOST_ROWS = 4
-"""Rows that it draws."""
+"""Rows of a run that a cell of a notebook draws."""
 _LOW, _HIGH, _PER_STEP = 440, 860, 22
-"""Pixels of a frame: least, most, and what a step takes."""
+"""Height of a frame in pixels: least, most, and for each step."""
 
 
 # Runs
 
 
-def run_cell(trajectory: Trajectory, codec: Codec | None = None) -> str:
-    """A frame with the grids: its scripts and styles cannot touch the notebook, nor the notebook's touch them."""
-    records, rows = _some_records(trajectory, codec), trajectory.state.batch
+def draw_run(trajectory: Trajectory, codec: Codec | None = None) -> str:
+    """Draw a run's grids in a frame that shares neither scripts nor styles with the notebook."""
+    records, rows = _select_run_data(trajectory, codec), trajectory.state.batch
     if not records:
         why = "it is too large for a cell" if trajectory.steps else "no steps were recorded"
-        return f"<p>{html.escape(_said(trajectory))}; {why}{': <code>.show()</code>' if trajectory.steps else ''}</p>"
+        more = ": <code>.show()</code>" if trajectory.steps else ""
+        return f"<p>{html.escape(_describe_run(trajectory))}; {why}{more}</p>"
     left = f"{rows - len(records)} more: .row(N).show() of the trajectory" if len(records) < rows else ""
     steps = sum(len(record["steps"]) for record in records)
     height = min(_HIGH, _LOW + _PER_STEP * steps)
-    return framed(runs_page(records, left), f"{_said(trajectory)}, step by step", height)
+    return wrap_page(runs_page(records, left), f"{_describe_run(trajectory)}, step by step", height)
 
 
-def framed(page: str, title: str, height: int) -> str:
-    """A page inside a page. It may run its scripts and nothing else: no storage, no forms, no way out."""
+def wrap_page(page: str, title: str, height: int) -> str:
+    """Return a frame around a page, which may run its scripts but neither store, submit nor open anything."""
     style = f"width:100%;height:{height}px;border:1px solid #8886;border-radius:6px"
     escaped, named = html.escape(page), html.escape(title)
     return f'<iframe title="{named}" sandbox="allow-scripts" style="{style}" srcdoc="{escaped}"></iframe>'
 
 
-def run_table(trajectory: Trajectory, codec: Codec | None = None) -> Any:
-    """A line for each change of a position: what it became, how sure the model was, who acted, what else was likely."""
-    records = _records(trajectory, codec)
-    lines = [line for row, record in enumerate(records) for line in _changes(row, record)]
-    return _pandas().DataFrame(lines, columns=list(CHANGE))
+def make_run_table(trajectory: Trajectory, codec: Codec | None = None) -> Any:
+    """Return a frame with a line for each change: the token, its confidence, the policy and other likely tokens."""
+    records = _make_run_data(trajectory, codec)
+    lines = [line for row, record in enumerate(records) for line in _list_changes(row, record)]
+    return _import_pandas().DataFrame(lines, columns=list(CHANGE))
 
 
 CHANGE = (
@@ -66,7 +67,7 @@ CHANGE = (
 probabilities, as many as were recorded."""
 
 
-def _changes(row: int, record: RunData) -> Iterator[tuple[Any, ...]]:
+def _list_changes(row: int, record: RunData) -> Iterator[tuple[Any, ...]]:
     for step in record["steps"]:
         acted = tuple(step[name] for name in ("policy", "why", "signal", "threshold", "open"))
         for position, token, confidence in step["changes"]:
@@ -74,14 +75,14 @@ def _changes(row: int, record: RunData) -> Iterator[tuple[Any, ...]]:
             yield (row, step["step"], position, token, confidence, *acted, top)
 
 
-def _run_page(trajectory: Trajectory, codec: Codec | None = None) -> str:
-    return runs_page(list(_records(trajectory, codec)))
+def _make_run_page(trajectory: Trajectory, codec: Codec | None = None) -> str:
+    return runs_page(list(_make_run_data(trajectory, codec)))
 
 
-def _some_records(trajectory: Trajectory, codec: Codec | None) -> list[RunData]:
-    """As many as a cell has room for."""
+def _select_run_data(trajectory: Trajectory, codec: Codec | None) -> list[RunData]:
+    """Return the data of the first rows, as many as a cell has room for."""
     room, records = MOST_CELLS, []
-    for record in islice(_records(trajectory, codec), MOST_ROWS) if trajectory.steps else ():
+    for record in islice(_make_run_data(trajectory, codec), MOST_ROWS) if trajectory.steps else ():
         room -= len(record["steps"]) * len(record["tokens"])
         if room < 0:
             break
@@ -89,23 +90,25 @@ def _some_records(trajectory: Trajectory, codec: Codec | None) -> list[RunData]:
     return records
 
 
-def _records(trajectory: Trajectory, codec: Codec | None) -> Iterator[RunData]:
-    spelt = codec or _codec(trajectory)
-    return (run_data(trajectory, row, spelt, top=_kept(trajectory)) for row in range(trajectory.state.batch))
+def _make_run_data(trajectory: Trajectory, codec: Codec | None) -> Iterator[RunData]:
+    spelt = codec or _find_codec(trajectory)
+    return (
+        run_data(trajectory, row, spelt, top=_count_alternatives(trajectory)) for row in range(trajectory.state.batch)
+    )
 
 
-def _kept(trajectory: Trajectory) -> int:
-    """Alternatives of the widest step."""
+def _count_alternatives(trajectory: Trajectory) -> int:
+    """Return the largest number of alternative tokens that any step has recorded."""
     return max((step.prediction.clean.top_BNK.shape[-1] for step in trajectory.steps), default=0)
 
 
-def _codec(trajectory: Trajectory) -> Codec:
-    """The tokenizer of the run's model; tokens are numbers where it is not on this machine."""
+def _find_codec(trajectory: Trajectory) -> Codec:
+    """Return the codec of the run's model, or one that writes token numbers where it is not on this machine."""
     return find_saved_codec(trajectory.config) or TokenNumbers(trajectory.state.mask_id)
 
 
-def _said(trajectory: Trajectory) -> str:
-    """Who decoded what at which price, in a few words."""
+def _describe_run(trajectory: Trajectory) -> str:
+    """Name the model, the policy, the number of rows and the forwards of a run."""
     config, rows = trajectory.config or {}, trajectory.state.batch
     named = [config.get(part, {}).get("name", "") for part in ("model", "policy")]
     forwards = int(trajectory.forwards_B.sum())
@@ -116,44 +119,44 @@ def _said(trajectory: Trajectory) -> str:
 # Their results
 
 
-def _generation_cell(done: Generation) -> str:
-    """The texts, which any viewer of notebooks shows, then the grids."""
+def _draw_generation(done: Generation) -> str:
+    """Draw the texts of a generation, its cost, and then its grids."""
     texts = "".join(f'<pre style="white-space:pre-wrap">{html.escape(text)}</pre>' for text in done.texts[:MOST_ROWS])
     more = f"<p>and {len(done.texts) - MOST_ROWS} more in .texts</p>" if len(done.texts) > MOST_ROWS else ""
     cost = f"{done.forwards} forwards, {done.tokens_per_forward:.2f} tokens per forward"
     about = html.escape(f"{done.config['model']['name']}, {done.policy.name}: {cost}")
-    return f"{texts}{more}<p><small>{about}</small></p>{run_cell(done.trajectory, done.codec)}"
+    return f"{texts}{more}<p><small>{about}</small></p>{draw_run(done.trajectory, done.codec)}"
 
 
-def _generation_table(done: Generation) -> Any:
-    """A line for each row: prompt, text and cost."""
+def _make_generation_table(done: Generation) -> Any:
+    """Return a frame with a line for each row of a generation: prompt, text and cost."""
     steps = done.trajectory.state.step_B.tolist()
     lines = [
         {"prompt": asked["prompt"], "sample": asked["sample"], "text": text, "new_tokens": asked["new_tokens"]}
         for asked, text in zip(done.config["rows"], done.texts, strict=True)
     ]
-    return _pandas().DataFrame(lines).assign(steps=steps, forwards=done.row_forwards)
+    return _import_pandas().DataFrame(lines).assign(steps=steps, forwards=done.row_forwards)
 
 
 # Findings
 
 
-def _findings_cell(found: Findings) -> str:
-    """The four answers and the short tables, as plain HTML in the notebook's own style."""
+def _draw_findings(found: Findings) -> str:
+    """Draw the four answers and the short tables of a study as plain HTML in the notebook's own style."""
     report = study_report(found)
     warned = "".join(f"<p><strong>{html.escape(text)}</strong></p>" for text in report.warnings)
     said = "".join(
         f"<dt><strong>{html.escape(one.question)}</strong></dt><dd>{html.escape(one.verdict)}</dd>"
         for one in report.answers
     )
-    tables = "".join(map(_table, report.screens))
+    tables = "".join(map(_draw_table, report.screens))
     signs = "".join(f"<li><code>{html.escape(s)}</code> {html.escape(text)}</li>" for s, text in report.signs.items())
     more = "<p><small><code>.show()</code> opens all of it; <code>.to_pandas(NAME)</code> is a table.</small></p>"
     return f"<h3>{html.escape(report.title)}</h3>{warned}<dl>{said}</dl>{tables}<ul>{signs}</ul>{more}"
 
 
-def findings_table(found: Findings, table: str = "opportunity") -> Any:
-    """A table of the report by its name, as in its CSV files."""
+def make_findings_table(found: Findings, table: str = "opportunity") -> Any:
+    """Return a table of the report by the name of its CSV file."""
     require(isinstance(table, str), "table", table, "the name of a table", "'opportunity' is one")
     tables = {one.name: one for one in study_report(found).tables}
     if table not in tables:
@@ -164,16 +167,16 @@ def findings_table(found: Findings, table: str = "opportunity") -> Any:
 _ROOM = "padding:2px 8px;white-space:nowrap"
 
 
-def _table(table: Table) -> str:
-    heads = [(column.head or "", "left" if column.align_left else "right") for column in table.shown]
+def _draw_table(table: Table) -> str:
+    heads = [(column.head or "", "left" if column.align_left else "right") for column in table.visible_columns]
     head = "".join(f'<th style="text-align:{side};{_ROOM}">{html.escape(name)}</th>' for name, side in heads)
-    body = "".join(f"<tr>{''.join(_cells(row, [side for _, side in heads]))}</tr>" for row in table.cells)
+    body = "".join(f"<tr>{''.join(_draw_cells(row, [side for _, side in heads]))}</tr>" for row in table.cells)
     caption = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""
     inside = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div style="overflow-x:auto">{inside}</div>'
 
 
-def _cells(row: Sequence[str], sides: Sequence[str]) -> Iterator[str]:
+def _draw_cells(row: Sequence[str], sides: Sequence[str]) -> Iterator[str]:
     for text, side in zip(row, sides, strict=True):
         yield f'<td style="text-align:{side};{_ROOM}">{html.escape(text)}</td>'
 
@@ -182,8 +185,8 @@ def _cells(row: Sequence[str], sides: Sequence[str]) -> Iterator[str]:
 
 
 @cache
-def _pandas() -> Any:
-    """An extra: nobody needs it who makes no tables of it."""
+def _import_pandas() -> Any:
+    """Import pandas, which is an optional dependency, or say how to install it."""
     try:
         return import_module("pandas")
     except ImportError as error:
@@ -191,26 +194,26 @@ def _pandas() -> Any:
 
 
 def draw_cell(value: object) -> str:
-    """Return HTML that stands alone among other outputs of a notebook."""
+    """Return a run, generation or findings as the HTML output of a notebook cell."""
     if isinstance(value, Trajectory):
-        return run_cell(value)
+        return draw_run(value)
     if isinstance(value, Generation):
-        return _generation_cell(value)
+        return _draw_generation(value)
     if isinstance(value, Findings):
-        return _findings_cell(value)
-    raise _not_drawn(value)
+        return _draw_findings(value)
+    raise _refuse_value(value)
 
 
 def write_page(value: object) -> Path:
     """Write a whole page to a new temporary file, which only its owner can read."""
     if isinstance(value, Trajectory):
-        page = _run_page(value)
+        page = _make_run_page(value)
     elif isinstance(value, Generation):
-        page = _run_page(value.trajectory, value.codec)
+        page = _make_run_page(value.trajectory, value.codec)
     elif isinstance(value, Findings):
         page = report_page(study_report(value))
     else:
-        raise _not_drawn(value)
+        raise _refuse_value(value)
     try:
         handle, name = tempfile.mkstemp(prefix="unmask-", suffix=".html")
         with os.fdopen(handle, "wb") as file:
@@ -224,13 +227,13 @@ def write_page(value: object) -> Path:
 def make_frame(value: object, *table: str) -> Any:
     """Return a `pandas.DataFrame`; findings have several, each under the name of its CSV file."""
     if isinstance(value, Trajectory):
-        return run_table(value)
+        return make_run_table(value)
     if isinstance(value, Generation):
-        return _generation_table(value)
+        return _make_generation_table(value)
     if isinstance(value, Findings):
-        return findings_table(value, *table)
-    raise _not_drawn(value)
+        return make_findings_table(value, *table)
+    raise _refuse_value(value)
 
 
-def _not_drawn(value: object) -> ContractError:
+def _refuse_value(value: object) -> ContractError:
     return ContractError(f"nothing draws a {type(value).__name__}; allowed: runs, generations and findings; show one")

@@ -35,10 +35,10 @@ def page(
     `styles` and `modules` name files of the package, a module after those that it imports. `start` is the code that
     runs last, and may use what the modules export; they read the values of `data` by their ids.
     """
-    islands = "\n".join(island(name, value) for name, value in (data or {}).items())
-    style = "\n".join(map(asset, ("base.css", *styles)))
+    islands = "\n".join(embed_json(name, value) for name, value in (data or {}).items())
+    style = "\n".join(map(read_asset, ("base.css", *styles)))
     # A closing tag inside a script would end the element.
-    script = f"{bundle(tuple(modules))}\n{start}".replace("</script", "<\\/script")
+    script = f"{bundle_modules(tuple(modules))}\n{start}".replace("</script", "<\\/script")
     inside = f'<script type="module">\n{script}</script>' if modules else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -60,7 +60,7 @@ def page(
 """
 
 
-def island(name: str, value: Any) -> str:
+def embed_json(name: str, value: Any) -> str:
     """Return a JSON value as a script element; no text inside it can end the element or begin another."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -68,11 +68,11 @@ def island(name: str, value: Any) -> str:
 
 
 @cache
-def bundle(modules: Sequence[str]) -> str:
-    """Return ES modules as one script, each in a scope of its own: a file opened from a disk imports nothing."""
+def bundle_modules(modules: Sequence[str]) -> str:
+    """Join ES modules into one script, because a page opened from a disk cannot import any."""
     parts = []
     for name in modules:
-        text = asset(name)
+        text = read_asset(name)
         exports = ", ".join(re.findall(r"^export (?:async )?(?:function|const) (\w+)", text, re.MULTILINE))
         body = re.sub(r"^import .*?;$|^export ", "", text, flags=re.MULTILINE)
         parts.append(f"const {{ {exports} }} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();")
@@ -80,7 +80,7 @@ def bundle(modules: Sequence[str]) -> str:
 
 
 @cache
-def asset(name: str, package: str = "unmask.report") -> str:
+def read_asset(name: str, package: str = "unmask.report") -> str:
     """Return a style or script file that travels with the package."""
     return resources(package).joinpath("static", name).read_text(encoding="utf-8")
 
@@ -109,7 +109,7 @@ def runs_page(runs: Sequence[RunData], note: str = "") -> str:
 {more}
 <footer>Made by unmask. This page needs no network.</footer>
 </main>"""
-    return page(title, body, styles=["grid.css"], modules=RUN_MODULES, start=DRAW_RUNS, data=_run_islands(runs))
+    return page(title, body, styles=["grid.css"], modules=RUN_MODULES, start=DRAW_RUNS, data=_collect_run_data(runs))
 
 
 def futures_page(runs: Sequence[RunData]) -> str:
@@ -134,10 +134,10 @@ def futures_page(runs: Sequence[RunData]) -> str:
 <div class="futures">{"".join(parts)}</div>
 <footer>A read-only copy made by unmask view. This page needs no network and decodes nothing.</footer>
 </main>"""
-    return page(title, body, styles=["grid.css"], modules=RUN_MODULES, start=DRAW_RUNS, data=_run_islands(runs))
+    return page(title, body, styles=["grid.css"], modules=RUN_MODULES, start=DRAW_RUNS, data=_collect_run_data(runs))
 
 
-def _run_islands(runs: Sequence[RunData]) -> dict[str, RunData]:
+def _collect_run_data(runs: Sequence[RunData]) -> dict[str, RunData]:
     return {f"run-{row}": run for row, run in enumerate(runs)}
 
 
@@ -187,7 +187,7 @@ so that luck cancels out.</p>
 
 
 def states_data(evidence: StateEvidence) -> dict[str, Any]:
-    """Return the values that `states.js` draws, of JSON's types only."""
+    """Return the values that `states.js` draws as plain JSON types."""
     values = {"unspelled": list(evidence.unspelled), "states": list(evidence.states)}
     return {"format": STATES_FORMAT, "study": evidence.study, **values}
 

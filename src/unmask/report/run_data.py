@@ -51,8 +51,8 @@ def run_data(
     states_after = [*(step.state for step in own.steps[1:]), last]
     return {
         "format": FORMAT,
-        "model": storable(_name_of(config.get("model")) if model is None else model),
-        "policy": storable(_name_of(config.get("policy")) or own.steps[-1].policy if policy is None else policy),
+        "model": storable(_read_name(config.get("model")) if model is None else model),
+        "policy": storable(_read_name(config.get("policy")) or own.steps[-1].policy if policy is None else policy),
         "prompt": storable(_prompt_text(own, codec) if prompt is None else prompt),
         "text": storable(_answer_text(config, final, answer, codec)),
         "score": score,
@@ -82,7 +82,7 @@ def step_data(
     `number` counts from 1, `after` is the state that the step led to, and `config` is that of the run: its policy says
     where the gate opens.
     """
-    changes = list(_changes(step, after, spell, at))
+    changes = list(_list_changes(step, after, spell, at))
     gate = gate_status(step, at, number, config or {})
     remasked = sum(text is None for _, text, _ in changes)
     reasons = [gate.why, f"{remasked} position{'s' * (remasked > 1)} re-masked" if remasked else ""]
@@ -137,7 +137,7 @@ class TokenNumbers:
     answer = text = decode
 
 
-def _changes(step: Step, after: State, spell: Spell, at: int) -> Iterator[list[Any]]:
+def _list_changes(step: Step, after: State, spell: Spell, at: int) -> Iterator[list[Any]]:
     """Yield [position, text, confidence] in the order in which things happen in a step.
 
     Re-masking comes first, because the same step may fill a position again, even with the token that it had.
@@ -188,7 +188,7 @@ def _prompt_text(own: Trajectory, codec: Codec) -> str:
     return codec.decode(own.state.tokens_BL[0, : free.index(True) if True in free else 0].tolist())
 
 
-def _name_of(part: Any) -> str:
+def _read_name(part: Any) -> str:
     return str(part.get("name", "")) if isinstance(part, Mapping) else ""
 
 
@@ -218,7 +218,7 @@ def gate_status(step: Step, at: int, number: int, config: Mapping[str, Any]) -> 
         return GateStatus()
     # Notes and detectors are both in the order of the diagnostics.
     rules = rules if len(rules) == len(names) else [None] * len(names)
-    gates = [_one_gate(step, at, name, rule) for name, rule in zip(names, rules, strict=True)]
+    gates = [_read_gate(step, at, name, rule) for name, rule in zip(names, rules, strict=True)]
     opened = [gate for gate in gates if gate.is_open]
     signalled = [gate for gate in gates if gate.signal is not None]
     chosen = (opened or signalled or gates)[0]
@@ -252,7 +252,7 @@ def nearest_threshold(rule: DetectorRule, signal: float) -> float | None:
     return None if inside and not math.isfinite(inside[0]) else next(iter(borders), None)
 
 
-def _one_gate(step: Step, at: int, diagnostic: str, rule: DetectorRule | None) -> GateStatus:
+def _read_gate(step: Step, at: int, diagnostic: str, rule: DetectorRule | None) -> GateStatus:
     notes = step.action.notes
     if not bool(notes[f"{diagnostic}/evaluated_B"][at]):
         return GateStatus(f"{diagnostic}: no signal, so the fixed action", is_open=False)

@@ -28,7 +28,7 @@ from unmask.report.drawing import IMAGES
 from unmask.report.figures import StudyFigure, study_figures
 from unmask.report.headlines import BETTER, HINT_BETTER, Answer, answer_questions, headline_frame
 from unmask.report.study_tables import LEGEND
-from unmask.report.table import Table, count_noun, plain, to_json
+from unmask.report.table import Table, count_noun, to_json, to_plain
 from unmask.stats import FEWEST_PROMPTS
 
 FILE_LIST = "report-files.json"
@@ -42,7 +42,7 @@ GLOSSARY = {
     "to 1, seen in hindsight (Δ_adapt)",
     "gate": "the rule that decides, from a signal known before acting, whether to leave the fixed action",
 }
-IN_THE_PAPER = {
+PAPER_LABELS = {
     "e1-all": "fig:e1-all",
     "opportunity": "tab:app-e1-full",
     "reversal": "tab:reversal-anatomy",
@@ -52,20 +52,20 @@ IN_THE_PAPER = {
     "e4-end-to-end": "tab:e4-selective-decoding, tab:app-mini-e4-full",
 }
 """What the paper calls its figures and tables, by our names."""
-EXTENSION = (
+EXTENSION_NOTE = (
     "Dream's native decoder is monotone: what it has revealed stays. Its commitment results are those of a revision "
     "extension of it, with a re-masking operator that it does not have, and are reported apart."
 )
-BEYOND = (
+JOINT_NOTE = (
     "Beyond the paper: it adapts one axis at a time. Here all diagnosed axes deviate in one decoder, each by its own "
     "gate. These results count in no answer above."
 )
-READINGS = (
+READINGS_NOTE = (
     "Where the paper leaves room, a conclusion may depend on the reading. Each row changes one choice. The reading "
     "`ours` has one diagnostic for each axis; the tables above choose among all diagnostics of the study, and differ "
     "from it where an axis has several."
 )
-_APART = "revision extension of a monotone native decoder"
+_EXTENSION_TITLE = "revision extension of a monotone native decoder"
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Report:
 
 
 def study_report(findings: Findings) -> Report:
-    """Put everything that is said and shown about a study together."""
+    """Make the report of a study: answers, notes, tables and figures."""
     study = findings.study
     headlines = headline_frame(_question_frames(findings))
     fingerprint = study.manifest["fingerprint"]
@@ -144,12 +144,12 @@ def study_report(findings: Findings) -> Report:
         study=str(study.config["name"]),
         complete=study.complete,
         warnings=list(_warnings(findings)),
-        answers=answer_questions(headlines, _held_by_tenth(findings), asked=bool(study.diagnosed_axes)),
+        answers=answer_questions(headlines, _find_shares_of_best_tenth(findings), asked=bool(study.diagnosed_axes)),
         headlines=study_tables.make_table("headlines", headlines),
         notes=list(_notes(findings)),
         sections=list(_sections(findings)),
-        screens=list(_screens(findings)),
-        run=_what_was_run(findings),
+        screens=list(_make_terminal_tables(findings)),
+        run=_summarise_run(findings),
         command=(
             f"unmask study run FILE --out {study.folder}",
             f"FILE: study {study.config['name']}, fingerprint {fingerprint[:12]}",
@@ -165,7 +165,7 @@ def study_report(findings: Findings) -> Report:
 
 
 def _question_frames(findings: Findings) -> dict[str, pd.DataFrame]:
-    """The settings that answer each question, as `headline_frame` reads them."""
+    """Return the settings that answer each question, as `headline_frame` reads them."""
     frames: dict[str, pd.DataFrame] = {}
     cells = study_tables.opportunity_settings(findings)
     cells = cells[cells["task"] != MEAN]
@@ -221,13 +221,13 @@ def _question_rows(
     )
 
 
-def _held_by_tenth(findings: Findings) -> list[float]:
-    """Shares of the gain in the best tenth of states: where a gain was shown, or else where it is hinted at."""
+def _find_shares_of_best_tenth(findings: Findings) -> list[float]:
+    """Return the shares of the gain that the best tenth of states holds, where a gain was shown or else hinted at."""
     cells = study_tables.opportunity_settings(findings)
     cells = cells[cells["task"] != MEAN]
     if not len(cells):
         return []
-    words = study_tables.conclude(cells, "delta", "positive_prompts")
+    words = study_tables.conclude_rows(cells, "delta", "positive_prompts")
     held = cells["concentration_10"].groupby(words).agg(list)
     return held.get(BETTER) or held.get(HINT_BETTER) or []
 
@@ -236,7 +236,7 @@ def _held_by_tenth(findings: Findings) -> list[float]:
 
 
 def _warnings(findings: Findings) -> Iterator[str]:
-    """Say what of the study is not there."""
+    """Say which parts of the study are missing."""
     study = findings.study
     missing = findings.select("opportunity", measure=MISSING)
     if not study.complete:
@@ -260,7 +260,7 @@ def _warnings(findings: Findings) -> Iterator[str]:
 
 
 def _notes(findings: Findings) -> Iterator[str]:
-    """How far the numbers can be trusted, and what the answers leave out."""
+    """Say how far the numbers can be trusted, and what the answers leave out."""
     study = findings.study
     cells = study_tables.opportunity_settings(findings)
     cells = cells[cells["task"] != MEAN]
@@ -288,7 +288,7 @@ def _notes(findings: Findings) -> Iterator[str]:
         )
     diagnosed = findings.select("diagnostics")
     if any(study.extends(model, axis) for model, axis in zip(diagnosed["model"], diagnosed["axis"], strict=True)):
-        yield EXTENSION
+        yield EXTENSION_NOTE
     counts = findings.frame[findings.frame["experiment"].isin(["arms", "joint"]) & (findings.frame["task"] != MEAN)]
     unjudged, used = (int(counts[counts["measure"] == name]["value"].sum()) for name in ("unjudged", "prompts"))
     if unjudged:
@@ -302,20 +302,20 @@ def _notes(findings: Findings) -> Iterator[str]:
 
 
 def model_name(findings: Findings, model: str) -> str:
-    """A model by its name here and, where that differs, by what was loaded: a name is not the model."""
+    """Return a model's name in the study, followed by what was loaded if that has another name."""
     source = next(str(spec["model"]) for spec in findings.study.config["models"] if spec["name"] == model)
     last = source.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     return model if last.lower() == model.lower() else f"{model} ({source})"
 
 
-def _what_was_run(findings: Findings) -> dict[str, str]:
-    """For the first screen, a few words each."""
+def _summarise_run(findings: Findings) -> dict[str, str]:
+    """Summarise models, tasks and samples of the study for the first screen, a few words each."""
     study, config = findings.study, findings.study.config
     seconds = float(study.costs["seconds"].sum()) if len(study.costs) else 0.0
     devices = sorted({str(about["device"]) for about in study.manifest["models"].values() if about.get("device")})
-    spent = [f"{_span(seconds)} of branching"] + [f"{_span(study.decode_seconds)} of whole answers"] * bool(
-        study.decode_seconds
-    )
+    spent = [f"{_spell_duration(seconds)} of branching"] + [
+        f"{_spell_duration(study.decode_seconds)} of whole answers"
+    ] * bool(study.decode_seconds)
     missing = len(findings.select("opportunity", measure=MISSING))
     unjudged = int(study.unjudged["branches"].sum())
     lacks = ["the study is not complete"] * (not study.complete)
@@ -332,7 +332,7 @@ def _what_was_run(findings: Findings) -> dict[str, str]:
     }
 
 
-def _span(seconds: float) -> str:
+def _spell_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
@@ -368,7 +368,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _sections(findings: Findings) -> Iterator[Section]:
-    """Native decoders first, with what has no numbers; then the revision extension; beyond the paper last."""
+    """Yield the sections: native decoders first, then the revision extension, then what goes beyond the paper."""
     has, config = set(findings.frame["experiment"]), findings.study.config
     figures, tables = study_figures(findings), study_tables.opportunity_tables(findings)
     much = [tables[name] for name in ("opportunity", "means", "stages", "audit")]
@@ -382,7 +382,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         tables_of = [*native, study_tables.missing_table(findings, "diagnostics")]
         yield Section("Diagnostics", tables_of, "E2, E3", figures["diagnostics"])
         if len(apart[0].frame):
-            yield Section(f"Diagnostics: {_APART}", apart, "E2, E3", figures["revision"], EXTENSION)
+            yield Section(f"Diagnostics: {_EXTENSION_TITLE}", apart, "E2, E3", figures["revision"], EXTENSION_NOTE)
     if config.get("learned", False):
         native, apart = (study_tables.learned_tables(findings, extension) for extension in (False, True))
         tables_of = [*native, *(apart if len(apart[0].frame) else []), study_tables.missing_table(findings, "learned")]
@@ -392,12 +392,12 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield Section("End to end", [*native, study_tables.missing_table(findings, "arms")], "E4", figures["arms"])
         if choices := study_tables.choice_tables(findings):
             title = "End to end: what depends on a choice of ours"
-            yield Section(title, choices, "E4", figures["readings"], READINGS)
+            yield Section(title, choices, "E4", figures["readings"], READINGS_NOTE)
         if len(apart[0].frame):
-            yield Section(f"End to end: {_APART}", apart, "E4", note=EXTENSION)
+            yield Section(f"End to end: {_EXTENSION_TITLE}", apart, "E4", note=EXTENSION_NOTE)
     if "joint" in has:
         joint = [study_tables.joint_table(findings)]
-        yield Section("End to end: all axes together, beyond the paper", joint, "E4", note=BEYOND)
+        yield Section("End to end: all axes together, beyond the paper", joint, "E4", note=JOINT_NOTE)
     if "searches" in has:
         yield Section("End to end: searches, beyond the paper", [study_tables.search_table(findings)], "E4")
     if len((paper := study_tables.paper_table(findings)).frame):
@@ -405,8 +405,8 @@ def _sections(findings: Findings) -> Iterator[Section]:
     yield Section("What was run, and what is missing", study_tables.inventory_tables(findings))
 
 
-def _screens(findings: Findings) -> Iterator[Table]:
-    """Short tables for a terminal: raw proposals, and the axes that validation chose."""
+def _make_terminal_tables(findings: Findings) -> Iterator[Table]:
+    """Make short tables for a terminal: raw proposals, and the axes that validation chose."""
     several = len(findings.study.references) > 1
     model = "model=model | " if several else ""
     cells = study_tables.opportunity_settings(findings)
@@ -426,7 +426,7 @@ def _screens(findings: Findings) -> Iterator[Table]:
 
 @dataclass(frozen=True)
 class Opening:
-    """What another page shows before a study, which then is its last part."""
+    """The part of a larger page that stands before a study's report."""
 
     title: str
     body: Markup
@@ -464,7 +464,7 @@ def write_report(
 
 
 def _remove_stale(place: Path, names: Sequence[str]) -> None:
-    """Remove what the list of an earlier report names and this one has not, then write this one's list."""
+    """Remove the files of an earlier report that this one does not have, then write the new list of files."""
     listed = place / FILE_LIST
     try:
         earlier = json.loads(listed.read_text(encoding="utf-8"))
@@ -485,7 +485,7 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
         report=report,
         states=states,
         opening=opening,
-        in_the_paper=IN_THE_PAPER,
+        in_the_paper=PAPER_LABELS,
         glossary=GLOSSARY,
         tasks=report.manifest["study"]["tasks"],
         pictures={figure.name: Markup(figure.to_html()) for figure in report.figures},
@@ -503,18 +503,18 @@ def page(report: Report, states: str | None = None, opening: Opening | None = No
 
 
 def pack_text(name: str, text: str) -> str:
-    """Return a script element with a text at a fraction of its size; a browser unpacks it when it is first needed."""
+    """Return a script element with a compressed text, which the browser unpacks when it is first needed."""
     inside = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
     return f'<script type="text/plain" id="{name}">{inside}</script>'
 
 
 def render_template(name: str, **values: Any) -> str:
     """Fill in a template of the package; every value is escaped unless it is `Markup`."""
-    return _templates().get_template(name).render(**values)
+    return _open_templates().get_template(name).render(**values)
 
 
 @cache
-def _templates() -> jinja2.Environment:
+def _open_templates() -> jinja2.Environment:
     loader = jinja2.PackageLoader("unmask.report")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters |= {"slug": _slug, "wrap_interval": _wrap_interval}
@@ -533,33 +533,33 @@ def _slug(title: str) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Return the words and every table but the longest as Markdown."""
+    """Return the report as Markdown, without the longest tables."""
     parts = [f"# {report.title}", *report.warnings]
     for answer in report.answers:
         parts += [f"## {answer.question}", answer.verdict]
-    parts += [f"## {report.headlines.title}", report.headlines.note, _grid(report.headlines)]
+    parts += [f"## {report.headlines.title}", report.headlines.note, _write_grid(report.headlines)]
     if report.notes:
-        parts += ["## Notes", _bullets(report.notes)]
+        parts += ["## Notes", _write_bullets(report.notes)]
     for section in report.sections:
         parts.append(f"## {section.title}")
         if section.legend:
             parts += [
-                _bullets([f"{sign} {meaning}" for sign, meaning in section.legend.items()]),
+                _write_bullets([f"{sign} {meaning}" for sign, meaning in section.legend.items()]),
                 f"Brackets: {report.intervals}.",
             ]
         parts += [section.note] * bool(section.note)
         for table in (table for table in section.tables if not table.files_only):
-            parts += [f"### {table.title}", *([table.note] if table.note else []), _grid(table)]
-    parts += ["## Configuration", _bullets([f"{key}: `{value}`" for key, value in report.facts.items()])]
+            parts += [f"### {table.title}", *([table.note] if table.note else []), _write_grid(table)]
+    parts += ["## Configuration", _write_bullets([f"{key}: `{value}`" for key, value in report.facts.items()])]
     parts += [f"```json\n{json.dumps(report.manifest, indent=2, ensure_ascii=False)}\n```", report.versions]
     return "\n\n".join(parts) + "\n"
 
 
-def _grid(table: Table) -> str:
+def _write_grid(table: Table) -> str:
     return table.to_markdown() if len(table.frame) else table.empty
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def _write_bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -575,5 +575,5 @@ def to_document(report: Report) -> dict[str, Any]:
         "resamples": report.resamples,
         "tables": {table.name: table.to_records() for table in report.tables},
         "hashes": dict(report.hashes),
-        "manifest": plain(dict(report.manifest)),
+        "manifest": to_plain(dict(report.manifest)),
     }

@@ -46,13 +46,13 @@ _MISSING_TABLES = {
 
 
 @cache
-def _entries() -> dict[str, dict[str, Any]]:
+def _read_entries() -> dict[str, dict[str, Any]]:
     return tomllib.loads(resources("unmask.report").joinpath("study_tables.toml").read_text(encoding="utf-8"))
 
 
 def make_table(name: str, frame: pd.DataFrame, suffix: str = "", **macros: str) -> Table:
-    """Put a table together from its entry and its rows. The suffix is for the names of files."""
-    entry = dict(_entries()[name])
+    """Make a table from its entry in study_tables.toml and its rows; the suffix goes into the names of its files."""
+    entry = dict(_read_entries()[name])
     columns = entry.pop("columns").format(notes=_NOTES, **macros)
     return Table(name + suffix, entry.pop("title", ""), entry.pop("note", ""), columns, frame, **entry)
 
@@ -98,13 +98,13 @@ def _add_marks(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _copy_marks(frame: pd.DataFrame, settings: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """Rows of coverages or stages with the reasons of their settings."""
+    """Copy the marks of each setting to its rows of coverages or stages."""
     reasons = settings[[*by, *columns]]
     return _add_marks(frame.drop(columns=list(columns)).merge(reasons, on=list(by), how="left"))
 
 
-def taken_at(rows: pd.DataFrame, kind: type) -> pd.DataFrame:
-    """Return the rows at a place of this type: a coverage is a float; a stage, bin or rank is an int."""
+def select_places(rows: pd.DataFrame, kind: type) -> pd.DataFrame:
+    """Return the rows whose place has this type: a coverage is a float; a stage, bin or rank is an int."""
     return rows[np.array([type(at) is kind for at in rows["at"]], dtype=bool)]
 
 
@@ -116,15 +116,15 @@ def split_extension(findings: Findings, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def setting_columns(frame: pd.DataFrame, *keys: str) -> str:
-    """Columns of names with the axis last, and who diagnosed it where somebody is not called as the axis."""
+    """Return the columns that name a setting, with the diagnostic where its name differs from its axis."""
     names = " | ".join(f"{key}={key}" for key in (*keys, "axis"))
     same = all(name in ("", axis) for name, axis in zip(frame["diagnostic"], frame["axis"], strict=True))
     # `diagnostic` is the name of an arm.
     return names if same else f"{names} | by<diagnostic=diagnosed by"
 
 
-def conclude(frame: pd.DataFrame, number: str, prompts: str, shut: str = "") -> list[str]:
-    """The conclusion from each row's interval of a number, which rests on so many prompts."""
+def conclude_rows(frame: pd.DataFrame, number: str, prompts: str, shut: str = "") -> list[str]:
+    """Return the conclusion that each row's interval allows; `prompts` is the column with the number of prompts."""
     closed = frame[shut].fillna(0) > 0 if shut else [False] * len(frame)
     ends = zip(frame[f"{number}_low"], frame[f"{number}_high"], frame[prompts], closed, strict=True)
     return [conclusion(low, high, count, never) for low, high, count, never in ends]
@@ -133,19 +133,19 @@ def conclude(frame: pd.DataFrame, number: str, prompts: str, shut: str = "") -> 
 def add_conclusions(frame: pd.DataFrame, *pairs: str) -> pd.DataFrame:
     """Add `PAIR_differ`, the prompts won or lost, and `PAIR_verdict`, the conclusion from the paired difference.
 
-    A shut gate decodes as the fixed action, and so does its control: there is nothing to conclude.
+    A shut gate decodes as the fixed action, and so does its control: there is nothing to conclude_rows.
     """
     if not len(frame):
         return frame
     frame = frame.assign(**{f"{pair}_differ": frame[f"won_{pair}"] + frame[f"lost_{pair}"] for pair in pairs})
     for pair in pairs:
         shut = "shut" if pair in (GAIN, CONTROL) else ""
-        frame[f"{pair}_verdict"] = conclude(frame, f"difference_{pair}", f"{pair}_differ", shut)
+        frame[f"{pair}_verdict"] = conclude_rows(frame, f"difference_{pair}", f"{pair}_differ", shut)
     return frame
 
 
 def missing_table(findings: Findings, experiment: str) -> Table:
-    """The settings of an experiment without numbers, each with its reason."""
+    """Return the table of settings for which an experiment has no numbers, each with its reason."""
     rows = findings.select(experiment, measure=MISSING)
     return make_table(_MISSING_TABLES[experiment], rows, setting=setting_columns(rows, "model", "task"))
 
@@ -159,17 +159,17 @@ def _rows_with_numbers(findings: Findings, experiment: str) -> pd.DataFrame:
 
 
 def opportunity_settings(findings: Findings) -> pd.DataFrame:
-    """A row for every model, task and axis, and for the means over tasks."""
+    """Return a row of E1 for every model, task and axis, and for the means over tasks."""
     rows = _rows_with_numbers(findings, "opportunity")
     return spread(rows[rows["measure"] != "pairwise"], ["model", "task", "axis"])
 
 
 def opportunity_tables(findings: Findings) -> dict[str, Table]:
-    """Tables of E1 by name."""
+    """Return the tables of E1 (opportunity) by name."""
     by = ["model", "task", "axis"]
     rows, whole = _rows_with_numbers(findings, "opportunity"), opportunity_settings(findings)
     cells, means = whole[whole["task"] != MEAN], whole[whole["task"] == MEAN]
-    stages = spread(taken_at(rows[rows["task"] != MEAN], int), [*by, "at"])
+    stages = spread(select_places(rows[rows["task"] != MEAN], int), [*by, "at"])
     stages = _copy_marks(stages, cells, by, ["partial"]).assign(stage_name=[STAGE_NAMES[k] for k in stages["at"]])
     pairs = rows[rows["measure"] == "pairwise"]
     ends = {"value": "pairwise", **{end: f"pairwise_{end}" for end in ("low", "high", "undefined")}}
@@ -188,7 +188,7 @@ def opportunity_tables(findings: Findings) -> dict[str, Table]:
 
 
 def method_tables(findings: Findings) -> list[Table]:
-    """Tables of the policy axis."""
+    """Return the tables of the policy axis, on which whole methods are compared."""
     cells = spread(_rows_with_numbers(findings, "methods"), ["model", "task"])
     costs = make_table("methods-cost", findings.study.method_costs)
     return [make_table("methods", cells), costs, missing_table(findings, "methods")]
@@ -198,7 +198,7 @@ def method_tables(findings: Findings) -> list[Table]:
 
 
 def diagnosed_settings(findings: Findings) -> pd.DataFrame:
-    """A row for every diagnosed setting and kind of proposal, and for their means over tasks."""
+    """Return a row of E2 and E3 for every setting with a diagnostic and kind of proposal, and for means over tasks."""
     rows = _rows_with_numbers(findings, "diagnostics")
     frame = spread(rows[~rows["measure"].str.startswith(("bin_", "along"))], [*SETTING, "proposal"])
     if not len(frame):
@@ -206,27 +206,27 @@ def diagnosed_settings(findings: Findings) -> pd.DataFrame:
     for name in ("theta", "tau"):
         columns = (frame["task"], frame[name], frame[f"{name}_never"] > 0, frame[f"{name}_reason"])
         frame[f"{name}_words"] = [
-            "" if task == MEAN else _threshold_words(x, reason if never else "")
+            "" if task == MEAN else _describe_thresholds(x, reason if never else "")
             for task, x, never, reason in zip(*columns, strict=True)
         ]
-    return frame.assign(verdict=conclude(frame, "lift_selective", "positive_prompts", "tau_never"))
+    return frame.assign(verdict=conclude_rows(frame, "lift_selective", "positive_prompts", "tau_never"))
 
 
-def _threshold_words(value: float, never: str) -> str:
+def _describe_thresholds(value: float, never: str) -> str:
     if never or np.isnan(value):
         return f"never: {never}"
     return "wherever there is a signal" if value == -inf else f"{value:.4g}"
 
 
 def diagnostic_tables(findings: Findings, extension: bool) -> list[Table]:
-    """Tables of E2 and E3: of native decoders, or of the revision extension."""
+    """Return the tables of E2 and E3, for native decoders or for the revision extension."""
     suffix, by = "-revision" if extension else "", [*SETTING, "proposal"]
     whole = split_extension(findings, diagnosed_settings(findings))[extension]
     cells, means = whole[whole["task"] != MEAN], whole[whole["task"] == MEAN]
     raw = cells[cells["proposal"] == "raw"]
     rows = split_extension(findings, _rows_with_numbers(findings, "diagnostics"))[extension]
     rows = rows[rows["task"] != MEAN]
-    covered = taken_at(rows, float)
+    covered = select_places(rows, float)
     covered = spread(covered[covered["at"].isin(COVERAGES)], [*by, "at"])
     frames = {
         "e2-selection": cells,
@@ -248,28 +248,28 @@ def diagnostic_tables(findings: Findings, extension: bool) -> list[Table]:
 
 
 def learned_settings(findings: Findings) -> pd.DataFrame:
-    """A row for every setting with both detectors, and for their means over tasks; each model's settings first."""
-    rows = _by_detector(_rows_with_numbers(findings, "learned"))
+    """Return a row for every setting that has the binned and the learned detector, and for their means over tasks."""
+    rows = _put_detector_first(_rows_with_numbers(findings, "learned"))
     frame = spread(rows[~rows["measure"].str.startswith("weight")], SETTING)
     if not len(frame):
         return frame
     frame = pd.concat([own for _, own in frame.groupby("model", sort=False)])
-    return frame.assign(verdict=conclude(frame, "difference_ranked_lift_10", "positive_prompts"))
+    return frame.assign(verdict=conclude_rows(frame, "difference_ranked_lift_10", "positive_prompts"))
 
 
-def _by_detector(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same with the detector before the measure, which is how columns are called."""
+def _put_detector_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Put the detector's name before each measure, as the columns of the tables are called."""
     return rows.assign(measure=rows["arm"].where(rows["arm"] == "", rows["arm"] + "_") + rows["measure"], arm="")
 
 
 def learned_tables(findings: Findings, extension: bool) -> list[Table]:
-    """Tables of both detectors: of native decoders, or of the revision extension."""
+    """Return the tables of the binned and the learned detector, for native decoders or for the revision extension."""
     suffix = "-revision" if extension else ""
     whole = split_extension(findings, learned_settings(findings))[extension]
     cells = whole[whole["task"] != MEAN]
     rows = split_extension(findings, _rows_with_numbers(findings, "learned"))[extension]
     rows = rows[rows["task"] != MEAN]
-    covered = spread(taken_at(_by_detector(rows), float), [*SETTING, "at"])
+    covered = spread(select_places(_put_detector_first(rows), float), [*SETTING, "at"])
     weights = spread(rows[rows["measure"].str.startswith("weight")], [*SETTING, "at"])
     frames = {
         "e3-learned": whole,
@@ -288,7 +288,7 @@ def learned_tables(findings: Findings, extension: bool) -> list[Table]:
 
 
 def arm_settings(findings: Findings) -> pd.DataFrame:
-    """A row for every diagnostic that was decoded end to end, and for means over tasks."""
+    """Return a row of E4 for every diagnostic that was decoded end to end, and for means over tasks."""
     frame = spread(_rows_with_numbers(findings, "arms"), SETTING)
     if not len(frame):
         return frame
@@ -304,25 +304,25 @@ def arm_settings(findings: Findings) -> pd.DataFrame:
         frame.loc[at, "verdict_words"] += (
             f"; {better} better, {worse} worse, {same} same; intervals exclude 0 on {up} above, {down} below"
         )
-    frame["covered"] = _coverage_words(frame["coverage_selective"], shut & ~mean)
-    frame["random_covered"] = np.where(mean, "", _coverage_words(frame["coverage_random gate"], shut))
+    frame["covered"] = _describe_coverages(frame["coverage_selective"], shut & ~mean)
+    frame["random_covered"] = np.where(mean, "", _describe_coverages(frame["coverage_random gate"], shut))
     return frame
 
 
-def _coverage_words(coverage: Iterable[float], shut: Iterable[bool]) -> list[str]:
+def _describe_coverages(coverage: Iterable[float], shut: Iterable[bool]) -> list[str]:
     share = format_number("{:.1%}")
     pairs = zip(coverage, shut, strict=True)
     return [(NEVER if never else "no step had a signal") if np.isnan(x) else share(x) for x, never in pairs]
 
 
 def chosen_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each model's tasks on the axis that validation chose, and then their mean."""
+    """Return each model's tasks on the axis that validation chose, and then their mean."""
     chosen = frame[(frame["chosen"] > 0) | (frame["axis"] == CHOSEN_AXIS)] if len(frame) else frame
     return pd.concat([own for _, own in chosen.groupby("model", sort=False)]) if len(chosen) else chosen
 
 
 def arm_tables(findings: Findings, extension: bool) -> list[Table]:
-    """Tables of E4's arms: of native decoders, or of the revision extension."""
+    """Return the tables of E4, which compare whole answers, for native decoders or for the revision extension."""
     suffix = "-revision" if extension else ""
     whole = split_extension(findings, arm_settings(findings))[extension]
     frames = {} if extension else {"e4-end-to-end": chosen_rows(whole)}
@@ -332,7 +332,7 @@ def arm_tables(findings: Findings, extension: bool) -> list[Table]:
 
 
 def choice_tables(findings: Findings) -> list[Table]:
-    """Tables by reading of the paper, by how the axis is chosen, and by how the gate is."""
+    """Return the tables that compare readings of the paper, ways to choose the axis, and kinds of gates."""
     readings = add_conclusions(
         spread(findings.select("readings"), ["model", "at"]), GAIN, "selective - reference", CONTROL
     )
@@ -346,7 +346,7 @@ def choice_tables(findings: Findings) -> list[Table]:
 
 
 def joint_table(findings: Findings) -> Table:
-    """All axes adapted together."""
+    """Return the table of runs in which all axes are adapted together."""
     frame = spread(findings.select("joint"), ["model", "task"])
     frame = add_conclusions(frame, "joint - reference", "joint - joint fixed", "joint - selective")
     share = format_number("{:.1%}")
@@ -359,7 +359,7 @@ def joint_table(findings: Findings) -> Table:
 
 
 def search_table(findings: Findings) -> Table:
-    """Searches beside what the same forwards buy without them."""
+    """Return the table of searches beside plain decoding with as many forwards."""
     pairs = ("search - control", "search - base", "search - reference", "control - base")
     return make_table(
         "e4-searches", add_conclusions(spread(findings.select("searches"), ["model", "task", "at"]), *pairs)
@@ -370,12 +370,12 @@ def search_table(findings: Findings) -> Table:
 
 
 def paper_table(findings: Findings) -> Table:
-    """The paper's numbers beside ours, where model and task are the same."""
+    """Return the table of the paper's numbers beside ours, where model and task are the same."""
     return make_table("paper", compare_with_paper(findings))
 
 
 def inventory_tables(findings: Findings) -> list[Table]:
-    """Tables of what a study has, what it lacks, what it cost and what it was made with."""
+    """Return the tables of a study's models, cost and extent, and of what is missing from it."""
     study, models = findings.study, []
     for spec in study.config["models"]:
         loaded = study.manifest["models"].get(spec["name"], {})

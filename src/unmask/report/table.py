@@ -1,4 +1,4 @@
-"""A table: a frame with every number, and one line of text that says which columns files have and which people see."""
+"""Tables of reports: a frame with every number, and a line of text that says which columns go to files and pages."""
 
 import json
 import re
@@ -86,30 +86,30 @@ def parse_columns(text: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a report, whatever it is written as."""
+    """One table of a report, which can be written as CSV, JSON records, Markdown or LaTeX."""
 
     name: str
-    """Of its files."""
+    """Name of the files, without a suffix."""
     title: str
     note: str
     columns: str = field(repr=False)
-    """As `parse_columns` reads them."""
+    """Definition of the columns, in the syntax of `parse_columns`."""
     frame: pd.DataFrame = field(repr=False)
     empty: str = "None."
     """What people read where there are no rows."""
     folded: bool = False
-    """Long, and seldom read: the page hides it until asked."""
+    """Whether the page shows the table only after a click."""
     files_only: bool = False
-    """Too long for a page."""
+    """Whether the table is left out of pages because it is too long."""
 
     @property
-    def shown(self) -> list[Column]:
-        """The columns that people see."""
+    def visible_columns(self) -> list[Column]:
+        """Columns that people see."""
         return [column for column in parse_columns(self.columns) if column.head is not None]
 
     @property
     def file_frame(self) -> pd.DataFrame:
-        """The columns that files have, under their names there; None is a missing value."""
+        """Columns of the CSV file, under their names there; None is a missing value."""
         values: dict[str, list[Any]] = {}
         for column in parse_columns(self.columns):
             if column.key:
@@ -122,8 +122,11 @@ class Table:
 
     @property
     def cells(self) -> list[list[str]]:
-        """The formatted cells that people see, row by row."""
-        return [list(row) for row in zip(*(_cells(self.frame, column) for column in self.shown), strict=True)]
+        """Formatted cells that people see, row by row."""
+        return [
+            list(row)
+            for row in zip(*(_format_cells(self.frame, column) for column in self.visible_columns), strict=True)
+        ]
 
     def to_csv(self) -> str:
         """Return every value with all digits; an empty cell is a missing value."""
@@ -141,37 +144,37 @@ class Table:
         for row in self.file_frame.to_dict("records"):
             record: dict[str, Any] = {}
             for column in columns:
-                value = plain(row[column.key])
+                value = to_plain(row[column.key])
                 if column.interval and row[f"{column.key}_undefined"] is not None:
-                    ends = {end[1:]: plain(row[column.key + end]) for end in ENDS}
+                    ends = {end[1:]: to_plain(row[column.key + end]) for end in ENDS}
                     value = {"value": value, **ends}
                 record[column.key] = value
             records.append(record)
         return records
 
     def to_markdown(self) -> str:
-        """Return heads and cells, even where there are only heads."""
-        heads = [column.head or "" for column in self.shown]
-        return markdown_grid(heads, [column.align_left for column in self.shown], self.cells)
+        """Return the table as Markdown; a table without rows has its heads alone."""
+        heads = [column.head or "" for column in self.visible_columns]
+        return markdown_grid(heads, [column.align_left for column in self.visible_columns], self.cells)
 
     def to_latex(self) -> str:
-        """Return the cells as a `tabular` with rules of booktabs; title and note are comments above it."""
-        sides = "".join("l" if column.align_left else "r" for column in self.shown)
+        """Return the table as a LaTeX `tabular` with rules of booktabs; title and note are comments above it."""
+        sides = "".join("l" if column.align_left else "r" for column in self.visible_columns)
         rows = [_latex_row(cells) for cells in self.cells]
         if not rows:
-            rows = [rf"\multicolumn{{{len(self.shown)}}}{{l}}{{{escape_latex(self.empty)}}} \\"]
+            rows = [rf"\multicolumn{{{len(self.visible_columns)}}}{{l}}{{{escape_latex(self.empty)}}} \\"]
         comments = [f"% {line}" for line in (*self.title.splitlines(), *self.note.splitlines())]
         head = [
             rf"\begin{{tabular}}{{{sides}}}",
             r"\toprule",
-            _latex_row([c.head or "" for c in self.shown]),
+            _latex_row([c.head or "" for c in self.visible_columns]),
             r"\midrule",
         ]
         return "\n".join([*comments, *head, *rows, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def _file_values(frame: pd.DataFrame, source: str, form: str) -> list[Any]:
-    """Values as plain Python ones, so that files have 12 and not 12.0, true and not True."""
+    """Convert a column to plain Python values, so that files have 12 and not 12.0, true and not True."""
     convert: Callable[[Any], Any] = (
         int if form in COUNTS else bool if form in FLAGS else str if form in TEXTS else float
     )
@@ -179,7 +182,7 @@ def _file_values(frame: pd.DataFrame, source: str, form: str) -> list[Any]:
     return [None if _is_missing(value) else convert(value) for value in values]
 
 
-def _cells(frame: pd.DataFrame, column: Column) -> list[str]:
+def _format_cells(frame: pd.DataFrame, column: Column) -> list[str]:
     values = _file_values(frame, column.source, column.format)
     show = FORMATS[column.format]
     if not column.interval or column.format.endswith("point"):
@@ -199,24 +202,27 @@ def markdown_grid(heads: Sequence[str], left: Sequence[bool], rows: Sequence[Seq
 
 
 def count_noun(items: int, noun: str) -> str:
-    """Return 1 answer, 2 answers; 1 batch, 2 batches."""
+    """Return a number with its noun in the singular or plural: 1 answer, 2 answers; 1 batch, 2 batches."""
     plural = "es" if noun.endswith("ch") else "s"
     return f"{items} {noun}{'' if items == 1 else plural}"
 
 
-def plain(value: Any) -> Any:
-    """Return a value that JSON has: neither NaN nor infinity, an estimate as a mapping."""
+def to_plain(value: Any) -> Any:
+    """Convert a value to plain JSON types: NaN and infinity become None, an estimate becomes a mapping."""
     if isinstance(value, Estimate):
-        return {**{end: plain(getattr(value, end)) for end in ("value", "low", "high")}, "undefined": value.undefined}
+        return {
+            **{end: to_plain(getattr(value, end)) for end in ("value", "low", "high")},
+            "undefined": value.undefined,
+        }
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def to_json(value: Any) -> str:
-    """Write JSON in as few characters as it takes."""
+    """Return a value as JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -249,7 +255,7 @@ _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
 
 
 def escape_latex(text: str) -> str:
-    """Return text that LaTeX sets as it is read; a hyphen before a number becomes a minus."""
+    """Escape a text for LaTeX; a hyphen before a number becomes a minus."""
     return _MINUS.sub("$-$", " ".join(text.split()).translate(_ESCAPES))
 
 

@@ -113,12 +113,12 @@ class Explorer:
             raise ConfigError("no study is open; allowed: `unmask view FOLDER`; start it with the study's folder")
         return self.study
 
-    def kept_run(self, id: str) -> Json:
+    def find_run(self, id: str) -> Json:
         """Return a run that was decoded before, or opened from a file."""
         return self.run_payload(self.runs.get(id))
 
     def run_payload(self, run: KeptRun, notes: list[str] | None = None) -> Json:
-        """Return a run as a page gets it, with the candidates that its model can take at a state."""
+        """Return a run as JSON for the page, with the candidate actions that its model offers at a state."""
         return {
             "run": run.id,
             "record": run.data,
@@ -148,7 +148,7 @@ class Explorer:
             options.pop("max_new_tokens", None)
         on_step = follow_run(job, model, prompt, wanted.model, wanted.policy or model.reference)
         done = decode(prompt, policy=wanted.policy, on_step=on_step, **options)
-        job.send("end", self.run_payload(self._keep(wanted.model, model, done, example)))
+        job.send("end", self.run_payload(self._store_run(wanted.model, model, done, example)))
 
     def _repeat_study_run(self, job: PageJob, model: Model, name: str, wanted: TaskPrompt) -> None:
         """Decode a prompt of the study as the study did, so that its stored states lie on this run."""
@@ -157,7 +157,7 @@ class Explorer:
         on_step = follow_run(job, model, example.prompt, name, policy.name)
         done = model.generate(example.prompt, policy=policy, on_step=on_step, **study.options(wanted.task))
         label = f"the study's reference ({policy.name})"
-        kept = self._keep(name, model, done, example, study.scoring, label)
+        kept = self._store_run(name, model, done, example, study.scoring, label)
         canvases = [canvas[: int(done.trajectory.state.length_B[0])].tolist() for canvas in done.trajectory.canvases()]
         stored = study.stored_states(name, wanted.task, wanted.split, wanted.id)
         other = [step for step, tokens in stored if step >= len(canvases) or canvases[step] != tokens]
@@ -182,7 +182,7 @@ class Explorer:
         policy = options.get("policy") or (parent.run.policy if isinstance(parent.run, Generation) else None)
         on_step = follow_branch(job, model, start.state, label, policy)
         done = model.branch(parent.run, row=parent.row, step=wanted.step, on_step=on_step, **options)
-        kept = self._keep(parent.model, model, done, parent.example, parent.scoring, label)
+        kept = self._store_run(parent.model, model, done, parent.example, parent.scoring, label)
         job.send("end", self.run_payload(kept))
 
     def open(self, trajectory: Trajectory, name: str) -> None:
@@ -211,10 +211,10 @@ class Explorer:
             f"{wanted.id} is no {wanted.split} prompt of {wanted.task}; allowed: those of the list; reload it"
         )
 
-    def _keep(
+    def _store_run(
         self, name: str, model: Model, done: Generation, example: Example | None, scoring: str = "ours", label: str = ""
     ) -> KeptRun:
-        """Keep a run, with a score if it answers a task's prompt; an answer to any other prompt has none."""
+        """Store a finished run for later requests, with a score if its prompt is one of a task."""
         utility, reason = None, None
         if example is not None:
             ((value, reason),) = score_texts([(storable(done.texts[0]), example)], 1, scoring)
@@ -368,7 +368,7 @@ def follow_branch(job: PageJob, model: Model, start: State, label: str, policy: 
 
 
 def _count_forwards(job: PageJob) -> OnStep:
-    """Send only what a search has spent: its best path may change as a whole at every step."""
+    """Return an `on_step` for searches, which sends the number of forwards and no canvas."""
     return lambda traj: job.send("progress", {"forwards": int(traj.forwards_B.sum())})
 
 

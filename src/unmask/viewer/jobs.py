@@ -53,28 +53,28 @@ class PageJob:
     def send(self, event: str, value: Any) -> None:
         """Send an event from the job's thread."""
         self.check()
-        self.put(event, value)
+        self.queue_event(event, value)
 
-    def put(self, event: str, value: Any) -> None:
-        """Queue an event from any thread; after the end of the server it is lost."""
+    def queue_event(self, event: str, value: Any) -> None:
+        """Queue an event from any thread; events after the end of the server are dropped."""
         try:
             self._loop.call_soon_threadsafe(self.events.put_nowait, (event, value))
         except RuntimeError:
             return
 
     def run(self, work: "Callable[[PageJob], None]") -> None:
-        """Do the work. Errors become an event of one line, and the last event is always `done`."""
+        """Run the job's function; an error becomes an event of one line, and the last event is always `done`."""
         try:
             self.check()
             work(self)
         except Cancelled:
             pass
         except UnmaskError as error:
-            self.put("error", one_line(str(error)))
+            self.queue_event("error", one_line(str(error)))
         except Exception as error:
-            self.put("error", one_line(f"unexpected {type(error).__name__}: {error}"))
+            self.queue_event("error", one_line(f"unexpected {type(error).__name__}: {error}"))
         finally:
-            self.put("done", None)
+            self.queue_event("done", None)
 
 
 class JobQueue:
@@ -90,7 +90,7 @@ class JobQueue:
         require(ahead < MOST_WAITING, "waiting jobs", ahead, f"fewer than {MOST_WAITING}", "try again later")
         job = PageJob()
         if ahead >= 0:
-            job.put("waiting", {"before": ahead + 1})
+            job.queue_event("waiting", {"before": ahead + 1})
         self.jobs.add(job)
         # Called as soon as the thread has left the job, so that `jobs` counts what really runs or waits.
         self._pool.submit(job.run, work).add_done_callback(lambda _: self.jobs.discard(job))
@@ -100,7 +100,7 @@ class JobQueue:
         """Cancel every job, and end its stream without waiting for the step that it is at."""
         for job in tuple(self.jobs):
             job.cancelled.set()
-            job.put("done", None)
+            job.queue_event("done", None)
 
     def close(self) -> None:
         """Cancel every job and end the threads."""
@@ -130,7 +130,7 @@ def format_event(event: str, value: Any) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, of bounded length, as every page can hold it."""
+    """Join a text to one line of bounded length."""
     return storable(" ".join(text.split()))[:2000]
 
 

@@ -153,12 +153,12 @@ def plain_settings(method: str) -> dict[str, Any]:
     return {
         name: value
         for name, value in settings.items()
-        if name != "name" and name not in FILE_SETTINGS and isinstance(value, plain) and abs_of(value) < float("inf")
+        if name != "name" and name not in FILE_SETTINGS and isinstance(value, plain) and magnitude(value) < float("inf")
     }
 
 
-def abs_of(value: Any) -> float:
-    """Return the size of a number; 0 for anything else."""
+def magnitude(value: Any) -> float:
+    """Return the absolute value of a number, or 0 for anything else."""
     return abs(value) if isinstance(value, int | float) else 0.0
 
 
@@ -168,6 +168,6 @@ def check_settings(policy: str | None, settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if name not in known:
             raise UnknownName(f"setting of {policy or 'no policy'}", name[:100], known)
-        ok = isinstance(value, bool | int | float | None) and abs_of(value) <= MOST
+        ok = isinstance(value, bool | int | float | None) and magnitude(value) <= MOST
         ok = ok or (isinstance(value, str) and _WORD.fullmatch(value) is not None)
         require(ok, f"setting {name}", value, f"a number up to {MOST}, a truth value or a plain word", "change it")

@@ -1,4 +1,4 @@
-"""The web application and the life of its server: which address does what, a socket of this machine alone."""
+"""The web application and its server, which listens on this machine alone."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from unmask.base.errors import ConfigError, UnmaskError, require
-from unmask.report.pages import asset, futures_page
+from unmask.report.pages import futures_page, read_asset
 from unmask.viewer.explorer import Explorer
 from unmask.viewer.guard import TOO_LARGE, BodyTooLarge, Guard
 from unmask.viewer.jobs import JobQueue, one_line
@@ -97,18 +97,18 @@ def make_app(explorer: Explorer, jobs: JobQueue) -> Starlette:
     """Return the application; it computes in threads, so that lists and pages open while every job is at work."""
 
     async def index(request: Request) -> Response:
-        return HTMLResponse(asset("index.html", "unmask.viewer"))
+        return HTMLResponse(read_asset("index.html", "unmask.viewer"))
 
     async def static(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in FILES:
             return PlainTextResponse("no such file\n", 404)
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        return Response(asset(name, FILES[name]), media_type=kind)
+        return Response(read_asset(name, FILES[name]), media_type=kind)
 
     def answer(method: Callable[..., Any], *names: str) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
-            given = [_parameter(request, name) for name in names]
+            given = [_read_parameter(request, name) for name in names]
             return JSONResponse(await asyncio.to_thread(method, *given))
 
         return endpoint
@@ -134,7 +134,7 @@ def make_app(explorer: Explorer, jobs: JobQueue) -> Starlette:
         Route("/", index),
         Route("/static/{name}", static),
         Route("/api/about", answer(explorer.about)),
-        Route("/api/kept", answer(explorer.kept_run, "run")),
+        Route("/api/kept", answer(explorer.find_run, "run")),
         Route("/api/prompts", answer(explorer.list_prompts, "task", "split", "start")),
         Route("/api/study/prompts", answer(explorer.study_prompts, "model", "task", "split")),
         Route("/api/study/states", answer(explorer.study_states, "model", "task", "split", "prompt")),
@@ -147,8 +147,8 @@ def make_app(explorer: Explorer, jobs: JobQueue) -> Starlette:
     return Starlette(routes=routes, exception_handlers=handlers)
 
 
-def _parameter(request: Request, name: str) -> Any:
-    """Return a query parameter; whole numbers are those that the page sends as such."""
+def _read_parameter(request: Request, name: str) -> Any:
+    """Read a query parameter and convert the ones that are whole numbers."""
     value = request.query_params.get(name)
     if value is None or len(value) > 300:
         raise ConfigError(f"{name} is missing or too long; allowed: what the page sends; reload it")
@@ -160,7 +160,7 @@ def _parameter(request: Request, name: str) -> Any:
 
 
 async def _read_body(request: Request) -> Any:
-    """Return the JSON of a request that says it is JSON, which a form of another page cannot say."""
+    """Read the JSON body of a request; refuse other content types, because a form of another page could send them."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     require(kind == "application/json", "content-type", kind, "application/json", "reload the page")
     return parse_body(await request.body())

@@ -113,20 +113,20 @@ class StudyFolder:
     def _prompt_texts(self, task: str, split: str) -> dict[str, str]:
         """Return prompts by id; none where the task's data are not on this machine."""
         try:
-            return {example.id: storable(example.prompt) for example in self._examples(task, split)}
+            return {example.id: storable(example.prompt) for example in self._load_examples(task, split)}
         except UnmaskError:
             return {}
 
     def _find_codec(self, model: str) -> Codec | None:
         """Return the model's tokenizer, if it is on this machine."""
-        spec = self._spec(model)
+        spec = self._find_spec(model)
         return find_saved_codec({"model": {**(spec.get("options") or {}), "name": spec["model"]}})
 
     # The study's own prompts, policies and options
 
     def example(self, task: str, split: str, id: str) -> Example:
         """Return the prompt with this id, as the study took it."""
-        for example in self._examples(task, split):
+        for example in self._load_examples(task, split):
             if example.id == id:
                 return example
         raise ConfigError(
@@ -134,8 +134,8 @@ class StudyFolder:
         )
 
     def reference(self, model: str) -> Policy:
-        """Return the policy that decoded the runs and continued every branch; a user's own code is not run."""
-        spec = self._spec(model)
+        """Return the study's reference policy; a policy from a user's own file is refused, not run."""
+        spec = self._find_spec(model)
         name, settings = spec["reference"], spec.get("policy") or {}
         if not settings:
             return reference_of(candidates(name))
@@ -159,24 +159,24 @@ class StudyFolder:
 
     def candidate_names(self, model: str) -> dict[str, list[str]]:
         """Return the study's candidates by axis, around the model's reference."""
-        named = self.study.get("candidates", {}).get(self._spec(model)["reference"], {})
+        named = self.study.get("candidates", {}).get(self._find_spec(model)["reference"], {})
         return {axis: list(names) for axis, names in named.items() if axis in AXES}
 
     def candidate(self, model: str, axis: str, name: str) -> Policy:
         """Return a candidate with the study's own re-masking operator."""
         given = self.study.get("revision")
-        return candidate(self._spec(model)["reference"], axis, name, ReMDM(**given) if given else None)
+        return candidate(self._find_spec(model)["reference"], axis, name, ReMDM(**given) if given else None)
 
     @property
     def scoring(self) -> str:
         return str(self.study.get("scoring", "ours"))
 
-    def _spec(self, model: str) -> Mapping[str, Any]:
+    def _find_spec(self, model: str) -> Mapping[str, Any]:
         if model not in self.specs:
             raise UnknownName("model of the study", model, self.specs)
         return self.specs[model]
 
-    def _examples(self, task: str, split: str) -> tuple[Example, ...]:
+    def _load_examples(self, task: str, split: str) -> tuple[Example, ...]:
         if task in self.study.get("own", {}):
             raise ConfigError(
                 f"{task} is a task of somebody's own, whose prompts are not in the study's folder; allowed: tasks of "

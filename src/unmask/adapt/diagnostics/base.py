@@ -98,19 +98,19 @@ def compute_once(traj: Trajectory, key: Hashable, compute: Callable[[], T]) -> T
 
 
 def masked_at_both_steps(traj: Trajectory, last: Step) -> Tensor:
-    """Mask of the positions that were masked and predicted both at step t - 1 and at step t (P_t)."""
+    """Return the positions that were masked and predicted both at step t - 1 and at step t (P_t)."""
     length = traj.state.tokens_BL.shape[1]
     predicted_BL = traj.current_prediction.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
     return traj.state.masked_BL & last.state.masked_BL & predicted_BL
 
 
 def predicted_positions(traj: Trajectory) -> Tensor:
-    """Mask of the masked positions that have a prediction (M)."""
+    """Return the masked positions that have a prediction (M)."""
     return traj.state.masked_BL & traj.current_prediction.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
 
 
 def open_positions(state: State, action: Action) -> Tensor:
-    """Mask of the positions that an action may reveal: masked ones of its region, those that it remasks included."""
+    """Return the positions that an action may reveal: those of its region that are masked or that it remasks."""
     masked_BL = state.masked_BL
     # A transition masks again before it reveals, so these positions are open too.
     if action.remask_BL is not None:
@@ -119,12 +119,12 @@ def open_positions(state: State, action: Action) -> Tensor:
 
 
 def planned_count(state: State, action: Action) -> Tensor:
-    """Number of positions that an action would reveal in each row."""
+    """Return how many positions an action would reveal in each row."""
     return reveal_count(action.kappa_B, open_positions(state, action).sum(-1))
 
 
 def priority(prediction: Prediction, action: Action) -> Tensor:
-    """Score of every position under an action's mixture of scoring rules; NaN for a rule that was not computed."""
+    """Return each position's score under an action's mixture of rules; NaN for a rule that was not computed."""
     return score.mix(action.alpha_BJ, score.landscape(prediction, action.region_BL.shape[1]))
 
 
@@ -139,5 +139,5 @@ def require_part(part: Tensor | None, name: str) -> Tensor:
 
 
 def ordered_sum(x_BL: Tensor) -> Tensor:
-    """Sum over the last axis from left to right, so that padding cannot change how it is rounded."""
+    """Sum over the last axis from left to right, so that padding cannot change how the sum is rounded."""
     return x_BL.cumsum(-1)[..., -1]

@@ -100,20 +100,20 @@ class CardinalityDiagnostic(Diagnostic):
 
 
 def support_budget(support: str, state: State, n_B: Tensor) -> Tensor:
-    """Number b of positions, out of n, that are selected as support. `app:cardinality_diagnostic`"""
+    """Return the number b of positions, out of n, that are selected as support. `app:cardinality_diagnostic`"""
     least_B = k_min(state)
     most_B = torch.maximum(least_B, (n_B + 1) // 2) if support == "program" else 2 * least_B
     return torch.minimum(most_B, n_B)
 
 
 def reveal_order(score_BL: Tensor, region_BL: Tensor) -> Tensor:
-    """Positions in the order of revealing: the region by falling score, the lower of tied ones first, then the rest."""
+    """Return positions in their order of revealing: the region by falling score, ties by position, then the rest."""
     key_BL = torch.where(region_BL, score_BL.nan_to_num(-1.0), -torch.inf)
     return key_BL.sort(dim=-1, descending=True, stable=True).indices
 
 
 def context_balance(phi_BLL: Tensor, source_BL: Tensor, tau_BL: Tensor, order_BL: Tensor) -> Tensor:
-    """Context balance Gamma of each position when it is revealed together with all positions before it in the order.
+    """Return the context balance Gamma of each position, revealed together with all before it in the order.
 
     It is the context that the position gives to later ones, minus the context that it would have received from earlier
     ones. Positions outside the support have source and tau 0. `eq:app_card_balance`
@@ -126,7 +126,7 @@ def context_balance(phi_BLL: Tensor, source_BL: Tensor, tau_BL: Tensor, order_BL
 
 
 def count_values(gamma_BL: Tensor, least_B: Tensor, most_B: Tensor) -> Tensor:
-    """Value V(k) of revealing k = 0 to L positions, from their ordered balances; -inf outside [least, most].
+    """Return the value V(k) of revealing k = 0 to L positions, from their ordered balances; -inf outside [least, most].
 
     `eq:app_card_value`
     """

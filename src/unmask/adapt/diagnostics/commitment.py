@@ -82,7 +82,7 @@ class CommitmentDiagnostic(Diagnostic):
 
 
 def revision_radius(traj: Trajectory, window: int) -> Tensor:
-    """Revision radius rho: the largest KL(p_{tau-1} || p_tau) over the last transitions; NaN without any.
+    """Return the revision radius rho: the largest KL(p_{tau-1} || p_tau) over the last transitions; NaN without any.
 
     Only transitions count at which the position was masked before and after. The old posterior comes first, because the
     ball of `thm:commitment_regime` is centred at it. `eq:app_revision_radius`
@@ -98,7 +98,7 @@ def revision_radius(traj: Trajectory, window: int) -> Tensor:
 
 
 def flip_radius(p1_B: Tensor, p2_B: Tensor) -> Tensor:
-    """Flip radius gamma: the smallest KL(p || q) that makes the two leading tokens equally probable.
+    """Return the flip radius gamma: the smallest KL(p || q) that makes the two leading tokens equally probable.
 
     Computed from the relative margin, whose logarithms lose no digits near a tie and are finite at p2 = 0.
     `eq:commitment_flip_radius`

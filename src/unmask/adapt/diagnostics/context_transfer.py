@@ -42,20 +42,20 @@ def sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
 
 
 def reliability(prediction: Prediction, length: int) -> Tensor:
-    """Reliability p of each position: the largest probability of its posterior."""
+    """Return the reliability p of each position: the largest probability of its posterior."""
     return prediction.clean.p_BNK[:, :length, 0].double()
 
 
 def attention(prediction: Prediction, length: int, name: str = "attention") -> Tensor:
-    """Attention phi between the positions of the canvas, without the slots behind it."""
+    """Return the attention phi between the positions of the canvas, without the slots behind it."""
     return require_part(prediction.attention_BNN, name)[:, :length, :length]
 
 
 def context_received(phi_BLL: Tensor, source_BL: Tensor) -> Tensor:
-    """Context that each position j receives from weighted sources: sum over i of phi(i -> j) source_i."""
+    """Return the context that each position j receives from weighted sources: sum over i of phi(i -> j) source_i."""
     return ordered_sum(phi_BLL * source_BL[:, None, :].to(phi_BLL.dtype)).double()
 
 
 def context_supplied(phi_BLL: Tensor, target_BL: Tensor) -> Tensor:
-    """Context that each position i gives to weighted targets: sum over j of phi(i -> j) target_j."""
+    """Return the context that each position i gives to weighted targets: sum over j of phi(i -> j) target_j."""
     return ordered_sum((phi_BLL * target_BL[:, :, None].to(phi_BLL.dtype)).transpose(1, 2)).double()

@@ -29,7 +29,7 @@ def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action
     if not replayed or torch.cuda.is_current_stream_capturing():
         return [diagnostic.read(traj, action) for diagnostic in diagnostics]
     graph = READING_GRAPHS.find(
-        _key(tuple(diagnostics), traj, action), lambda: build_reading_graph(diagnostics, traj, action)
+        _build_cache_key(tuple(diagnostics), traj, action), lambda: build_reading_graph(diagnostics, traj, action)
     )
     if graph is None:
         # The first time for a shape, which is also the warm-up that recording asks for.
@@ -58,8 +58,8 @@ class ReadingGraph:
 
 def build_reading_graph(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> ReadingGraph:
     """Record the readings of a state as a graph, whose inputs are only the tensors that the readings compute with."""
-    steps = tuple(replace(step, prediction=_without_large_parts(step.prediction)) for step in traj.steps)
-    reduced = replace(traj, prediction=_without_large_parts(traj.current_prediction), steps=steps)
+    steps = tuple(replace(step, prediction=_drop_large_parts(step.prediction)) for step in traj.steps)
+    reduced = replace(traj, prediction=_drop_large_parts(traj.current_prediction), steps=steps)
     buffers = {path: value.clone() for path, value in tensors((reduced, action)).items()}
     touched = _TouchedTensors()
 
@@ -67,7 +67,7 @@ def build_reading_graph(diagnostics: Sequence[Diagnostic], traj: Trajectory, act
         # Each has values of its own: what a state keeps of its masks must not be shared between streams.
         values = (replace_tensors((reduced, action), buffers.values()) for _ in diagnostics)
         with touched:
-            return _side_by_side([partial(one.read, *given) for one, given in zip(diagnostics, values, strict=True)])
+            return _read_on_streams([partial(one.read, *given) for one, given in zip(diagnostics, values, strict=True)])
 
     graph = build_graph(work, traj.state.tokens_BL.device)
     # Inputs that a result only hands on must be among the buffers, too.
@@ -76,8 +76,8 @@ def build_reading_graph(diagnostics: Sequence[Diagnostic], traj: Trajectory, act
     return ReadingGraph(replace(graph, buffers=list(used.values())), list(used))
 
 
-def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
-    """Read on one stream per diagnostic, after all earlier and before all later work of the main stream."""
+def _read_on_streams(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
+    """Run each reader on a CUDA stream of its own, between earlier and later work of the main stream."""
     main, readings = torch.cuda.current_stream(), []
     sides = [torch.cuda.Stream() for _ in readers]
     for reader, side in zip(readers, sides, strict=True):
@@ -89,7 +89,7 @@ def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
     return readings
 
 
-def _without_large_parts(prediction: Prediction) -> Prediction:
+def _drop_large_parts(prediction: Prediction) -> Prediction:
     """Return a prediction without the parts that no diagnostic reads, which would be copied for nothing."""
     return replace(prediction, posterior=None, hidden_BNH=None)
 
@@ -108,8 +108,8 @@ class _TouchedTensors(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _key(diagnostics: tuple[Diagnostic, ...], traj: Trajectory, action: Action) -> tuple[object, ...]:
-    """Return everything that the recorded kernels depend on, except numbers on the device, as a key."""
+def _build_cache_key(diagnostics: tuple[Diagnostic, ...], traj: Trajectory, action: Action) -> tuple[object, ...]:
+    """Return the key of a recorded graph: all that its kernels depend on, except numbers on the device."""
     state = traj.state
     return (
         diagnostics,
@@ -118,12 +118,13 @@ def _key(diagnostics: tuple[Diagnostic, ...], traj: Trajectory, action: Action) 
         state.mask_id,
         action.remask_BL is None,
         action.tokens_BL is None,
-        _shape(traj.current_prediction),
-        *(_shape(step.prediction) for step in traj.steps),
+        _describe_shapes(traj.current_prediction),
+        *(_describe_shapes(step.prediction) for step in traj.steps),
     )
 
 
-def _shape(prediction: Prediction) -> tuple[object, ...]:
+def _describe_shapes(prediction: Prediction) -> tuple[object, ...]:
+    """Return the shapes of a prediction, and which of its optional parts it has."""
     optional = (prediction.drift_BN, prediction.displacement_BN, prediction.attention_BNN, prediction.visible_BN)
     known = tuple(value is not None for value in (*optional, prediction.given_BN))
     return prediction.vocab, prediction.wanted_BN.shape, prediction.clean.p_BNK.shape, known

@@ -91,7 +91,7 @@ def best_region_under_drift(traj: Trajectory, last: Step, action: Action, budget
 
 
 def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:
-    """Radius nu: the largest |sum of drift to the left of a boundary| / weight; NaN with fewer than two positions.
+    """Return nu, the largest |sum of drift left of a boundary| / weight; NaN with fewer than two positions.
 
     The drift is centred over the positions, so that only its redistribution counts. `eq:app_transport_radius`
     """

@@ -33,7 +33,10 @@ def _walk(
     W: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> None:
-    """Position i stands at i + 2. `values` and `places` hold the results of a round: the next reads its neighbours'."""
+    """Find the best set of one row, with a round for each selected position, and mark it in `out`.
+
+    Position i stands at i + 2. `values` and `places` hold the results of a round: the next reads its neighbours'.
+    """
     row = tl.program_id(0).to(tl.int64)
     rounds = tl.load(budget + row).to(tl.int32)
     gain, place, out = gain + row * W, place + row * W, out + row * (W + 1)
@@ -73,7 +76,7 @@ def _walk(
 
 
 def best_sets(gain_BW: Tensor, toll_BX: Tensor, place_BW: Tensor, budget_B: Tensor) -> Tensor:
-    """Mask of positions in the best set of each row; the arguments are those that `region.best_region` computes."""
+    """Return the best set of each row as a mask; the arguments are those that `region.best_region` computes."""
     batch, width = gain_BW.shape
     wide, device = 1 << (width + 1).bit_length(), gain_BW.device
     values = torch.empty(batch, 2, wide, dtype=torch.float64, device=device)

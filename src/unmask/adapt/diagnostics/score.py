@@ -78,7 +78,7 @@ class Pairs:
 
 
 def psi(alpha_BJ: Tensor, mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
-    """Psi of `thm:score_aggregation`: mean ranking evidence of a mixture divided by its standard deviation.
+    """Return Psi, the mean ranking evidence of a mixture divided by its standard deviation. `thm:score_aggregation`
 
     Psi does not change when alpha is scaled.
     """
@@ -89,7 +89,7 @@ def psi(alpha_BJ: Tensor, mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
 
 
 def signal(ingredients: Mapping[str, Tensor], fixed_BJ: Tensor) -> Tensor:
-    """Signal of a reading's stored moments: Psi of the proposed mixture minus Psi of a fixed mixture."""
+    """Return the signal, from stored moments: Psi of the proposed mixture minus Psi of a fixed mixture."""
     mu_BJ, sigma_BJJ = ingredients["mu_BJ"], ingredients["sigma_BJJ"]
     return psi(ingredients["alpha_BJ"], mu_BJ, sigma_BJJ) - psi(fixed_BJ, mu_BJ, sigma_BJJ)
 
@@ -116,7 +116,7 @@ def draw_pairs(both_BL: Tensor, step_B: Tensor, pairs: int) -> Pairs:
 
 
 def signed_evidence(before_BLJ: Tensor, delta_BL: Tensor, pair: Pairs) -> tuple[Tensor, Tensor]:
-    """Evidence x = sign(delta_j - delta_i) (s(i) - s(j)) of each pair and rule, and a mask of the pairs that count.
+    """Return evidence x = sign(delta_j - delta_i) (s(i) - s(j)) of each pair and rule, and which pairs count.
 
     Pairs with equal drift say nothing. `delta` is the drift KL(p_t || p_{t-1}), new posterior first.
     `eq:app_signed_evidence`
@@ -131,7 +131,7 @@ def signed_evidence(before_BLJ: Tensor, delta_BL: Tensor, pair: Pairs) -> tuple[
 
 
 def evidence_moments(x_BPJ: Tensor, usable_BP: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of the usable evidence; zero, apart from the ridge, on rows without any.
+    """Return mean and covariance of the usable evidence; zero, apart from the ridge, on rows without any.
 
     The ridge is relative to the trace of the second moment, because the covariance of a single pair is 0 and Psi would
     be infinite. So Psi is at most sqrt(J / ridge). Sums over pairs are elementwise products, because a matrix product
@@ -150,7 +150,7 @@ def evidence_moments(x_BPJ: Tensor, usable_BP: Tensor, ridge: float) -> tuple[Te
 
 
 def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
-    """Exact maximiser of Psi on the simplex; NaN rows where no rule has positive evidence.
+    """Return the exact maximiser of Psi on the simplex; NaN rows where no rule has positive evidence.
 
     All sets of rules are solved at once, without waiting for the device. On a set S the optimum is
     x = Sigma_S^-1 mu_S, with Psi^2 = mu_S' x. Among the sets where x is positive, the largest Psi meets the KKT
@@ -173,7 +173,7 @@ def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
 
 @cache
 def _rule_subsets(J: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """All non-empty sets of rules as a table of 0 and 1, copied to a device once: each copy makes the host wait."""
+    """Return all non-empty sets of rules as a table of 0 and 1, kept on the device: a copy makes the host wait."""
     return torch.tensor([s for s in product((0.0, 1.0), repeat=J) if any(s)], dtype=dtype, device=device)
 
 

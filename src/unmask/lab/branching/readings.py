@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from unmask.adapt import nearest_candidate, read_together
+from unmask.adapt import nearest_candidate, read_policy_diagnostics
 from unmask.core import State, Trajectory
 from unmask.engine import apply, hide_noise, raise_faults
 from unmask.lab.branching.plan import BranchPlan
@@ -26,7 +26,7 @@ def read_diagnostics(plan: BranchPlan, seen: Trajectory, steps: Sequence[Candida
     `same` are all that lead to the same next state, `ingredients` the signal's parts as JSON.
     """
     frames = []
-    for name, reading in read_together(plan.proposals, hide_noise(seen, *plan.proposals.values())).items():
+    for name, reading in read_policy_diagnostics(plan.proposals, hide_noise(seen, *plan.proposals.values())).items():
         axis = plan.proposals[name].diagnostic.axis
         change = apply(seen.state, seen.current_prediction, reading.action)
         raise_faults(change.fault_B, seen.state.step_B, seen.rows_B)

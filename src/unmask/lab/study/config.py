@@ -27,16 +27,16 @@ from unmask.lab.branching import BatchSettings, BranchPlan
 from unmask.lab.store import fingerprint
 from unmask.lab.study.validation import AXIS_BY, GATE_VARIANTS
 from unmask.methods import (
-    HOLDS,
+    HOLDS_CHOICES,
     METHODS,
     CandidateSets,
     candidate,
     candidates,
     describe_policy,
-    holding_share,
     make_own_policy,
     make_policy,
     method_status,
+    name_with_share,
     parse_policy,
     reference_of,
     register_reference,
@@ -183,7 +183,9 @@ class StudyFile(Options):
         divides = "paper divides by the parts that were asked for"
         require(self.scoring in SCORINGS, "scoring", self.scoring, " or ".join(SCORINGS), divides)
         how_many = "count: where changes, and how many does not"
-        require(self.region_holds in HOLDS, "region_holds", self.region_holds, " or ".join(HOLDS), how_many)
+        require(
+            self.region_holds in HOLDS_CHOICES, "region_holds", self.region_holds, " or ".join(HOLDS_CHOICES), how_many
+        )
         ok = self.region_holds == "count" or REGION.name in self.axes
         hint = "add 'region' to axes, or drop it"
         require(ok, "region_holds", self.region_holds, "share with the region axis", hint)
@@ -419,7 +421,7 @@ class StudyConfig:
             if self.below_k_min and axis == CARDINALITY.name:
                 names = tuple(dict.fromkeys(without_floor(name) for name in names))
             if self.region_holds == "share" and axis == REGION.name:
-                names = tuple(dict.fromkeys([*names[:1], *map(holding_share, names[1:])]))
+                names = tuple(dict.fromkeys([*names[:1], *map(name_with_share, names[1:])]))
             chosen[axis] = {name: candidate(reference, axis, name, self.revision) for name in names}
             first, wanted = next(iter(chosen[axis])), next(iter(default[axis]))
             allowed = f"{wanted!r}, the reference"
@@ -554,7 +556,7 @@ def _check_diagnostics(given: StudyFile) -> tuple[str, ...]:
         allowed = f"one of the study's axes: {known}"
         require(axis in given.axes, f"the axis of {name!r} in diagnostics", axis, allowed, hint)
     if given.region_holds == "share":
-        names = tuple(holding_share(name) if DIAGNOSTICS[name].axis == REGION.name else name for name in names)
+        names = tuple(name_with_share(name) if DIAGNOSTICS[name].axis == REGION.name else name for name in names)
     return tuple(dict.fromkeys(names))
 
 

@@ -23,7 +23,7 @@ from unmask.adapt.diagnostics import score
 from unmask.axes import AXES, POLICY, SCORE, revises, weights
 from unmask.base.errors import SchemaError, UnknownName
 from unmask.lab.store import Store, Utilities, split_table, utilities_of
-from unmask.methods import ORDER, OWN, Composed, candidate, with_explicit_order
+from unmask.methods import DEFAULT_ORDER, OWN_NAME, Composed, candidate, with_explicit_order
 from unmask.stats import TIE, Array, Calibration, CalibrationSettings, NotEnough
 from unmask.stats.protocol import (
     HeldOutSet,
@@ -244,7 +244,7 @@ def fixed_mixture(validation: Utilities, reference: str, axis: str) -> list[floa
 def mixture_of(reference: str, name: str) -> list[float]:
     """Return the weights of a candidate of the score axis; for a user's own reference those that order its cuts."""
     if reference not in ("llada", "dream"):
-        return weights(ORDER if name == OWN else name)
+        return weights(DEFAULT_ORDER if name == OWN_NAME else name)
     policy = with_explicit_order(candidate(reference, SCORE.name, name))
     assert isinstance(policy, Composed)
     assert policy.score is not None
