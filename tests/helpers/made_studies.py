@@ -274,16 +274,6 @@ def learnable(kinds, *, axis="region", seed=0, **how):
     return tables, read
 
 
-def both_kinds(native):
-    """Tables and readings of a native axis and of the revision extension, for the reference `dream`."""
-    tables, read = diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"))
-    other, more = diagnosed({"find": native})
-    for key in tables:
-        tables[key] |= other[key]
-        read[key] |= more[key]
-    return tables, read
-
-
 def evidence(signal_PS, other_PS):
     """Ingredients whose signal is the one over `margin` and the other one over `confidence`, the reference."""
     told = []
