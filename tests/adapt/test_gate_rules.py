@@ -28,7 +28,7 @@ def test_a_bin_without_a_state_expects_nothing(kit):
     found = kit.made(["a"], starts=(), g=(NAN,), tau=-INF)
     rule = DetectorRule.of(found)
     assert rule.expected == (None,)
-    assert opens(rule, 0.0) == found.tau.active(found.detector.predict([0.0])).tolist() == [False]
+    assert opens(rule, 0.0) == found.tau.is_reached(found.detector.predict([0.0])).tolist() == [False]
 
 
 @pytest.mark.parametrize("tau", [None, -INF, 0.0, 0.05, 0.3])
@@ -37,7 +37,7 @@ def test_as_the_calibration_does(tau, kit):
     starts = np.sort(rng.normal(size=9))
     found = kit.made(["a"], starts=starts, g=rng.normal(0.05, 0.1, size=10), tau=tau)
     signals = [*rng.normal(scale=2, size=200), *starts, *np.nextafter(starts, -INF), NAN, INF, -INF]
-    assert opens(DetectorRule.of(found), *signals) == found.tau.active(found.detector.predict(signals)).tolist()
+    assert opens(DetectorRule.of(found), *signals) == found.tau.is_reached(found.detector.predict(signals)).tolist()
 
 
 @pytest.mark.parametrize(("starts", "expected"), [((1.0, 0.0), (0.0, 0.0, 0.0)), ((0.0,), (0.0,))])

@@ -8,7 +8,7 @@ from unmask.adapt.adaptive import stage_of
 from unmask.base.errors import ConfigError
 from unmask.core import State
 from unmask.methods import Dream, fixed_action, with_remasking
-from unmask.stats import stages
+from unmask.stats import stage_numbers
 
 MASK = 9
 
@@ -24,7 +24,7 @@ class TestStage:
         for of in range(1, 60):
             counts = range(1, of + 1)
             ours = [int(stage_of(masked(count, of), 4)) for count in counts]
-            assert ours == stages(np.array([count / of for count in counts]), 4).tolist()
+            assert ours == stage_numbers(np.array([count / of for count in counts]), 4).tolist()
 
     def test_prompt_and_padding_do_not_count(self):
         state = masked(3, of=8)

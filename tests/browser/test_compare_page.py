@@ -41,7 +41,7 @@ def test_figure_is_drawn_and_names_stay_text(tab, place, width):
 def test_tables_sort_and_the_configuration_is_there(tab, place):
     tab.goto(place)
     assert names(tab) == ["reference", "fast", ODD]
-    head = tab.get_by_role("button", name="forwards per answer").first
+    head = tab.get_by_role("button", name="forwards").first
     head.click()
     assert names(tab) == ["fast", ODD, "reference"]
     head.press("Enter")

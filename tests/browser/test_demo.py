@@ -5,7 +5,7 @@ import pytest
 from tests.helpers import made_demo
 from tests.helpers import made_studies as made
 from unmask.lab.analysis import analyse
-from unmask.lab.analysis.states import state_evidence
+from unmask.lab.analysis.states import collect_state_evidence
 from unmask.report.demo import write_demo
 
 
@@ -13,7 +13,7 @@ from unmask.report.demo import write_demo
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     store = made.store(folder / "study", made.known())
-    results = made_demo.results(analyse(store, resamples=100), state_evidence(store, count=1))
+    results = made_demo.results(analyse(store, resamples=100), collect_state_evidence(store, count=1))
     return write_demo(results, folder).page.as_uri()
 
 

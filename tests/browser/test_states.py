@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from unmask.lab.analysis.states import STATE, StateEvidence
+from unmask.lab.analysis.states import STATE_COLUMNS, StateEvidence
 from unmask.report.pages import states_page
 
 ODD = "</script><img src=x onerror='window.hurt=1'>\u202e"
@@ -52,7 +52,7 @@ def evidence():
         tried("region", 0.75, axis="region", kind="proposal", signal=0.4),
     )
     second = state("sort-2", 3, tried("confidence", 0.5, kind="reference"), tried("margin", 0.0))
-    columns = [*STATE, "axis", "candidate", "difference", "utility", "reference", "key"]
+    columns = [*STATE_COLUMNS, "axis", "candidate", "difference", "utility", "reference", "key"]
     gain, loss = (
         pd.DataFrame(
             [("mini", "sort", "evaluation", p, n, "score", "margin", d, u, 0.5, f"mini/sort/{p}/{n}")], columns=columns

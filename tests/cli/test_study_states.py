@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.lab.analysis.states import state_evidence
+from unmask.lab.analysis.states import collect_state_evidence
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def study(tmp_path):
 
 
 def test_the_page_and_the_extremes(command, study, tmp_path):
-    told = state_evidence(study)
+    told = collect_state_evidence(study)
     done = command("study", "report", "study", "--state", told.gains["key"][0])
     assert done.code == 0, done.err
     gain, loss, where = done.out.splitlines()

@@ -11,8 +11,6 @@ from unmask.lab.bench_outside import (
     PlainModelling,
     authors_loops,
     fast_dllm_loops,
-    published_settings,
-    published_weights,
     read_checkouts,
 )
 
@@ -100,10 +98,10 @@ def test_a_loop_alone_runs_on_our_modelling(checkout):
     before = set(sys.modules)
     ((label, loop),) = authors_loops("tiny", one.network, checkout, answer=8, block=4).items()
     assert label == "authors' loop on our plain modelling"
-    prompt = torch.tensor(one.prompts(2, 8))
+    prompt = torch.tensor(one.draw_prompts(2, 8))
     tokens = loop(prompt, 4)
     assert torch.equal(tokens[:, :8], prompt)
-    canvas = one.state(2).tokens_BL
+    canvas = one.make_state(2).tokens_BL
     assert torch.equal(tokens[:, 8:], PlainModelling(one.network.model)(canvas).logits.argmax(-1)[:, 8:])
     assert set(sys.modules) == before
     assert not list(checkout.rglob("__pycache__"))
@@ -119,7 +117,7 @@ def test_modelling_beside_the_loop_runs_on_the_same_weights(checkout):
     own = one.network.model
     assert theirs["wte"].weight.data_ptr() == own.embed.weight.data_ptr()
     assert torch.equal(theirs["blocks"][1]["k_proj"].weight, own.layers[1].qkv.weight[32:64])
-    assert loop(torch.tensor(one.prompts(1, 8)), 4).shape == (1, 16)
+    assert loop(torch.tensor(one.draw_prompts(1, 8)), 4).shape == (1, 16)
 
 
 def test_fast_dllm_has_three_loops_on_its_own_modelling(tmp_path):
@@ -142,11 +140,3 @@ def test_code_that_cannot_be_imported_is_one_message(checkout):
     (checkout / "generate.py").write_text("raise RuntimeError('no such thing')")
     with pytest.raises(ConfigError, match="cannot be used: RuntimeError: no such thing"):
         authors_loops("tiny", subject().network, checkout, answer=8, block=4)
-
-
-def test_published_names_and_settings_are_those_of_the_checkpoints():
-    one = subject()
-    weights = published_weights(one.network.model)
-    assert weights["model.transformer.blocks.1.up_proj.weight"].shape == (48, 32)
-    assert len(weights) == 3 + 2 * 9
-    assert published_settings(one.spec)["n_kv_heads"] == 2

@@ -19,7 +19,7 @@ from unmask.lab.calibrate import calibrate, describe_gate, estimate_lift, summar
 from unmask.lab.store import Store
 from unmask.lab.study import protocol
 from unmask.methods import candidates
-from unmask.stats import CalibrationSettings, fitted_half
+from unmask.stats import CalibrationSettings, draw_fitted_half
 from unmask.stats.protocol import (
     ProposedAction,
     ValidationSet,
@@ -265,7 +265,7 @@ class TestEndToEnd:
         arms = {"fixed": gate.arms.fixed, "selective": gate.arms.selective}
         ran = compare(exact, [adapts], split="validation", policies=arms, steps=3)
         utility = {(row.policy, row.prompt): row.utility for row in rows(ran)}
-        tested = [p for p, fits in zip(ECHOED, fitted_half(20, 0), strict=True) if not fits]
+        tested = [p for p, fits in zip(ECHOED, draw_fitted_half(20, 0), strict=True) if not fits]
         gains = [utility["selective", p] - utility["fixed", p] for p in tested]
         assert 0 < gate.guarantee.difference == pytest.approx(sum(gains) / 10)
 
@@ -376,21 +376,6 @@ def gate_of(kind):
     lift = estimate_lift(table, chosen)
     about = {"model": "small", "fingerprint": "f" * 16, "task": "mine", "steps_share": 0.5}
     return Gate(**about, arms=arms, lift=lift)
-
-
-def test_the_verdict_in_words():
-    # Something to gain that the signal does not tell of, and nothing to gain.
-    assert describe_gate(gate_of("constant")).startswith("No usable signal: the gate never opens (no threshold gains")
-    assert describe_gate(gate_of("none")).startswith("No opportunity found: the gate never opens")
-    assert "decodes as the fixed action, full" in describe_gate(gate_of("constant"))
-    # What is there and cannot be told apart is not hidden.
-    assert "Another action was better at 160 of 160 states" in describe_gate(gate_of("all"))
-    assert "Another action" not in describe_gate(gate_of("none"))
-    opens = gate_of("finds")
-    assert f"{opens.lift.value:+.4f} per state [{opens.lift.low:+.4f}, {opens.lift.high:+.4f}]" in describe_gate(opens)
-    assert "may be nothing" not in describe_gate(opens)
-    unsure = Gate(**{**vars(opens), "lift": lab.Lift(value=0.01, low=-0.01, high=0.03, how="made up")})
-    assert "The interval reaches 0, so this may be nothing" in describe_gate(unsure)
 
 
 @each_case(

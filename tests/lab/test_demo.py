@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.demo import AT_ONCE, CONTENDERS, FAMILIES, MODE, Contender, DemoProblem, demo_problems, run_demo
@@ -19,7 +18,7 @@ SMALL = [
 
 def table(problem):
     """p(x) as a plain dict over all sequences."""
-    p = problem.joint().p
+    p = problem.make_distribution().p
     return {x: float(p[x]) for x in itertools.product(range(problem.vocab), repeat=problem.n)}
 
 
@@ -113,12 +112,6 @@ class TestExpectedUtility:
         assert found.seeds == 200
         assert abs(found.utility - exact) <= 4 * found.stderr + 1e-12
 
-    def test_standard_error_shrinks_with_the_seeds(self):
-        contender = Contender("random", "llada", 4, {"remasking": "random"})
-        few, many = (run_demo(SMALL[:1], [contender], seeds=seeds).rows[-1].stderr for seeds in (25, 400))
-        assert 0 < many < few
-        assert few / many == pytest.approx(4, rel=0.5)
-
     def test_forwards_are_expected_over_the_prompts(self, small):
         contender = Contender("sure", "fixed", small.new_tokens, {"kappa": "above:0.7"})
         found = row(run_demo([small], [contender], seeds=2), small, "sure")
@@ -148,10 +141,6 @@ class TestComparison:
         assert {(r.problem, r.label) for r in comparison.rows} == {(f"{f}/0", x) for f in FAMILIES for x in labels}
         assert len(comparison.rows) == len(FAMILIES) * len(labels)
 
-    def test_utilities_are_shares_of_the_best(self, comparison):
-        assert all(0 < r.utility <= 1 + 1e-12 for r in comparison.rows)
-        assert all(r.forwards is None or r.forwards >= 1 for r in comparison.rows)
-
     def test_who_draws(self, comparison):
         random = {r.label for r in comparison.rows if not r.deterministic}
         assert random == {"LLaDA, random order", "Dream, origin", "Info-Gain", "ReMDM, 8 steps"}
@@ -173,9 +162,6 @@ class TestComparison:
         one_by_one = next(r for r in comparison.reveals if r.label == "LLaDA, 8 steps")
         assert sorted(one_by_one.step) == list(range(9))
 
-    def test_some_policy_revises(self, comparison):
-        assert any(sum(reveal.remasked) for reveal in comparison.reveals)
-
     def test_configuration(self, comparison):
         config = comparison.config
         assert [p["name"] for p in config["problems"]] == [f"{f}/0" for f in FAMILIES]
@@ -192,17 +178,6 @@ class TestComparison:
         for contender in (CONTENDERS[1], CONTENDERS[4], CONTENDERS[-1]):
             alone = run_demo([problem], [contender], seeds=3)
             assert row(alone, problem, contender.label) == row(comparison, problem, contender.label)
-
-    def test_progress_and_threads(self):
-        seen, before = [], torch.get_num_threads()
-        run_demo(
-            SMALL[:2],
-            [Contender("a", "llada", 1), Contender("b", "dream", 1)],
-            seeds=2,
-            on_done=lambda problem, label: seen.append((problem.name, label, torch.get_num_threads())),
-        )
-        assert seen == [(p.name, label, 1) for p in SMALL[:2] for label in "ab"]
-        assert torch.get_num_threads() == before
 
 
 class TestRefusals:

@@ -7,12 +7,12 @@ from tests.helpers import tiny_demo
 from unmask.api.load import load
 from unmask.api.request import start_trajectory
 from unmask.engine import decode
-from unmask.lab.demo import SHOWN, ShownMethod, make_demo_runs
+from unmask.lab.demo import SHOWN_METHODS, ShownMethod, make_demo_runs
 from unmask.lab.study import StudyConfig
 from unmask.lab.study.prompts import example_request, load_examples, score_texts
 from unmask.methods import make_policy
 
-METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN[2])
+METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN_METHODS[2])
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,3 @@ def test_the_prompt_is_the_first_of_those_that_differ_most(made):
         assert run.judged.text == model.codec.answer(tokens)
         assert run.utility == utility
         assert run.forwards == len(run.trajectory.steps) > 0
-
-
-def test_only_so_many_prompts_are_tried(made):
-    model, study, tasks = made
-    (run,) = make_demo_runs(model, study, tasks, METHODS[:1], tried=1)
-    assert run.example == tasks["mine"]["evaluation"][0]

@@ -11,12 +11,11 @@ from tests.helpers.method_studies import NAMES, raw, spell_and_score_by_hash
 from tests.helpers.own_policies import GOOD
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny_studies import table
-from unmask.axes import AXES, POLICY
+from unmask.axes import POLICY
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.cli.app import main
 from unmask.core import Search
 from unmask.lab.analysis import analyse
-from unmask.lab.calibrate import find_diagnostic
 from unmask.lab.store import Store
 from unmask.lab.study import StudyConfig, prompts
 from unmask.lab.study.config import load_methods
@@ -88,11 +87,6 @@ class TestTheFile:
         sets = [made.candidate_sets(spec.reference)[POLICY] for spec in made.models]
         assert [list(one) for one in sets] == [list(made.candidates[POLICY])] * 2
         assert not any(policy.needs.shadows for one in sets for policy in one.values())
-
-    def test_nothing_else_knows_the_axis(self):
-        assert POLICY not in AXES
-        with pytest.raises(UnknownName):
-            find_diagnostic(POLICY)
 
     @each_case(
         ("changes", "said"),

@@ -6,13 +6,13 @@ import json
 import pytest
 
 from unmask.api.load import load
-from unmask.lab.published import LLADA, WHOLE, official_prompts, published_task, with_turns
+from unmask.lab.published import LLADA, WHOLE_SPLIT, published_task, read_official_prompts, with_turns
 from unmask.tasks import TASKS, MissingData, find_task, score
 
 
 @pytest.fixture(scope="module")
 def gsm8k(shared):
-    return official_prompts("gsm8k", shared / "data")
+    return read_official_prompts("gsm8k", shared / "data")
 
 
 def test_the_solved_problems_are_the_authors(gsm8k):
@@ -26,7 +26,7 @@ def test_the_solved_problems_are_the_authors(gsm8k):
 def test_all_problems_are_asked_once(gsm8k, shared):
     run = LLADA.run("gsm8k")
     task = published_task(run, gsm8k, 4)
-    members = task.examples(WHOLE)
+    members = task.examples(WHOLE_SPLIT)
     suite = {
         e.id
         for split in ("development", "validation", "evaluation")
@@ -43,7 +43,7 @@ def test_all_problems_are_asked_once(gsm8k, shared):
 
 
 def test_what_follows_the_answer_is_not_read(gsm8k):
-    example = published_task(LLADA.run("gsm8k"), gsm8k, 0).examples(WHOLE)[0]
+    example = published_task(LLADA.run("gsm8k"), gsm8k, 0).examples(WHOLE_SPLIT)[0]
     right = f"So it is.\nThe answer is {example.target}\n"
     assert score(right, example).utility == 1
     verdict = score(right + "Question: How many is 999999?\nAnswer: 999999", example)
@@ -53,10 +53,10 @@ def test_what_follows_the_answer_is_not_read(gsm8k):
 
 
 def test_humaneval(shared):
-    problems = official_prompts("humaneval", shared / "data")
+    problems = read_official_prompts("humaneval", shared / "data")
     task = published_task(LLADA.run("humaneval"), problems, 0)
-    first = next(e for e in task.examples(WHOLE) if e.id == "HumanEval/0")
-    assert (len(task.examples(WHOLE)), task.max_new_tokens, problems.turns) == (164, 512, ())
+    first = next(e for e in task.examples(WHOLE_SPLIT) if e.id == "HumanEval/0")
+    assert (len(task.examples(WHOLE_SPLIT)), task.max_new_tokens, problems.turns) == (164, 512, ())
     assert first.prompt == f"Complete the following python code:\n{first.constraints['prompt']}"
 
 
@@ -71,4 +71,4 @@ def test_turns_come_before_every_prompt(scaled, tmp_path):
 
 def test_missing_data_says_where_to_put_it(tmp_path):
     with pytest.raises(MissingData, match=r"put .*train\.jsonl"):
-        official_prompts("gsm8k", tmp_path)
+        read_official_prompts("gsm8k", tmp_path)

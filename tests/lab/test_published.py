@@ -5,7 +5,7 @@ import re
 import pytest
 
 from unmask.core import SamplingParams
-from unmask.lab.published import DEFAULT_TASKS, DREAM, LLADA, LLADA_15, PUBLISHED, find_family, find_published
+from unmask.lab.published import DREAM, LLADA, LLADA_15, PUBLISHED, find_family, find_published
 from unmask.methods import LLaDA
 
 RUNS = [(model, run) for model in PUBLISHED for run in model.runs]
@@ -40,10 +40,6 @@ def test_a_figure_has_a_source_and_no_figure_none():
     assert all((run.figure is None) == (run.source == "") for _, run in RUNS)
     assert all(run.differs and run.prompt for _, run in RUNS)
     assert {model.name for model, run in RUNS if run.figure is None} == {"dream"}
-
-
-def test_every_model_has_the_default_tasks():
-    assert all(model.run(name).task == name for model in PUBLISHED for name in DEFAULT_TASKS)
 
 
 def test_models_are_found_by_name_hub_and_family():

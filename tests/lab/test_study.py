@@ -210,10 +210,6 @@ class TestRevision:
         with pytest.raises(ConfigError, match="no 'revision'"):
             StudyConfig.parse(table(revision=...))
 
-    def test_where_it_is_given_the_study_is_what_it_was(self):
-        given = StudyConfig.parse(table(axes=["score"], diagnostics=["score"]))
-        assert given.config["revision"]["variant"] == "conf"
-
     def test_a_study_without_it_runs(self, tiny_folder, tiny_load, tmp_path):
         study = StudyConfig.parse(table(models__0__model=str(tiny_folder), states=1, **WITHOUT, end_to_end=True))
         store = Store.create(tmp_path / "out", study.config)

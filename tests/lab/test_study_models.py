@@ -39,9 +39,3 @@ class TestBlocks:
     def test_of_another_reference_are_refused(self):
         with pytest.raises(ConfigError, match="none with dream"):
             StudyConfig.parse(table(**BLOCKS, models__0__reference="dream"))
-
-
-def test_the_share_of_steps_changes_the_steps_and_nothing_else():
-    half, whole = (StudyConfig.parse(table(steps={"share": share})).config for share in (0.5, 1.0))
-    assert (half["steps"], whole["steps"]) == ({"csv-missing-cells": 8}, {"csv-missing-cells": 16})
-    assert half | {"steps": whole["steps"]} == whole

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
+from tests.helpers.gpu import gpu
 from unmask.base.errors import warn_once
 from unmask.core import ModelInput, Needs, Noise, State, row_key
 from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache
 from unmask.models.block_cache import CachedPass
-from unmask.models.execution import PassGraphs
+from unmask.models.execution import PassGraphs, choose_execution, use_engine
 from unmask.models.network import run_layers
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
@@ -146,3 +147,34 @@ def test_driver_without_graphs_runs_cached_passes_plainly(cache, network, events
 
 
 # On a GPU.
+
+
+@gpu
+@both
+@kinds
+@pytest.mark.parametrize("policy", [LLaDA(4), SURE], ids=["together", "apart"])
+def test_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, network, transformer):
+    """In float32 on small weights; replayed passes are the plain ones to the bit."""
+    slow = network(kind)
+    net = replace(slow, model=transformer(kind).to("cuda:0"))
+    fast = use_engine(net, choose_execution("auto", net.device).engine)
+    plain = replace(forward(fast), row_bounds=None)
+    for seed in range(3):
+        _, expected = passes(slow, cache, policy, start(slow, [5, 14, 2, 9], 12, seed), 3)
+        got, tokens = passes(fast, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)
+        assert torch.equal(tokens.cpu(), expected)
+        assert same(got, passes(plain, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)[0])
+    (buffers,) = fast.forward.seat_memories
+    assert any(key[0] == "reuse" for _, key in buffers.graphs.kept)
+
+
+@gpu
+@both
+def test_later_decodes_record_nothing(cache, network, transformer):
+    net = replace(network("llada"), model=transformer("llada", torch.bfloat16).to("cuda:0"))
+    fast = use_engine(net, choose_execution("auto", net.device).engine)
+    seen = []
+    for seed in range(4):
+        passes(fast, cache, LLaDA(4), start(fast, [20], 12, seed))
+        seen.append(dict(fast.forward.seat_memories[0].graphs.kept))
+    assert seen[1] == seen[2] == seen[3]

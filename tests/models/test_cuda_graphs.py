@@ -9,7 +9,7 @@ import torch
 from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
 from unmask.base.errors import warn_once
-from unmask.models import GraphCache, build_graph, cuda_graphs
+from unmask.models import CudaGraph, GraphCache, NotGraphable, build_graph, cuda_graphs
 from unmask.models.cuda_graphs import GraphPool
 from unmask.models.execution import PassGraphs
 from unmask.models.network import run_layers
@@ -199,3 +199,28 @@ def test_graphs_of_replaced_kernels_are_never_replayed(transformer, network, eve
         others(*values)
     assert recorded.graph.replays == 1
     assert net.variant != before, "or whole steps would replay them"
+
+
+def test_replay_computes_from_new_inputs(events):
+    buffers = (torch.zeros(3), torch.zeros(3))
+    recording = build_graph(work_on(*buffers), CPU, buffers=buffers)
+    assert isinstance(recording, CudaGraph)
+    for seed in range(3):
+        draw = torch.Generator().manual_seed(seed)
+        values = [torch.randn(3, generator=draw), torch.randn(3, generator=draw)]
+        result, plain = recording(*values), work_on(*values)()
+        assert torch.equal(result["sum"], plain["sum"])
+        assert torch.equal(result["first"], plain["first"])
+    assert recording.graph.replays == 3
+
+
+def test_refused_recording_raises_its_reason(monkeypatch):
+    def fail(*args, **kwargs):
+        raise torch.OutOfMemoryError("no room\nand much more")
+
+    monkeypatch.setattr(cuda_graphs, "build_graph", fail)
+    cache = GraphCache(CPU)
+    cache.run(0, lambda: None)
+    with pytest.raises(NotGraphable, match=r"^no room$"):
+        cache.run(0, lambda: None)
+    assert cache.run(0, lambda: "plain") == "plain"

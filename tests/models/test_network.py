@@ -10,7 +10,7 @@ from unmask.base.errors import DenoiserError
 from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
 from unmask.engine import decode
 from unmask.methods import make_policy
-from unmask.models import Network, Transformer, TransformerSpec
+from unmask.models import Network, Transformer, TransformerSpec, default_readout_layers
 from unmask.models.network import BUCKET
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]
@@ -335,3 +335,19 @@ def test_predicting_query_is_the_slot_before():
     assert own.attention_BNN[0, 3].tolist() == pytest.approx([0, 1, 0, 0], abs=1e-4)
     assert torch.equal(predicting.attention_BNN[0, 1:], own.attention_BNN[0, :-1])
     assert torch.equal(predicting.attention_BNN[0, 0], own.attention_BNN[0, 0])
+
+
+@kinds
+def test_slot_has_the_same_bits_alone_and_among_many(kind, network):
+    """Up to a pack of rows the head is one product of one shape."""
+    rows = tokens_of([40])
+    many = network(kind)(view_of(rows), Needs()).logits_RV
+    for slot in (0, 1, 39):
+        assert torch.equal(network(kind)(view_of(rows, [{slot}]), Needs()).logits_RV[0], many[slot])
+
+
+@pytest.mark.parametrize(
+    ("layers", "chosen"), [(1, (0,)), (2, (1,)), (3, (1, 2)), (28, (15, 19, 22, 26)), (32, (18, 22, 26, 30))]
+)
+def test_default_layers_are_four_of_the_upper_half(layers, chosen):
+    assert default_readout_layers(layers) == chosen

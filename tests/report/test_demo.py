@@ -12,7 +12,7 @@ import pytest
 from tests.helpers import made_demo
 from tests.helpers.made_demo import ROWS, rows
 from unmask.base.errors import ConfigError
-from unmask.lab.analysis.states import state_evidence
+from unmask.lab.analysis.states import collect_state_evidence
 from unmask.lab.demo import AT_ONCE, MODE
 from unmask.report import files
 from unmask.report.demo import QUESTIONS, demo_page, demo_verdicts, rows_csv, summarise, write_demo
@@ -20,7 +20,7 @@ from unmask.report.demo import QUESTIONS, demo_page, demo_verdicts, rows_csv, su
 
 @pytest.fixture(scope="module")
 def results(known, known_store):
-    return made_demo.results(known, state_evidence(known_store, count=1))
+    return made_demo.results(known, collect_state_evidence(known_store, count=1))
 
 
 @pytest.fixture(scope="module")

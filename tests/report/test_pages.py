@@ -5,7 +5,7 @@ import re
 
 from tests.helpers import made_studies as made
 from unmask.api.load import load
-from unmask.lab.analysis.states import state_evidence
+from unmask.lab.analysis.states import collect_state_evidence
 from unmask.report.pages import embed_json, page, read_asset, run_page, runs_page, states_page
 from unmask.report.run_data import run_data
 
@@ -41,7 +41,7 @@ def test_page_of_a_run_holds_its_texts_escaped():
 
 
 def test_states_are_listed_in_their_order(known_store):
-    evidence = state_evidence(known_store)
+    evidence = collect_state_evidence(known_store)
     written = states_page(evidence)
     listed = re.findall(r'data-state="([^"]+)"', written)
     assert listed == [*evidence.gains["key"], *evidence.losses["key"]]
@@ -56,7 +56,7 @@ def test_states_name_what_is_missing_and_stay_text(tmp_path):
     flat = {"score": {"confidence": made.flat(0.5, 2), odd: made.flat(0.5, 2)}}
     tables = {("small", odd, split): flat for split in ("validation", "evaluation")}
     store = made.store(tmp_path / "study", tables, unfinished=[("small", "later", "evaluation")])
-    written = states_page(state_evidence(store))
+    written = states_page(collect_state_evidence(store))
     assert "No candidate was better than the reference at any state." in written
     assert "Small on later is not finished: " in written
     assert "<script>alert" not in written

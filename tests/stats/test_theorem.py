@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.stats import adaptation_gap, frequency_margin, opportunity, pairwise_gap, reversal_lower_bound
+from unmask.stats import adaptation_gap, frequency_margin, opportunity, pairwise_adaptation_gap, reversal_lower_bound
 
 SEEDS = range(8)
 
@@ -20,7 +20,7 @@ def test_by_hand():
     np.testing.assert_allclose(opportunity(q_SA, 1), [1, 0.5, 0, 0])
     assert adaptation_gap(q_SA) == pytest.approx(0.2)
     assert frequency_margin(opportunity(q_SA)) == (0.25, pytest.approx(0.8))
-    assert pairwise_gap(q_SA[:, 0] - q_SA[:, 1]) == pytest.approx(0.2)
+    assert pairwise_adaptation_gap(q_SA[:, 0] - q_SA[:, 1]) == pytest.approx(0.2)
     assert reversal_lower_bound(q_SA, 1, 0.8) == pytest.approx(0.2)
     assert reversal_lower_bound(q_SA, 1, 0.81) == 0
 
@@ -68,8 +68,8 @@ def test_the_lower_bound_is_tight_when_every_reversal_has_the_same_margin():
 def test_pairwise_form_for_either_sign_of_the_mean(seed, shift):
     q_SA = table(seed, actions=2) + np.array([shift, 0.0])
     d_S = q_SA[:, 0] - q_SA[:, 1]
-    assert pairwise_gap(d_S) == pytest.approx(adaptation_gap(q_SA), abs=1e-12)
-    assert pairwise_gap(d_S) == pytest.approx(pairwise_gap(-d_S), abs=1e-12)
+    assert pairwise_adaptation_gap(d_S) == pytest.approx(adaptation_gap(q_SA), abs=1e-12)
+    assert pairwise_adaptation_gap(d_S) == pytest.approx(pairwise_adaptation_gap(-d_S), abs=1e-12)
     towards_winner = d_S if d_S.mean() >= 0 else -d_S
     loses = towards_winner < 0
-    assert pairwise_gap(d_S) == pytest.approx(loses.mean() * -towards_winner[loses].mean(), abs=1e-12)
+    assert pairwise_adaptation_gap(d_S) == pytest.approx(loses.mean() * -towards_winner[loses].mean(), abs=1e-12)

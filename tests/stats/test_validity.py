@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unmask.stats import FixedAction
-from unmask.stats.measures import opportunity_measures, opportunity_states
+from unmask.stats.measures import measure_opportunity, prepare_opportunity_states
 from unmask.stats.protocol import choose_fixed, cross_fit
 from unmask.stats.resampling import bootstrap, number_prompts, sum_by_cluster
 
@@ -109,7 +109,9 @@ def intervals(x_SM, prompt_S, seed):
 
 def measured(q_SAR, seed):
     """E1's numbers of one study."""
-    return opportunity_measures({"": opportunity_states(q_SAR, prompts_of(q_SAR), masked_of(q_SAR), FIXED)}, seed=seed)
+    return measure_opportunity(
+        {"": prepare_opportunity_states(q_SAR, prompts_of(q_SAR), masked_of(q_SAR), FIXED)}, seed=seed
+    )
 
 
 def prompts_of(q_SAR):
@@ -140,8 +142,8 @@ def other_coverage(world, studies, seed=0):
     """How often intervals of the other numbers hold what they are in 400 studies' worth of prompts."""
     rng = np.random.default_rng(seed)
     q_SAR = world.draw(rng, 400)
-    states = opportunity_states(q_SAR, prompts_of(q_SAR), masked_of(q_SAR), FIXED)
-    truth = opportunity_measures({"": states}, seed=0, resamples=1)
+    states = prepare_opportunity_states(q_SAR, prompts_of(q_SAR), masked_of(q_SAR), FIXED)
+    truth = measure_opportunity({"": states}, seed=0, resamples=1)
     keys = [(name, "") for name in ("frequency", "margin", "positive_rate", "bidirectional")]
     keys += [("concentration", 0.05), ("concentration", 0.2)]
     hit = dict.fromkeys(keys, 0)

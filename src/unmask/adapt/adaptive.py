@@ -354,7 +354,7 @@ class Staged(CombinedPolicy):
 def stage_of(state: State, count: int) -> Tensor:
     """Return the stage of each row. Of four stages, 0 is for answers of which more than 3/4 is masked, and so on.
 
-    `stats.stages` assigns stored states by the same division: another one could round to another stage.
+    `stats.stage_numbers` assigns stored states by the same division: another one could round to another stage.
     """
     masked_B = state.masked_BL.sum(-1).double() / state.answer_BL.sum(-1).double()
     return (count * (1 - masked_B)).floor().long().clamp(max=count - 1)

@@ -23,7 +23,7 @@ from unmask.lab.compare import (
     summarise,
     summarise_speed,
 )
-from unmask.lab.compare.plan import CompareOptions, check_axes, check_split, default_split, parse_policies
+from unmask.lab.compare.plan import CompareOptions, check_split, default_split, order_axes, parse_policies
 from unmask.lab.compare.store import content_hash, count_finished
 from unmask.report import compare as report
 from unmask.report import files
@@ -76,7 +76,7 @@ def compare(
     """
     # A wrong command line is refused before the model is read, and a wrong folder before the work is done.
     tasks = open_tasks(options)
-    check_axes(options.axis)
+    order_axes(options.axis)
     parse_policies(options.policy)
     check_split(options.split)
     picks = None if options.policies_from is None else report.read_picks(options.policies_from)

@@ -13,11 +13,11 @@ from unmask.cli.progress import explain_interrupts, show_bar
 from unmask.cli.study import INCOMPLETE, load_model, show_study_progress
 from unmask.cli.terminal import Console, make_table, print_note, print_text
 from unmask.lab.analysis import analyse
-from unmask.lab.analysis.states import state_evidence
+from unmask.lab.analysis.states import collect_state_evidence
 from unmask.lab.demo import (
     CONTENDERS,
     DEMO_STUDY,
-    SHOWN,
+    SHOWN_METHODS,
     DemoComparison,
     DemoRun,
     demo_problems,
@@ -88,7 +88,7 @@ def demo(
         findings = analyse(store)
         # Tokens of models other than the first are shown as numbers.
         codecs = {chosen.models[0].name: load_once(chosen.models[0]).codec}
-        states = state_evidence(store, codecs, count=STATES)
+        states = collect_state_evidence(store, codecs, count=STATES)
         results = DemoResults(comparison, runs, records, findings, study_report(findings), states)
         written = write_demo(results, out)
     if quiet:
@@ -118,7 +118,7 @@ def _decode_runs(
 ) -> tuple[tuple[DemoRun, ...], list[dict[str, Any]]]:
     """Decode a few prompts by the methods to look at; return the runs, and their data for the page."""
     tasks, _ = load_examples(study, data_dir)
-    with show_bar("a few runs to look at", len(tasks) * len(SHOWN), quiet) as update:
+    with show_bar("a few runs to look at", len(tasks) * len(SHOWN_METHODS), quiet) as update:
 
         def on_done(run: DemoRun) -> None:
             update(advance=1, description=f"{run.shown.label} on {run.task}")

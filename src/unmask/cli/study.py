@@ -24,7 +24,7 @@ from unmask.cli.progress import Pace, explain_interrupts, show_loading, show_pro
 from unmask.cli.terminal import Console, make_table, print_json, print_note, print_report, print_text, wide_console
 from unmask.lab.analysis import analyse
 from unmask.lab.analysis.load import sum_costs
-from unmask.lab.analysis.states import StateEvidence, state_evidence
+from unmask.lab.analysis.states import StateEvidence, collect_state_evidence
 from unmask.lab.store import ATTEMPTS, DamagedManifest, Failure, Store, scheme_of
 from unmask.lab.store.remote import open_files
 from unmask.lab.study import StudyConfig
@@ -370,7 +370,7 @@ def find_states(store: Store, keys: Sequence[str] = ()) -> StateEvidence:
         spec["name"]: find_saved_codec({"model": {**spec.get("options", {}), "name": spec["model"]}}) for spec in specs
     }
     codecs = {name: codec for name, codec in found.items() if codec is not None}
-    return state_evidence(store, codecs, keys=keys)
+    return collect_state_evidence(store, codecs, keys=keys)
 
 
 def _write_states(evidence: StateEvidence, folder: Path) -> Path:

@@ -16,7 +16,7 @@ from unmask.lab.verify import (
     Target,
     VerifiedRun,
     VerifyOptions,
-    check_data,
+    check_data_files,
     choose_target,
     choose_tasks,
     prepare_run,
@@ -64,7 +64,7 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
         raise UnknownName("name of figures", options.published, published_names())
     if output.out is not None:
         files.folder(output.out)
-    check_data(names, options.data_dir)
+    check_data_files(names, options.data_dir)
     loaded = load.load(model)
     target = choose_target(model, loaded.options.get("family"), options.published)
     prepared = [prepare_run(loaded, target, name, prompts=options.prompts, data_dir=options.data_dir) for name in names]

@@ -102,7 +102,7 @@ SHAPES: Mapping[str, Shape] = {
 
 @dataclass(frozen=True)
 class CanvasShape:
-    """The positions of a row and how they are decoded."""
+    """Sizes of a canvas: positions of prompt and answer, steps and block length."""
 
     prompt: int
     answer: int
@@ -111,7 +111,7 @@ class CanvasShape:
 
     @property
     def slots(self) -> int:
-        """All positions of a row."""
+        """Number of positions of a row."""
         return self.prompt + self.answer
 
 
@@ -122,7 +122,7 @@ LARGE = 10**9
 
 @dataclass(frozen=True)
 class Subject:
-    """The network as it runs by default, and its canvases."""
+    """The network that is measured, as it runs by default, and the size of its canvases."""
 
     name: str
     network: Network
@@ -132,32 +132,32 @@ class Subject:
 
     @property
     def device(self) -> torch.device:
-        """The network's device."""
+        """Device of the network."""
         return self.network.device
 
     @property
     def spec(self) -> TransformerSpec:
-        """The network's sizes."""
+        """Sizes of the network."""
         return self.network.model.spec
 
-    def state(self, batch: int, *, steps: int | None = None, wanted: int | None = None) -> State:
-        """Make rows with an empty answer; with fewer wanted positions the rest of it belongs to the prompt."""
+    def make_state(self, batch: int, *, steps: int | None = None, wanted: int | None = None) -> State:
+        """Make a state of rows with a masked answer; with `wanted` only so many positions are masked."""
         blanks = self.canvas.answer if wanted is None else wanted
         return State.from_prompts(
-            self.prompts(batch, self.canvas.slots - blanks),
+            self.draw_prompts(batch, self.canvas.slots - blanks),
             new_tokens=blanks,
             steps=min(self.canvas.steps if steps is None else steps, blanks),
             mask_id=self.network.vocabulary.mask_id,
             device=self.device,
         )
 
-    def prompts(self, batch: int, length: int) -> list[list[int]]:
+    def draw_prompts(self, batch: int, length: int) -> list[list[int]]:
         """Draw prompts of random tokens; the first rows are the same for every batch."""
         draw = torch.Generator().manual_seed(0)
         most = min(200, self.network.vocabulary.mask_id)
         return [torch.randint(0, most, (length,), generator=draw).tolist() for _ in range(batch)]
 
-    def decoding(
+    def prepare_decode(
         self,
         denoiser: Denoiser,
         policy: Policy,
@@ -167,8 +167,8 @@ class Subject:
         sampling: SamplingParams | None = None,
         on_step: Callable[[Trajectory], None] | None = None,
     ) -> Callable[[], Trajectory]:
-        """Return the work of decoding every row to its end, without a record; where it starts is made beforehand."""
-        start = self.state(batch, steps=steps)
+        """Return a function that decodes every row to its end, without a record; the start is made beforehand."""
+        start = self.make_state(batch, steps=steps)
         noise = Noise.of([row_key(0, row) for row in range(batch)], self.device)
         return partial(decode, denoiser, policy, start, noise=noise, sampling=sampling, record=False, on_step=on_step)
 
@@ -188,19 +188,19 @@ class Subject:
 
 
 def loaded_subject(name: str, denoiser: Denoiser, *, quick: bool = False) -> Subject:
-    """Measure a loaded model; only a plain network has layers whose running can be compared."""
+    """Make the subject of a loaded model; refuse one without layers that could be timed."""
     if not isinstance(denoiser, Network):
         raise ConfigError(
             f"the model {name} has no layers to be timed ({type(denoiser).__name__}); allowed: one network, such as "
             "mini, llada or dream; choose another model"
         )
-    return _subject(name, denoiser, quick, random=False)
+    return _make_subject(name, denoiser, quick, random=False)
 
 
 def random_subject(
     name: str, device: torch.device, dtype: torch.dtype, *, rows: int = 1, quick: bool = False
 ) -> Subject:
-    """Make a published shape with random weights; refused where they and so many rows do not fit."""
+    """Make the subject of a published shape with random weights; refuse one that does not fit with so many rows."""
     if name not in SHAPES:
         raise UnknownName("shape", name, SHAPES)
     shape = SHAPES[name]
@@ -210,10 +210,11 @@ def random_subject(
             f"{name} needs {needed / 2**30:.1f} GiB in {dtype_name(dtype)} for its weights and {rows} rows; allowed: "
             f"{free / 2**30:.1f} GiB, what {device} has free; free some, use another device, or measure --model mini"
         )
-    return _subject(name, random_network(shape, device, dtype), quick, random=True)
+    return _make_subject(name, random_network(shape, device, dtype), quick, random=True)
 
 
-def _subject(name: str, network: Network, quick: bool, *, random: bool) -> Subject:
+def _make_subject(name: str, network: Network, quick: bool, *, random: bool) -> Subject:
+    """Make a subject with the canvas that fits the size of the network."""
     long = network.model.spec.parameters >= LARGE
     canvas = LONG if long else SHORT
     # A quick run takes fewer, larger steps: a step's cost does not depend on how many there are.
@@ -222,7 +223,7 @@ def _subject(name: str, network: Network, quick: bool, *, random: bool) -> Subje
 
 
 def needed_memory(spec: TransformerSpec, rows: int, dtype: torch.dtype) -> int:
-    """Bytes of the weights, and of the widest moment of a forward: two of the MLP's inputs, and logits in float32."""
+    """Compute the bytes of the weights and of the largest activations: two MLP inputs, and logits in float32."""
     slots = rows * LONG.slots
     logits = 4 * rows * LONG.answer * spec.vocab * torch.float32.itemsize
     return (spec.parameters + slots * (2 * spec.mlp + 8 * spec.width)) * dtype.itemsize + logits
@@ -248,7 +249,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one piece of work, over its repeats."""
+    """Median, shortest and longest seconds of one piece of work, over its repeats."""
 
     median: float
     low: float
@@ -257,17 +258,17 @@ class Times:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Times":
-        """Median, shortest and longest of some seconds."""
+        """Summarise the seconds of all repeats."""
         return cls(statistics.median(seconds), min(seconds), max(seconds), len(seconds))
 
-    def per(self, count: float) -> "Times":
-        """Return the times of one out of so many that the work consists of."""
+    def divide_by(self, count: float) -> "Times":
+        """Return the times per item, for work that consists of `count` items."""
         return Times(self.median / count, self.low / count, self.high / count, self.repeats)
 
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Reads the time once the device has done what was asked of it."""
+    """Clock that waits for the device to finish before it reads the time."""
 
     now: Callable[[], float] = time.perf_counter
     wait: Callable[[], None] = lambda: None
@@ -277,8 +278,8 @@ class Stopwatch:
         """Make the stopwatch of a device."""
         return cls(wait=lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else cls()
 
-    def seconds(self, work: Work) -> float:
-        """Measure one piece of work."""
+    def time_work(self, work: Work) -> float:
+        """Return the seconds that one piece of work takes."""
         self.wait()
         began = self.now()
         work()
@@ -288,21 +289,21 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Effort:
-    """How often a work is repeated: untimed first, then timed."""
+    """Number of untimed and of timed repeats of a piece of work."""
 
     warm_up: int = 3
     repeats: int = 15
 
 
 def time_in_turns(works: Mapping[str, Work], clock: Stopwatch, effort: Effort) -> dict[str, Times]:
-    """Time every work once a round, in turns forwards and backwards, so that none always follows the same one."""
+    """Time every piece of work once per round, in alternating order, so that none always follows the same one."""
     for _ in range(effort.warm_up):
         for work in works.values():
             work()
     spent: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(effort.repeats):
         for name in list(works)[:: 1 if turn % 2 == 0 else -1]:
-            spent[name].append(clock.seconds(works[name]))
+            spent[name].append(clock.time_work(works[name]))
     return {name: Times.of(seconds) for name, seconds in spent.items()}
 
 
@@ -310,8 +311,8 @@ def time_in_turns(works: Mapping[str, Work], clock: Stopwatch, effort: Effort) -
 
 
 @dataclass(frozen=True)
-class Line:
-    """One work that was timed."""
+class TimedLine:
+    """Result of timing one piece of work."""
 
     part: str
     name: str
@@ -324,8 +325,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """One median over another of the same run."""
+class TimeRatio:
+    """Ratio of two median times of the same run."""
 
     part: str
     name: str
@@ -335,7 +336,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class BenchFailure:
-    """A part that gave no numbers, and why."""
+    """A part of the bench that failed, and the reason."""
 
     part: str
     batch: int
@@ -344,7 +345,7 @@ class BenchFailure:
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What is measured, and how thoroughly."""
+    """Parts and batch sizes to measure, and how thoroughly."""
 
     parts: tuple[str, ...] = PARTS
     batches: tuple[int, ...] = (1, 8, 32)
@@ -362,7 +363,7 @@ class BenchPlan:
 
     @property
     def forward_effort(self) -> Effort:
-        """Repeats of single forwards."""
+        """Number of repeats of single forwards."""
         return Effort(3, 5) if self.quick else Effort(3, 15)
 
     @property
@@ -392,22 +393,22 @@ class Bench:
     authors: OutsideLoops = field(default_factory=dict)
     fast_dllm: OutsideLoops = field(default_factory=dict)
     """By the name of our cache that does the same."""
-    lines: list[Line] = field(default_factory=list)
-    ratios: list[Ratio] = field(default_factory=list)
+    lines: list[TimedLine] = field(default_factory=list)
+    ratios: list[TimeRatio] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     failures: list[BenchFailure] = field(default_factory=list)
     seconds: float = 0.0
 
-    def add_ratio(self, name: str, over: Line, under: Line) -> None:
-        """Add how many times as long the first takes as the second."""
-        self.ratios.append(Ratio(over.part, name, over.batch, over.times.median / under.times.median))
+    def add_ratio(self, name: str, over: TimedLine, under: TimedLine) -> None:
+        """Add the ratio of the median times of two lines."""
+        self.ratios.append(TimeRatio(over.part, name, over.batch, over.times.median / under.times.median))
 
     # One forward by every engine, beside as many operations in large matrix products
 
     def measure_forward(self, batch: int) -> None:
-        """Time every engine that runs here, and the same number of operations as large products."""
+        """Time a forward with every engine that runs here, and as many operations in large matrix products."""
         subject = self.subject
-        inputs = ModelInput.of(subject.state(batch, wanted=subject.canvas.block), Needs())
+        inputs = ModelInput.of(subject.make_state(batch, wanted=subject.canvas.block), Needs())
         default = choose_execution("auto", subject.device).engine
         on_gpu = subject.device.type == "cuda"
         names = [n for n in ENGINES if choose_execution(n, subject.device).engine == n] if on_gpu else ["eager"]
@@ -418,7 +419,7 @@ class Bench:
         networks = {name: network(name) for name in names}
         networks[INVARIANT] = network(default, invariant=True)
         works: dict[str, Work] = {name: partial(one, inputs, Needs()) for name, one in networks.items()}
-        peaks = {name: _peak_beyond_held(work, subject.device) for name, work in works.items()}
+        peaks = {name: _measure_peak_increase(work, subject.device) for name, work in works.items()}
         # So many products of one large matrix that both run equally long.
         size = 8192 if on_gpu else 512
         square = torch.randn(size, size, device=subject.device).to(subject.network.model.dtype)
@@ -426,42 +427,42 @@ class Bench:
         count = ceil(operations / each)
         works[PRODUCTS] = lambda: [torch.matmul(square, square) for _ in range(count)]
         times = time_in_turns(works, self.clock, self.plan.forward_effort)
-        lines = {name: Line("forward", name, batch, "forward", times[name], peaks[name]) for name in networks}
+        lines = {name: TimedLine("forward", name, batch, "forward", times[name], peaks[name]) for name in networks}
         rate, reached = count * each / times[PRODUCTS].median, operations / times[default].median
         lines[default] = replace(lines[default], more={**peaks[default], "TFLOP/s": reached / 1e12})
-        product_times = times[PRODUCTS].per(count)
-        product = Line("forward", PRODUCTS, batch, "product", product_times, {"TFLOP/s": rate / 1e12})
+        product_times = times[PRODUCTS].divide_by(count)
+        product = TimedLine("forward", PRODUCTS, batch, "product", product_times, {"TFLOP/s": rate / 1e12})
         self.lines += [*lines.values(), product]
         for name, line in lines.items():
             if name not in ("eager", INVARIANT):
                 self.add_ratio(f"eager over {name}", lines["eager"], line)
         self.add_ratio(f"{INVARIANT} over {default}", lines[INVARIANT], lines[default])
-        self.ratios.append(Ratio("forward", PRODUCTS_SHARE, batch, reached / rate))
+        self.ratios.append(TimeRatio("forward", PRODUCTS_SHARE, batch, reached / rate))
 
     # A step of the decode loop beside its own forwards, and what the diagnostics add to it
 
     def measure_step(self, batch: int) -> None:
-        """Time whole decodes by the step; the forwards are those that the decode by LLaDA asks for."""
+        """Time a step of whole decodes, beside the bare forwards that LLaDA's decode asks for."""
         subject, network = self.subject, self.subject.network
         llada, fixed, four = step_policies(subject)
-        asked = RememberedCalls(network)
+        asked = RecordedCalls(network)
         # Watched at every step, so that each forward is asked for by itself: that is the plain loop.
-        subject.decoding(asked, llada, batch, on_step=lambda traj: None)()
+        subject.prepare_decode(asked, llada, batch, on_step=lambda traj: None)()
         sampled = SamplingParams(temperature=0.7)
         works: dict[str, Work] = {
-            FORWARDS: asked.repeat,
-            "llada": subject.decoding(network, llada, batch),
-            "llada, watched": subject.decoding(network, llada, batch, on_step=lambda traj: None),
-            "llada, sampled": subject.decoding(network, llada, batch, sampling=sampled),
-            FIXED: subject.decoding(network, fixed, batch),
-            FOUR: subject.decoding(network, four, batch),
+            FORWARDS: asked.repeat_calls,
+            "llada": subject.prepare_decode(network, llada, batch),
+            "llada, watched": subject.prepare_decode(network, llada, batch, on_step=lambda traj: None),
+            "llada, sampled": subject.prepare_decode(network, llada, batch, sampling=sampled),
+            FIXED: subject.prepare_decode(network, fixed, batch),
+            FOUR: subject.prepare_decode(network, four, batch),
         }
         if self.plan.quick:
             del works["llada, sampled"]
         times = time_in_turns(works, self.clock, self.plan.answer_effort)
         steps = len(asked.calls)
         lines = {
-            name: Line("step", name, batch, "forward" if name == FORWARDS else "step", spent.per(steps))
+            name: TimedLine("step", name, batch, "forward" if name == FORWARDS else "step", spent.divide_by(steps))
             for name, spent in times.items()
         }
         self.lines += lines.values()
@@ -473,10 +474,10 @@ class Bench:
     # Whole answers, exact and with block caches, beside others' loops
 
     def measure_decode(self, batch: int) -> None:
-        """Time LLaDA's decoder; a loop from outside reads the same prompts with the same weights."""
+        """Time LLaDA's decoder, beside a loop from outside with the same prompts and weights."""
         subject, canvas = self.subject, self.subject.canvas
-        prompt = torch.tensor(subject.prompts(batch, canvas.prompt), device=subject.device)
-        ours = subject.decoding(subject.network, LLaDA(canvas.block), batch)
+        prompt = torch.tensor(subject.draw_prompts(batch, canvas.prompt), device=subject.device)
+        ours = subject.prepare_decode(subject.network, LLaDA(canvas.block), batch)
         works: dict[str, Work] = {"llada": ours}
         works |= {name: partial(loop, prompt, canvas.steps) for name, loop in self.authors.items()}
         times = time_in_turns(works, self.clock, self.plan.answer_effort)
@@ -489,7 +490,7 @@ class Bench:
             self.remarks.append(f"{name}, B {batch}: {share:.1%} of the tokens are ours, too")
 
     def measure_caches(self, batch: int) -> None:
-        """Time our caches with LLaDA's rule and a threshold, and others' loops, which read one row."""
+        """Time our block caches with LLaDA's rule and with a threshold, beside others' loops, which decode one row."""
         subject, network = self.subject, self.subject.network
         block, steps = subject.canvas.block, subject.canvas.answer // 2
         llada, sure = LLaDA(block), FastDLLM(block_length=block)
@@ -501,11 +502,11 @@ class Bench:
             SURE_DUAL: (BlockCache(network, "dual", block), sure),
         }
         works: dict[str, Work] = {
-            name: subject.decoding(denoiser, policy, batch, steps=steps)
+            name: subject.prepare_decode(denoiser, policy, batch, steps=steps)
             for name, (denoiser, policy) in decoders.items()
         }
         theirs = {name: f"Fast-dLLM on their modelling, {name}" for name in self.fast_dllm} if batch == 1 else {}
-        prompt = torch.tensor(subject.prompts(1, subject.canvas.prompt), device=subject.device)
+        prompt = torch.tensor(subject.draw_prompts(1, subject.canvas.prompt), device=subject.device)
         works |= {label: partial(self.fast_dllm[name], prompt, steps) for name, label in theirs.items()}
         times = time_in_turns(works, self.clock, self.plan.answer_effort)
         lines = {name: self._answer_line("caches", name, batch, spent) for name, spent in times.items()}
@@ -515,16 +516,16 @@ class Bench:
         for name, label in theirs.items():
             self.add_ratio(f"{label} over ours", lines[label], lines[name])
 
-    def _answer_line(self, part: str, name: str, batch: int, spent: Times, steps: int | None = None) -> Line:
+    def _answer_line(self, part: str, name: str, batch: int, spent: Times, steps: int | None = None) -> TimedLine:
         more = {"tokens/s": batch * self.subject.canvas.answer / spent.median}
         if steps is not None:
             more["ms/step"] = 1e3 * spent.median / steps
-        return Line(part, name, batch, "answer", spent, more)
+        return TimedLine(part, name, batch, "answer", spent, more)
 
     # The branch engine of studies: rows a second beside the network's bare rate at the same batch
 
     def measure_study(self, rows: int) -> None:
-        """Time a small study; the network alone is timed before and after it, so that a drift shows in neither."""
+        """Time a small study, with the network alone timed before and after it, so that drift favours neither."""
         subject, network = self.subject, self.subject.network
         # Trajectories come first, one row of a prompt each: fewer prompts than rows would measure dummies.
         prompts = rows + rows // 2 if subject.device.type == "cuda" else 2
@@ -538,7 +539,7 @@ class Bench:
         before = time_in_turns(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
         results: list[BranchFrames] = []
         plan = study_plan(self.plan.quick)
-        seconds = self.clock.seconds(lambda: results.append(branch(network, plan, requests, settings)))
+        seconds = self.clock.time_work(lambda: results.append(branch(network, plan, requests, settings)))
         after = time_in_turns(alone, self.clock, self.plan.forward_effort)[NETWORK_ALONE]
         repeats, low, high = before.repeats + after.repeats, min(before.low, after.low), max(before.high, after.high)
         steady = Times((before.median + after.median) / 2, low, high, repeats)
@@ -546,12 +547,14 @@ class Bench:
         done = int(results[0].costs["done"].sum())
         rate, bare = done / seconds, rows / steady.median
         more = {"row-forwards/s": rate, "rows filled": done / (results[0].calls * rows)}
-        self.lines.append(Line("study", NETWORK_ALONE, rows, "forward", steady, {"row-forwards/s": bare}))
-        self.lines.append(Line("study", BRANCH_ENGINE, rows, "row-forward", Times.of([seconds]).per(done), more))
-        self.ratios.append(Ratio("study", BRANCH_SHARE, rows, rate / bare))
+        self.lines.append(TimedLine("study", NETWORK_ALONE, rows, "forward", steady, {"row-forwards/s": bare}))
+        self.lines.append(
+            TimedLine("study", BRANCH_ENGINE, rows, "row-forward", Times.of([seconds]).divide_by(done), more)
+        )
+        self.ratios.append(TimeRatio("study", BRANCH_SHARE, rows, rate / bare))
 
-    def document(self) -> dict[str, Any]:
-        """Return the run as plain values, for JSON."""
+    def to_json_types(self) -> dict[str, Any]:
+        """Convert the run to JSON types."""
         plan = self.plan
         return {
             "format": FORMAT,
@@ -607,7 +610,7 @@ def run_bench(
 
 def save_bench(bench: Bench, path: Path) -> None:
     """Write all numbers as JSON."""
-    write_text(path, json.dumps(bench.document(), indent=1) + "\n")
+    write_text(path, json.dumps(bench.to_json_types(), indent=1) + "\n")
 
 
 # What the parts are made of
@@ -621,8 +624,8 @@ def forward_operations(subject: Subject, batch: int) -> float:
     return 2.0 * batch * (slots * spec.layers * (layer + attention) + subject.canvas.block * spec.vocab * spec.width)
 
 
-def _peak_beyond_held(work: Work, device: torch.device) -> dict[str, float]:
-    """Memory on a GPU that the first passes take beyond what is held already: what is recorded is recorded there."""
+def _measure_peak_increase(work: Work, device: torch.device) -> dict[str, float]:
+    """Measure how far the first passes raise GPU memory; graphs are recorded in these passes."""
     if device.type != "cuda":
         return {}
     torch.cuda.synchronize(device)
@@ -635,8 +638,8 @@ def _peak_beyond_held(work: Work, device: torch.device) -> dict[str, float]:
 
 
 @dataclass
-class RememberedCalls(DenoiserWrapper):
-    """A denoiser that remembers its calls, so that they can be repeated without all that happens between them."""
+class RecordedCalls(DenoiserWrapper):
+    """Denoiser that records its calls, so that the forwards can be repeated without the work between them."""
 
     denoiser: Denoiser
     calls: list[tuple[ModelInput, Needs]] = field(default_factory=list)
@@ -645,8 +648,8 @@ class RememberedCalls(DenoiserWrapper):
         self.calls.append((inputs, needs))
         return self.denoiser(inputs, needs)
 
-    def repeat(self) -> None:
-        """Make the same forwards again."""
+    def repeat_calls(self) -> None:
+        """Repeat the recorded forwards."""
         for inputs, needs in self.calls:
             self.denoiser(inputs, needs)
 
@@ -685,12 +688,12 @@ def study_requests(subject: Subject, prompts: int = 2) -> list[Request]:
             answer // 2,
             (length, length + answer),
         )
-        for at, prompt in enumerate(subject.prompts(prompts, length))
+        for at, prompt in enumerate(subject.draw_prompts(prompts, length))
     ]
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """Return what the numbers depend on besides the network."""
+    """Describe the machine and the versions that the numbers depend on."""
     choice = choose_execution("auto", device)
     memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
     try:
@@ -715,7 +718,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
 
 
 def bench_text(bench: Bench) -> str:
-    """Write where and what, the ratios, the times that they are made of, and what went wrong."""
+    """Format a run as text: machine and subject, ratios, times and failures."""
     model, machine = bench.subject.describe(), describe_machine(bench.subject.device)
     head = [
         f"{model['name']}: {model['weights']} weights, {model['parameters'] / 1e6:,.1f} M parameters, {model['dtype']}",

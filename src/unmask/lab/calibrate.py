@@ -38,7 +38,7 @@ from unmask.lab.study.protocol import run_study
 from unmask.lab.study.validation import make_states, mixture_of, rows_by_state
 from unmask.methods import candidates, register_reference
 from unmask.stats import (
-    FEWEST,
+    FEWEST_PROMPTS,
     FIXED_BY,
     MARGIN,
     RESAMPLES,
@@ -48,12 +48,12 @@ from unmask.stats import (
     CalibrationSettings,
     NotEnough,
     Threshold,
+    draw_fitted_half,
     estimate_ratio,
-    fitted_half,
-    gate_levels,
+    list_gate_thresholds,
     sequential_test,
     smallest_margin,
-    worst_differences,
+    worst_case_differences,
 )
 from unmask.stats.protocol import (
     ValidationSet,
@@ -75,7 +75,7 @@ OPERATOR = ReMDM("conf")
 
 
 class CalibrateOptions(Options):
-    """Options of `calibrate`: what the gate is for, and how much is measured."""
+    """Options of `calibrate`: task and axis of the gate, and the number of prompts, states and rollouts."""
 
     task: str | Task = Field(
         description="A name of `unmask tasks`, a file FILE.jsonl, or code, which runs: package.module:function or "
@@ -123,7 +123,7 @@ class CalibrateOptions(Options):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_combinations(self) -> Self:
         find_diagnostic(self.axis)
         check_known_name("fixed_by", self.fixed_by, FIXED_BY)
         ok = self.rollouts > 1 or not AXES[self.axis].revises
@@ -146,7 +146,7 @@ def calibrate(
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     **options: Any,
 ) -> Gate:
-    """Make a gate for a task: when to leave the fixed action, for `model.generate(..., gate=gate)`, or to `save`.
+    """Calibrate a gate for a task: a rule when to leave the fixed action, for `model.generate(..., gate=gate)`.
 
     `options` are those of `CalibrateOptions`: `task` and `axis`, and with their defaults prompts=100, states=8,
     rollouts=4, steps_share=0.5, seed=0, batch_size, fixed_by="end-to-end", guarantee, margin, data_dir,
@@ -170,7 +170,7 @@ def calibrate(
         task = open_task(task, scorer=chosen.scorer, max_new_tokens=chosen.max_new_tokens)
         check_scorer(task)
     study = _make_study(model, task, chosen)
-    progress = _Progress(f"{study.models[0].name}/{task.name}", on_progress)
+    progress = _CalibrationProgress(f"{study.models[0].name}/{task.name}", on_progress)
     with ExitStack() as stack:
         folder = chosen.work_dir or stack.enter_context(TemporaryDirectory(prefix="unmask-"))
         executor = stack.enter_context(open_executor(cluster, lambda spec: model))
@@ -179,8 +179,8 @@ def calibrate(
         return _make_gate(model, task, chosen, study, store, runs)
 
 
-class _Progress:
-    """Reports branches as the study counts them, then the share of whole runs that are decoded."""
+class _CalibrationProgress:
+    """Progress of a calibration: branches as the study counts them, then the share of whole runs that are decoded."""
 
     def __init__(self, name: str, on_progress: Callable[[StudyProgress], None]):
         self._name, self._on_progress = name, on_progress
@@ -200,19 +200,19 @@ class _Progress:
 def _make_gate(
     model: LoadedModel, task: Task, options: CalibrateOptions, study: StudyConfig, store: Store, runs: "WholeRuns"
 ) -> Gate:
-    """Choose the fixed action, fit the calibration and see what whole runs are worth with it."""
+    """Fit the calibration on the measured branches, compare whole runs with it, and make the gate."""
     axis, prompt_P = options.axis, np.array(runs.prompts)
-    # With a guarantee half of the prompts make fit_calibrations, and the others test what was chosen.
+    # With a guarantee half of the prompts make all choices, and the others test them.
     fitted_P = np.ones(len(prompt_P), dtype=np.bool_)
     if options.guarantee is not None:
-        fitted_P = fitted_half(len(prompt_P), options.seed)
+        fitted_P = draw_fitted_half(len(prompt_P), options.seed)
     whole = None
     if options.fixed_by == "end-to-end":
         # In the order of the states' candidates: a fixed action is a number in both.
         names = store.utilities(replace_surrogates(model.name), task.name, ROLE, axis).candidates
         policies = study.branch_plan(model.reference).candidates[axis]
         runs.planned = len(names) + 1
-        whole = pd.DataFrame({name: runs.utilities(policies[name]) for name in names}, index=list(runs.prompts))
+        whole = pd.DataFrame({name: runs.measure_utilities(policies[name]) for name in names}, index=list(runs.prompts))
         whole = whole.loc[fitted_P]
     states = _read_states(store, model, task, axis, prompt_P[fitted_P], whole)
     fitted = states if options.guarantee is None else states.select(prompt_P[fitted_P])
@@ -245,7 +245,7 @@ def _make_gate(
 
 
 def find_diagnostic(axis: str) -> str:
-    """Return the name of an axis' diagnostic; of several the first, which is the paper's."""
+    """Return the name of the diagnostic of an axis; of several the first, which is the paper's."""
     first: dict[str, str] = {}
     for name, diagnostic in DIAGNOSTICS.items():
         first.setdefault(diagnostic.axis, name)
@@ -258,7 +258,7 @@ def find_diagnostic(axis: str) -> str:
 
 
 def _make_study(model: LoadedModel, task: Task, options: CalibrateOptions) -> StudyConfig:
-    """Build a study of validation prompts alone, which no study file can ask for."""
+    """Build the configuration of a study of validation prompts alone, which no study file can ask for."""
     rows = options.batch_size or (CPU_ROWS if model.denoiser.device.type == "cpu" else MAX_ROWS)
     return StudyConfig(
         name=f"calibrate {task.name}",
@@ -287,7 +287,7 @@ def _measure_branches(
     options: CalibrateOptions,
     on_progress: Callable[[StudyProgress], None],
 ) -> Store:
-    """Run the study and return its store, which holds all branches."""
+    """Run the study of validation prompts and return its store, which holds all branches."""
     try:
         with Store.create(folder, study.config) as store:
             outcome = run_study(
@@ -317,7 +317,10 @@ def _measure_branches(
 def _read_states(
     store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: pd.DataFrame | None
 ) -> ValidationSet:
-    """Read the states with their readings. The score signal compares with the fixed action of the `fitted` prompts."""
+    """Read the sampled states with their readings.
+
+    The score signal compares with the fixed action of the `fitted` prompts.
+    """
     utilities = store.utilities(replace_surrogates(model.name), task.name, ROLE, axis)
     readings = rows_by_state(axis, store.read_arrow("readings"))
     rows = [readings[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
@@ -375,8 +378,8 @@ class WholeRuns:
         )
         self._decoded: list[tuple[Policy, Array]] = []
 
-    def utilities(self, policy: Policy) -> Array:
-        """Decode every prompt and return utilities in the order of `prompts`; NaN where one could not be judged."""
+    def measure_utilities(self, policy: Policy) -> Array:
+        """Decode and score every prompt; return utilities in the order of `prompts`, NaN for unjudged ones."""
         # The fixed action is often the reference, and a shut gate the fixed action.
         known = next((utility_P for earlier, utility_P in self._decoded if earlier == policy), None)
         if known is not None:
@@ -406,7 +409,7 @@ def decode_greedily(
 
 
 def compare_whole_runs(arms: Arms, runs: WholeRuns, *, seed: int) -> EndToEnd | None:
-    """Decode all prompts with the reference, the fixed action and the gate, and compare what they score.
+    """Decode all prompts with the reference, the fixed action and the gate, and compare their mean utilities.
 
     What is best for a single step, after which the reference goes on, need not be at every step: whole runs show it.
     """
@@ -414,11 +417,14 @@ def compare_whole_runs(arms: Arms, runs: WholeRuns, *, seed: int) -> EndToEnd | 
     never = arms.calibration.tau.value is None
     policies = (arms.reference, arms.fixed, arms.fixed if never else arms.selective)
     runs.planned = max(runs.planned, len(policies))
-    return summarise_runs(np.stack([runs.utilities(policy) for policy in policies], 1), runs.prompts, seed=seed)
+    return summarise_runs(np.stack([runs.measure_utilities(policy) for policy in policies], 1), runs.prompts, seed=seed)
 
 
 def summarise_runs(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> EndToEnd | None:
-    """Average over prompts whose answers were all judged (columns: reference, fixed, selective); None without one."""
+    """Average utilities (columns: reference, fixed, selective) over prompts whose answers were all judged.
+
+    None where there is no such prompt.
+    """
     utility = np.asarray(utility_PA, dtype=np.float64)
     judged_P = np.isfinite(utility).all(1)
     if not judged_P.any():
@@ -443,7 +449,7 @@ def summarise_runs(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int)
 def estimate_lift(
     states: ValidationSet, calibration: Calibration, whole: pd.DataFrame | None = None, *, tested: bool = False
 ) -> Lift:
-    """Estimate what the gate gains per state, and say in words how that is known.
+    """Estimate the mean gain of the gate per state, with a text on how it was measured.
 
     `states` are those that it was calibrated on, where the gain is measured out of fold, or with `tested` those of
     other validation prompts, which tested the thresholds of a guarantee.
@@ -478,13 +484,13 @@ def fit_with_guarantee(
     `risk` is the probability, over validation prompts, that decoding with the gate is worse than the fixed action by
     more than `margin`. Thresholds are ordered on the fitted prompts and tested on the others.
     """
-    thresholds = [Threshold(level) for level in gate_levels(arms.calibration.detector)]
+    thresholds = [Threshold(level) for level in list_gate_thresholds(arms.calibration.detector)]
     tried = [replace(arms, calibration=replace(arms.calibration, tau=tau)) for tau in thresholds]
     runs.planned += len(tried)
-    fixed_P = runs.utilities(arms.fixed)
-    gated_PH = np.stack([runs.utilities(one.selective) for one in tried], 1)
+    fixed_P = runs.measure_utilities(arms.fixed)
+    gated_PH = np.stack([runs.measure_utilities(one.selective) for one in tried], 1)
     # Without this an evaluator that fails on bad answers alone would make a gate look harmless.
-    gain_PH = worst_differences(gated_PH, fixed_P)
+    gain_PH = worst_case_differences(gated_PH, fixed_P)
     test = sequential_test(gain_PH[fitted_P], gain_PH[~fitted_P], risk=risk, margin=margin)
     tested = int((~fitted_P).sum())
     guarantee = Guarantee(
@@ -509,7 +515,7 @@ def fit_with_guarantee(
 
 
 def describe_gate(gate: Gate) -> str:
-    """Say in a few sentences what to expect of a gate: of one step, and of whole runs."""
+    """Describe in a few sentences the expected gain of a gate: per step, and on whole runs."""
     calibration, lift, runs = gate.arms.calibration, gate.lift, gate.end_to_end
     if calibration.tau.value is None:
         # Something to gain that the signal does not tell of is another finding than nothing to gain.
@@ -539,7 +545,7 @@ def describe_gate(gate: Gate) -> str:
         return f"{scores}: no prompt is worth more or less than with the reference ({runs.prompts} prompts)."
     interval = f"[{runs.low:+.3f}, {runs.high:+.3f}]"
     # An interval over few prompts that differ is too short to rely on.
-    few = runs.differ < FEWEST
+    few = runs.differ < FEWEST_PROMPTS
     hint = f"but only {runs.differ} of {runs.prompts} prompts differ, so this is a hint"
     if runs.worse:
         advice = f"{hint}: do not use it before more prompts say otherwise" if few else "so do not use it"

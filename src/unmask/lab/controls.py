@@ -10,7 +10,10 @@ from unmask.methods import BestOf, describe_policy, method_status
 
 @dataclass(frozen=True)
 class ComputeMatchedControl:
-    """Best of n of a search's base method; n is known once search and base have decoded a task."""
+    """Control of a search: best of n of its base method, with n chosen so that both cost the same.
+
+    n is known once search and base have decoded a task.
+    """
 
     search: str
     """Name of the search's arm."""
@@ -20,7 +23,7 @@ class ComputeMatchedControl:
     """Best of n, with n not yet known."""
 
     def affordable_n(self, forwards: Mapping[str, float]) -> int:
-        """Compute how many base decodes the search's mean forwards pay for, one at least; `forwards` is by arm."""
+        """Compute how many decodes of the base method cost as much as one search, at least 1; `forwards` is by arm."""
         # A ratio of means may lie a rounding error below its whole number.
         return max(1, int(forwards[self.search] / forwards[self.base] + 1e-9))
 
@@ -34,10 +37,10 @@ class ComputeMatchedControl:
         }
 
 
-def with_controls(
+def add_controls(
     policies: Mapping[str, Policy | Search],
 ) -> tuple[dict[str, Policy | Search], dict[str, ComputeMatchedControl]]:
-    """Add the base method of every search to the arms, and make a control for every search that has a base."""
+    """Return the arms with the base method of every search added, and a control for every search that has a base."""
     arms, controls = dict(policies), {}
     for name, search in policies.items():
         base = search.baseline if isinstance(search, Search) else None

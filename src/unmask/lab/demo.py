@@ -49,7 +49,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class DemoProblem:
-    """Complete the first `prompt_length` tokens of a random joint distribution, most probably."""
+    """A problem with a known answer: complete a prompt with the most probable tokens of a random joint distribution."""
 
     family: str
     seed: int
@@ -65,7 +65,7 @@ class DemoProblem:
 
     @property
     def name(self) -> str:
-        """Family and seed."""
+        """Name of the problem: its family and seed."""
         return f"{self.family}/{self.seed}"
 
     @property
@@ -76,7 +76,7 @@ class DemoProblem:
 
     @property
     def new_tokens(self) -> int:
-        """Positions to fill."""
+        """Number of positions to fill."""
         return self.n - self.prompt_length
 
     @property
@@ -84,8 +84,8 @@ class DemoProblem:
         """All prompts, in the order of `JointDistribution.prefix(...).p.ravel()`."""
         return list(product(range(self.vocab), repeat=self.prompt_length))
 
-    def joint(self) -> JointDistribution:
-        """Make the distribution."""
+    def make_distribution(self) -> JointDistribution:
+        """Make the joint distribution of the problem."""
         return JointDistribution.random(
             self.n, self.vocab, dependence=self.dependence, seed=self.seed, structure=self.family
         )
@@ -93,14 +93,14 @@ class DemoProblem:
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy under a label of its own, with the number of steps it plans for."""
+    """A policy that takes part in the demonstration, with its label and number of steps."""
 
     label: str
     method: str
     steps: int
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def policy(self) -> Policy | Search:
+    def make_policy(self) -> Policy | Search:
         """Make the policy."""
         return make_policy(self.method, **self.settings)
 
@@ -216,17 +216,17 @@ def run_demo(
             trial = _ProblemTrial.of(problem)
             rows += trial.baselines()
             for contender in contenders:
-                rows.append(trial.run(contender, seeds))
+                rows.append(trial.run_contender(contender, seeds))
                 on_done(problem, contender.label)
         spread: dict[str, float] = {}
         for problem in problems:
             utilities = [row.utility for row in rows if row.problem == problem.name and row.method]
             spread[problem.name] = float(np.std(utilities))
         example = _ProblemTrial.of(max(problems, key=lambda problem: spread[problem.name]))
-        reveals = tuple(example.reveal(contender) for contender in contenders)
+        reveals = tuple(example.record_reveals(contender) for contender in contenders)
     finally:
         torch.set_num_threads(threads)
-    title = f"{example.problem.name}, prompt {example.spell(example.likeliest)!r}"
+    title = f"{example.problem.name}, prompt {example.spell_tokens(example.most_probable_prompt)!r}"
     return DemoComparison(tuple(rows), title, reveals, demo_config(problems, contenders, seeds))
 
 
@@ -243,48 +243,48 @@ class _ProblemTrial:
 
     @classmethod
     def of(cls, problem: DemoProblem) -> "_ProblemTrial":
-        """Make the trial of a problem."""
-        joint = problem.joint()
+        """Prepare a problem: make its distribution and find the best answers."""
+        joint = problem.make_distribution()
         weight_P = joint.prefix(problem.prompt_length).p.ravel()
         return cls(problem, ExactDenoiser(joint), weight_P, joint.p.reshape(len(weight_P), -1).max(1))
 
     @property
-    def likeliest(self) -> tuple[int, ...]:
+    def most_probable_prompt(self) -> tuple[int, ...]:
         """The most probable prompt."""
         return self.problem.prompts[int(self.weight_P.argmax())]
 
-    def spell(self, tokens: Sequence[int]) -> str:
+    def spell_tokens(self, tokens: Sequence[int]) -> str:
         """Write tokens as letters."""
         return LetterCodec(self.problem.vocab).decode(tokens)
 
     def baselines(self) -> list[DemoRow]:
-        """Return bounds from either side: the best answer there is, and the best that one forward can guess."""
+        """Return the rows of two baselines: the best answer there is, and the best guess after one forward."""
         joint, size = self.denoiser.joint, self.problem.prompt_length
         guesses = [
             (*prompt, *joint.marginals(dict(enumerate(prompt)))[size:].argmax(1).tolist())
             for prompt in self.problem.prompts
         ]
-        guessed = float(self.weight_P @ self.utility(guesses))
-        return [self._row(MODE, "", 1.0, None), self._row(AT_ONCE, "", guessed, 1.0)]
+        guessed = float(self.weight_P @ self.utilities_of(guesses))
+        return [self._make_exact_row(MODE, "", 1.0, None), self._make_exact_row(AT_ONCE, "", guessed, 1.0)]
 
-    def run(self, contender: Contender, seeds: int) -> DemoRow:
+    def run_contender(self, contender: Contender, seeds: int) -> DemoRow:
         """Run a contender on all prompts, with each seed; once if it draws no random numbers."""
-        policy = contender.policy()
+        policy = contender.make_policy()
         seeds = seeds if policy.random else 1
-        noise = Noise(self._keys(self.problem.prompts, range(seeds)))
+        noise = Noise(self._make_row_keys(self.problem.prompts, range(seeds)))
         end = self._decode(policy, contender.steps, self.problem.prompts * seeds, noise)
-        by_seed = self.utility(end.state.tokens_BL.tolist()).reshape(seeds, -1) @ self.weight_P
+        by_seed = self.utilities_of(end.state.tokens_BL.tolist()).reshape(seeds, -1) @ self.weight_P
         forwards = float(end.forwards_B.numpy().reshape(seeds, -1).mean(0) @ self.weight_P)
-        row = self._row(contender.label, contender.method, float(by_seed.mean()), forwards)
+        row = self._make_exact_row(contender.label, contender.method, float(by_seed.mean()), forwards)
         if not policy.random:
             return row
         stderr = float(by_seed.std(ddof=1) / np.sqrt(seeds))
         return replace(row, stderr=stderr, seeds=seeds, deterministic=False)
 
-    def reveal(self, contender: Contender) -> Reveal:
-        """Decode the most probable prompt, and see in which order it is filled."""
-        noise = Noise(self._keys([self.likeliest], range(1)))
-        end = self._decode(contender.policy(), contender.steps, [self.likeliest], noise, record=True)
+    def record_reveals(self, contender: Contender) -> Reveal:
+        """Decode the most probable prompt, and record in which order its positions are filled."""
+        noise = Noise(self._make_row_keys([self.most_probable_prompt], range(1)))
+        end = self._decode(contender.make_policy(), contender.steps, [self.most_probable_prompt], noise, record=True)
         step_L = torch.zeros_like(end.state.tokens_BL[0])
         remasked_L = torch.zeros_like(step_L)
         for number, step in enumerate(end.steps, start=1):
@@ -292,9 +292,11 @@ class _ProblemTrial:
             remasked_L += step.remasked_BL[0]
         answer = end.state.tokens_BL[0].tolist()
         utility = self.denoiser.joint.prob(answer) / float(self.best_P[self.weight_P.argmax()])
-        return Reveal(contender.label, tuple(step_L.tolist()), tuple(remasked_L.tolist()), self.spell(answer), utility)
+        return Reveal(
+            contender.label, tuple(step_L.tolist()), tuple(remasked_L.tolist()), self.spell_tokens(answer), utility
+        )
 
-    def utility(self, answers: Sequence[Sequence[int]]) -> np.ndarray:
+    def utilities_of(self, answers: Sequence[Sequence[int]]) -> np.ndarray:
         """Return the utilities of whole canvases, in the order of the prompts (repeated as often as need be)."""
         probability = np.array([self.denoiser.joint.prob(answer) for answer in answers])
         return np.asarray(probability / np.resize(self.best_P, len(answers)))
@@ -312,12 +314,12 @@ class _ProblemTrial:
         )
         return decode(self.denoiser, policy, start, noise=noise, record=record)
 
-    def _keys(self, prompts: Sequence[Sequence[int]], seeds: range) -> Tensor:
-        """Make row keys, seed by seed; independent from problem to problem."""
+    def _make_row_keys(self, prompts: Sequence[Sequence[int]], seeds: range) -> Tensor:
+        """Make the random number keys of the rows, seed by seed; problems have different ones."""
         keys = [row_key(seed, f"({self.problem.identity}, {prompt!r})") for seed in seeds for prompt in prompts]
         return torch.tensor(keys, dtype=torch.long)
 
-    def _row(self, label: str, method: str, utility: float, forwards: float | None) -> DemoRow:
+    def _make_exact_row(self, label: str, method: str, utility: float, forwards: float | None) -> DemoRow:
         """Make the row of an exact result."""
         return DemoRow(
             problem=self.problem.name,
@@ -334,10 +336,12 @@ class _ProblemTrial:
 
 
 def demo_config(problems: Sequence[DemoProblem], contenders: Sequence[Contender], seeds: int) -> dict[str, Any]:
-    """Return what the numbers depend on, beside the code."""
+    """Return the configuration that the numbers depend on, besides the code."""
     chosen = {
         "problems": [{"name": problem.name, **asdict(problem)} for problem in problems],
-        "contenders": [{"label": c.label, "steps": c.steps, "policy": describe_policy(c.policy())} for c in contenders],
+        "contenders": [
+            {"label": c.label, "steps": c.steps, "policy": describe_policy(c.make_policy())} for c in contenders
+        ],
         "seeds": seeds,
         "temperature": 0.0,
         "versions": versions(),
@@ -392,7 +396,7 @@ def _from_body(body: dict[str, Any]) -> DemoComparison:
 
 # Runs to look at
 
-TRIED = 8
+TRIED_PROMPTS = 8
 """Evaluation prompts of a task that are decoded; the one on which the methods differ most is shown."""
 
 
@@ -406,7 +410,7 @@ class ShownMethod:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-SHOWN: tuple[ShownMethod, ...] = (
+SHOWN_METHODS: tuple[ShownMethod, ...] = (
     ShownMethod("LLaDA", "llada", "as many tokens at every step, the surest first"),
     ShownMethod("Fast-dLLM", "fast-dllm", "every token that it is sure of: few or many in a step"),
     ShownMethod("WINO", "wino", "reveals many and takes back those that look wrong later", {"block_length": 16}),
@@ -439,8 +443,8 @@ def make_demo_runs(
     model: LoadedModel,
     study: StudyConfig,
     tasks: Examples,
-    methods: Sequence[ShownMethod] = SHOWN,
-    tried: int = TRIED,
+    methods: Sequence[ShownMethod] = SHOWN_METHODS,
+    tried: int = TRIED_PROMPTS,
     on_done: Callable[[DemoRun], None] = lambda run: None,
 ) -> tuple[DemoRun, ...]:
     """Decode one prompt of each task by all methods: the first of those on which the first two differ most."""

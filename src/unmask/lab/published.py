@@ -41,29 +41,29 @@ SHOTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRun:
-    """How a model's authors decode one task, and what they report for it."""
+    """Settings with which a model's authors decode one task, and the figure that they report."""
 
     name: str
     """Name in `--task`."""
     task: str
-    """The task whose problems and scoring it has."""
+    """Task of the suite whose problems and scoring are used."""
     new_tokens: int
     steps: int
     policy: Policy
     sampling: SamplingParams = SamplingParams()
     shots: int
     prompt: str
-    """Where the wording is from."""
+    """Origin of the prompt's wording."""
     figure: float | None = None
-    """Right answers in percent; None where no figure is known."""
+    """Published share of right answers in percent; None where no figure is known."""
     source: str = ""
     differs: tuple[str, ...] = ()
-    """What is not as in the authors' own evaluation."""
+    """Differences to the authors' own evaluation."""
 
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A published model, and what its authors report."""
+    """A published model with its authors' settings and figures."""
 
     name: str
     """Name in `unmask models`."""
@@ -80,7 +80,7 @@ class PublishedModel:
         return by_name[name]
 
     def without_figures(self) -> "PublishedModel":
-        """Return the settings alone, for another model of the family."""
+        """Return the model with its settings but without its figures, for another model of the family."""
         return replace(self, runs=tuple(replace(run, figure=None, source="") for run in self.runs))
 
 
@@ -97,7 +97,7 @@ _PROGRAM = (
 _CHAT = "the authors' OpenCompass configuration"
 
 
-def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = GSM8K, unsure: bool) -> PublishedRun:
+def _gsm8k_run(policy: Policy, new_tokens: int, figure: float, *, name: str = GSM8K, unsure: bool) -> PublishedRun:
     return PublishedRun(
         name=name,
         task=GSM8K,
@@ -113,7 +113,7 @@ def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = GSM8K,
     )
 
 
-def _humaneval(policy: Policy, figure: float, sampling: SamplingParams) -> PublishedRun:
+def _humaneval_run(policy: Policy, figure: float, sampling: SamplingParams) -> PublishedRun:
     return PublishedRun(
         name=HUMANEVAL,
         task=HUMANEVAL,
@@ -129,7 +129,7 @@ def _humaneval(policy: Policy, figure: float, sampling: SamplingParams) -> Publi
     )
 
 
-def _dream(task: str, new_tokens: int, temperature: float, differs: tuple[str, ...]) -> PublishedRun:
+def _dream_run(task: str, new_tokens: int, temperature: float, differs: tuple[str, ...]) -> PublishedRun:
     base = "settings are those of the authors' evaluation of Dream-v0-Base-7B; none of the Instruct model are known"
     return PublishedRun(
         name=task,
@@ -149,9 +149,9 @@ LLADA = PublishedModel(
     "GSAI-ML/LLaDA-8B-Instruct",
     "llada",
     (
-        _gsm8k(LLaDA(block_length=8), 256, 78.6, unsure=False),
-        _humaneval(LLaDA(), 49.4, SamplingParams(logits_eos_inf=True)),
-        _gsm8k(LLaDA(), 512, 69.4, name="gsm8k-pure", unsure=True),
+        _gsm8k_run(LLaDA(block_length=8), 256, 78.6, unsure=False),
+        _humaneval_run(LLaDA(), 49.4, SamplingParams(logits_eos_inf=True)),
+        _gsm8k_run(LLaDA(), 512, 69.4, name="gsm8k-pure", unsure=True),
     ),
 )
 LLADA_15 = PublishedModel(
@@ -159,8 +159,8 @@ LLADA_15 = PublishedModel(
     "GSAI-ML/LLaDA-1.5",
     "llada",
     (
-        _gsm8k(LLaDA(block_length=16), 256, 83.8, unsure=True),
-        _humaneval(LLaDA(block_length=32), 52.4, SamplingParams(confidence_eos_eot_inf=True)),
+        _gsm8k_run(LLaDA(block_length=16), 256, 83.8, unsure=True),
+        _humaneval_run(LLaDA(block_length=32), 52.4, SamplingParams(confidence_eos_eot_inf=True)),
     ),
 )
 DREAM = PublishedModel(
@@ -168,8 +168,8 @@ DREAM = PublishedModel(
     "Dream-org/Dream-v0-Instruct-7B",
     "Dream",
     (
-        _dream(GSM8K, 256, 0.0, ("the authors show eight solved problems, of lm-evaluation-harness", _NUMBER)),
-        _dream(HUMANEVAL, 512, 0.2, ("the authors' Base model continues the bare function", _PROGRAM)),
+        _dream_run(GSM8K, 256, 0.0, ("the authors show eight solved problems, of lm-evaluation-harness", _NUMBER)),
+        _dream_run(HUMANEVAL, 512, 0.2, ("the authors' Base model continues the bare function", _PROGRAM)),
     ),
 )
 PUBLISHED = (LLADA, LLADA_15, DREAM)
@@ -189,11 +189,11 @@ def find_family(family: str | None) -> PublishedModel | None:
 
 # The authors' prompts
 
-WHOLE = "evaluation"
+WHOLE_SPLIT = "evaluation"
 """The split that holds all problems of a data set."""
 Turn = dict[str, str]
 
-SOLVED = (7364, 1708, 669, 6724)
+SOLVED_ROWS = (7364, 1708, 669, 6724)
 """Rows of GSM8K's training file that the authors show, in their order."""
 _WORKING = re.compile(r"<<.*?>>")
 
@@ -208,17 +208,17 @@ class OfficialPrompts:
     scorer: Scorer
 
 
-def official_prompts(task: str, data_dir: DataDir = None) -> OfficialPrompts:
-    """Read the data set of a task."""
+def read_official_prompts(task: str, data_dir: DataDir = None) -> OfficialPrompts:
+    """Read the problems of a task in the authors' wording."""
     return _READERS[task](data_dir)
 
 
 def published_task(run: PublishedRun, prompts: OfficialPrompts, shots: int) -> Task:
-    """Make a task of all problems in one split, whose first n are a fair sample; `shots` solved ones are shown."""
+    """Make a task of all problems in one split, in a random order; `shots` solved problems are shown before each."""
     suite = TASKS[run.task]
     by_id = {one.id: one for one in prompts.problems}
     examples = tuple(
-        replace(by_id[id], task=run.name, split=WHOLE, scorer=prompts.scorer) for id in rank_ids(run.task, by_id)
+        replace(by_id[id], task=run.name, split=WHOLE_SPLIT, scorer=prompts.scorer) for id in rank_ids(run.task, by_id)
     )
     # What is shown first is part of the version: answers to other prompts are never taken for these.
     shown: Any = [list(turn.items()) for turn in prompts.turns[: 2 * shots]]
@@ -227,9 +227,9 @@ def published_task(run: PublishedRun, prompts: OfficialPrompts, shots: int) -> T
         name=run.name,
         max_new_tokens=run.new_tokens,
         scorer=prompts.scorer,
-        counts=MappingProxyType({WHOLE: len(examples)}),
+        counts=MappingProxyType({WHOLE_SPLIT: len(examples)}),
         version=f"{suite.version}-{digest(canonical_json(shown), *(e.prompt for e in examples)).hex()[:16]}",
-        make_splits=lambda data_dir: {WHOLE: examples},
+        make_splits=lambda data_dir: {WHOLE_SPLIT: examples},
     )
 
 
@@ -243,7 +243,7 @@ def _read_gsm8k(data_dir: DataDir) -> OfficialPrompts:
 
     train = official.read_rows(official.GSM8K_TRAIN, data_dir)
     turns: list[Turn] = []
-    for row in (train[at] for at in SOLVED):
+    for row in (train[at] for at in SOLVED_ROWS):
         turns += [{"role": "user", "content": question(row)}, {"role": "assistant", "content": solution(row)}]
     problems = [
         replace(one, prompt=question(row))
@@ -258,7 +258,7 @@ def _read_gsm8k(data_dir: DataDir) -> OfficialPrompts:
 
 
 def _score_before_next_question(text: str, example: Example) -> Verdict:
-    """Score the final number of an answer that may go on to a question of its own."""
+    """Score the final number before the answer goes on to a question of its own."""
     verdict = score_number(text.split("Question:")[0], example)
     return replace(verdict, extraction=replace(verdict.extraction, raw=text))
 
@@ -276,7 +276,7 @@ _READERS: dict[str, Callable[[DataDir], OfficialPrompts]] = {GSM8K: _read_gsm8k,
 
 @dataclass(frozen=True)
 class FewShotCodec:
-    """A codec that puts earlier turns before every prompt."""
+    """Codec that puts solved problems, as earlier turns of a chat, before every prompt."""
 
     codec: Codec
     turns: tuple[Turn, ...]

@@ -17,29 +17,29 @@ from unmask.lab.compare import ComparePlan, CompareProgress, Comparison, run_com
 from unmask.lab.published import (
     DEFAULT_TASKS,
     PUBLISHED,
-    WHOLE,
+    WHOLE_SPLIT,
     OfficialPrompts,
     PublishedModel,
     PublishedRun,
     Turn,
     find_family,
     find_published,
-    official_prompts,
     published_task,
+    read_official_prompts,
     with_turns,
 )
 from unmask.lab.study.prompts import select_examples
-from unmask.stats import Estimate, wilson
+from unmask.stats import Estimate, wilson_interval
 from unmask.tasks import DataDir, Example, Task
 
 POLICY = "authors"
 """Name of the one policy of such a run."""
-WIDE = 0.05
+WIDE_INTERVAL = 0.05
 """Half an interval beyond this says too little to call an agreement one."""
 
 
 class VerifyOptions(Options):
-    """What is decoded to check a model's published figures."""
+    """Options of `unmask verify`: tasks, number of prompts and whose settings."""
 
     task: tuple[str, ...] = Field(
         (),
@@ -62,7 +62,7 @@ class VerifyOptions(Options):
 
 
 class Agreement(StrEnum):
-    """What a measured share says about a published figure."""
+    """Relation of a measured share to a published figure."""
 
     AGREES = "agrees"
     BELOW = "below"
@@ -73,16 +73,16 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """Whose settings a model is decoded with, and whether its figures are those of this model."""
+    """Published model whose settings are used, and whether its figures apply to the model at hand."""
 
-    of: PublishedModel
+    published: PublishedModel
     trial: bool
-    """Another model of the family: its settings, and none of its figures."""
+    """Whether the model at hand is another one of the family, to which no figure applies."""
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """One task, ready to be decoded."""
+    """Problems, wording and settings of one task, ready to be decoded."""
 
     run: PublishedRun
     task: Task
@@ -96,18 +96,18 @@ class PreparedRun:
 
     @property
     def shots(self) -> int:
-        """Number of solved problems that are shown."""
+        """Number of solved problems shown before each problem."""
         return len(self.turns) // 2
 
     @property
     def forwards(self) -> int:
-        """Forwards of one row at most: a problem that does not fit costs none."""
+        """Largest number of forwards; a problem that does not fit costs none."""
         return len(self.chosen) * self.run.steps
 
 
 @dataclass(frozen=True)
 class VerifiedRun:
-    """What was measured on one task, beside what is published."""
+    """Result on one task: the measured share beside the published figure."""
 
     prepared: PreparedRun
     too_long: tuple[str, ...]
@@ -129,22 +129,22 @@ class VerifiedRun:
 
     @property
     def run(self) -> PublishedRun:
-        """The authors' settings and figure."""
+        """Settings and figure of the authors."""
         return self.prepared.run
 
     @property
     def forwards(self) -> int:
-        """Forwards of all answers."""
+        """Number of forwards of all answers."""
         return int(self.answers["forwards"].sum())
 
 
 def published_names() -> list[str]:
-    """Names of the models that have settings here."""
+    """List the names of the models with published settings."""
     return [model.name for model in PUBLISHED]
 
 
 def choose_target(model: str, family: Any, published: str | None = None) -> Target:
-    """Choose settings and figures: those of `published`, else of the model by its name, else its family's settings."""
+    """Choose whose settings and figures to use: those of `published`, of the model by its name, or of its family."""
     names = published_names()
     known = find_published(published or model)
     if published is not None:
@@ -165,7 +165,7 @@ def choose_target(model: str, family: Any, published: str | None = None) -> Targ
 
 
 def choose_tasks(names: Sequence[str] = (), model: str = "") -> tuple[str, ...]:
-    """Return the tasks, each once; refused where no model has one, or the model that is named has not."""
+    """Return the named tasks, each once; refuse a task that no model, or not the named model, has settings for."""
     published = find_published(model)
     known = list(dict.fromkeys(run.name for model in PUBLISHED for run in model.runs))
     for name in names:
@@ -176,10 +176,10 @@ def choose_tasks(names: Sequence[str] = (), model: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or DEFAULT_TASKS))
 
 
-def check_data(names: Sequence[str], data_dir: DataDir = None) -> None:
-    """Read the data sets of these runs, so that what is missing is said before a model is loaded."""
+def check_data_files(names: Sequence[str], data_dir: DataDir = None) -> None:
+    """Read the data sets of the tasks, so that a missing file is reported before a model is loaded."""
     for run in (run for model in PUBLISHED for run in model.runs if run.name in names):
-        official_prompts(run.task, data_dir)
+        read_official_prompts(run.task, data_dir)
 
 
 def prepare_run(
@@ -190,9 +190,9 @@ def prepare_run(
     In a trial, a model with a short context is shown fewer solved problems; for a published model nothing is changed.
     """
     require(prompts is None or prompts >= 1, "prompts", prompts, "1 or more", "ask for at least one")
-    run = target.of.run(name)
-    official = official_prompts(run.task, data_dir)
-    chosen = select_examples(published_task(run, official, 0), WHOLE, prompts=prompts)
+    run = target.published.run(name)
+    official = read_official_prompts(run.task, data_dir)
+    chosen = select_examples(published_task(run, official, 0), WHOLE_SPLIT, prompts=prompts)
     shots = _shots_that_fit(model, run, official, chosen) if target.trial else run.shots
     return PreparedRun(
         run,
@@ -205,7 +205,7 @@ def prepare_run(
 
 
 def _shots_that_fit(model: LoadedModel, run: PublishedRun, official: OfficialPrompts, chosen: Sequence[Example]) -> int:
-    """Count the solved problems that leave room for every answer; 0 where some do not fit at all."""
+    """Count how many solved problems can be shown with room for every answer; 0 if some do not fit at all."""
     if model.max_length is None:
         return run.shots
     for shots in range(run.shots, 0, -1):
@@ -229,11 +229,11 @@ def verify_run(
     work_dir: str | Path | None = None,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
 ) -> VerifiedRun:
-    """Decode and score one task; `work_dir` is a folder that keeps every finished batch."""
+    """Decode and score one task, and compare with its figure; `work_dir` keeps every finished batch."""
     run = prepared.run
     plan = ComparePlan(
         tasks=[prepared.task],
-        split=WHOLE,
+        split=WHOLE_SPLIT,
         policies={POLICY: run.policy},
         prompts=len(prepared.chosen),
         steps=run.steps,
@@ -253,16 +253,17 @@ def verify_run(
 
 
 def _conclude(prepared: PreparedRun, target: Target, comparison: Comparison, max_length: int | None) -> VerifiedRun:
+    """Build the result of a task from its comparison: share, agreement and conclusion."""
     run, answers = prepared.run, comparison.answers
     judged = answers["utility"].dropna()
     right, unjudged = int((judged == 1.0).sum()), len(answers) - len(judged)
-    share = wilson(right, len(judged))
+    share = wilson_interval(right, len(judged))
     agreement, conclusion = compare_share(run.figure, share, whole=len(judged) == prepared.problems)
     if agreement is Agreement.NO_FIGURE and target.trial:
-        name = target.of.hub.partition("/")[2]
+        name = target.published.hub.partition("/")[2]
         conclusion = f"no published figure for this model: a trial of the procedure, says nothing about {name}"
     elif agreement is Agreement.NO_FIGURE:
-        conclusion = f"no published figure of {target.of.hub} could be checked: there is nothing to compare with"
+        conclusion = f"no published figure of {target.published.hub} could be checked: there is nothing to compare with"
     decoded, chosen = set(answers["prompt"]), len(prepared.chosen)
     too_long = tuple(example.id for example in prepared.chosen if example.id not in decoded)
     labels = []
@@ -293,7 +294,7 @@ def _conclude(prepared: PreparedRun, target: Target, comparison: Comparison, max
 
 
 def compare_share(figure: float | None, share: Estimate, *, whole: bool) -> tuple[Agreement, str]:
-    """Say what a share of right answers means for a figure in percent; `whole`: of all problems that there are.
+    """Compare a share of right answers with a published figure in percent; `whole` says that no problem is left out.
 
     A figure outside of the interval is refuted however wide that is. One inside is confirmed only by a narrow one.
     """
@@ -307,7 +308,7 @@ def compare_share(figure: float | None, share: Estimate, *, whole: bool) -> tupl
         below = figure > high
         side = Agreement.BELOW if below else Agreement.ABOVE
         return side, f"{side}: the published {figure:g} lies {'above' if below else 'below'} the interval, {ends}"
-    if half > 100 * WIDE:
+    if half > 100 * WIDE_INTERVAL:
         why = f"all {share.n} problems give no less" if whole else "n too small, take more problems"
         return Agreement.CANNOT_TELL, f"cannot tell: {why}; {figure:g} lies in the interval, {ends}, ±{half:.1f} points"
     return Agreement.AGREES, f"agrees: the published {figure:g} lies in the interval, {ends}"

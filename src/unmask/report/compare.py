@@ -15,7 +15,7 @@ from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.files import read_file
 from unmask.lab.compare import CompareSummary, Comparison, SpeedSummary
 from unmask.lab.compare.run import LeftOut
-from unmask.lab.compare.store import SAME, check_same
+from unmask.lab.compare.store import SAME, check_same_comparison
 from unmask.lab.compare.summary import MACRO, MEASURES, NEAR_ZERO, SPEEDS
 from unmask.lab.verify import Target, VerifiedRun
 from unmask.methods import RECONSTRUCTION, describe_policy
@@ -82,7 +82,7 @@ def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
         theirs = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise ConfigError(f"{str(path)!r} is there and no summary of `unmask compare`; {SAME}") from error
-    check_same(path, theirs, config)
+    check_same_comparison(path, theirs, config)
 
 
 def read_picks(path: str | Path) -> dict[str, str]:
@@ -217,8 +217,8 @@ def markdown(comparison: Comparison, summary: CompareSummary, picks: Mapping[str
         card_table(summary, picks),
         *(f"\n- {text}" for text in remarks(summary)),
     ]
-    for task in summary.line_tasks:
-        table = _markdown_table(LINE_COLUMNS, summary.of(task).to_dict("records"))
+    for task in summary.tasks_with_lines:
+        table = _markdown_table(LINE_COLUMNS, summary.task_lines(task).to_dict("records"))
         parts += [f"\n## {panel_title(summary, task)}\n", table]
     return "\n".join([*parts, *(f"\n{text}" for text in sign_legends(summary))]) + "\n"
 
@@ -231,9 +231,9 @@ def card_table(summary: CompareSummary, picks: Mapping[str, str] | None = None) 
     """
     rows: list[Line] = []
     for task in (*(run.task for run in summary.tasks), MACRO):
-        lines = {line["policy"]: line for line in summary.of(task).to_dict("records")}
+        lines = {line["policy"]: line for line in summary.task_lines(task).to_dict("records")}
         if summary.reference in lines:
-            best = summary.best(task) if picks is None else lines.get(picks.get(task, ""))
+            best = summary.best_policy(task) if picks is None else lines.get(picks.get(task, ""))
             rows.append({"reference": lines[summary.reference], "best": best})
     columns: tuple[Column, ...] = (
         ("task", lambda row: row["reference"]["task"]),
@@ -252,8 +252,8 @@ def timing_markdown(comparison: Comparison, summary: CompareSummary, speed: Spee
     """Return wall times as Markdown."""
     parts = [f"# Wall time: {_title(comparison)}\n", f"{TIME_LEGEND} Machines: {'; '.join(speed.machines)}."]
     parts += [f"\n- {text}" for text in time_remarks(speed)]
-    for task in summary.line_tasks:
-        table = _markdown_table(TIME_COLUMNS, speed.of(task).to_dict("records"))
+    for task in summary.tasks_with_lines:
+        table = _markdown_table(TIME_COLUMNS, speed.task_lines(task).to_dict("records"))
         parts += [f"\n## {panel_title(summary, task)}\n", table]
     return "\n".join(parts) + "\n"
 
@@ -262,9 +262,9 @@ def latex(comparison: Comparison, summary: CompareSummary) -> str:
     """Return a table for a paper (package booktabs): every task and policy, the user's own methods in bold."""
     heads = ("method", "utility", "difference", "forwards", r"$\times$ reference", "tokens/forward")
     rows = []
-    for task in summary.line_tasks:
+    for task in summary.tasks_with_lines:
         rows.append(rf"\midrule \multicolumn{{{len(heads)}}}{{l}}{{{escape_latex(panel_title(summary, task))}}} \\")
-        for line in summary.of(task).to_dict("records"):
+        for line in summary.task_lines(task).to_dict("records"):
             name, is_reference = escape_latex(shown_name(line)), line["policy"] == summary.reference
             cells = [rf"\textbf{{{name}}}" if line["label"] == OWN else name]
             for measure, places, of_reference in (
@@ -306,9 +306,9 @@ def _figure(
     by_place = {(line["task"], line["policy"]): line for line in costs.to_dict("records")}
     nowhere = {column: nan, "front": False, "sure": False}
     panels, names = [], {}
-    for task in summary.line_tasks:
+    for task in summary.tasks_with_lines:
         points = []
-        for line in summary.of(task).to_dict("records"):
+        for line in summary.task_lines(task).to_dict("records"):
             policy = line["policy"]
             names[policy] = shown_name(line)
             there = by_place.get((task, policy), nowhere)
@@ -323,8 +323,8 @@ def _figure(
 
 def compare_page(comparison: Comparison, summary: CompareSummary) -> str:
     """Return the page: what is cheapest without a loss, utility against forwards, and tables to sort."""
-    tasks = [task for task in summary.line_tasks if task != MACRO]
-    if MACRO in summary.line_tasks and len(tasks) > 1:
+    tasks = [task for task in summary.tasks_with_lines if task != MACRO]
+    if MACRO in summary.tasks_with_lines and len(tasks) > 1:
         tasks.insert(0, MACRO)
     title = f"{comparison.config['model']['name']}: policies compared on the {comparison.split} prompts"
     notes = "".join(f"<li>{html.escape(text)}</li>" for text in (*remarks(summary), *label_legends(summary)))
@@ -360,7 +360,7 @@ def _page_table(summary: CompareSummary, task: str, is_open: bool) -> str:
         for head, _, side in columns
     )
     rows = []
-    for line in summary.of(task).to_dict("records"):
+    for line in summary.task_lines(task).to_dict("records"):
         kind = ' class="reference"' if line["policy"] == summary.reference else ""
         rows.append(
             f"<tr{kind}>{''.join(f'<td{side}>{html.escape(cell(line))}</td>' for _, cell, side in columns)}</tr>"
@@ -381,11 +381,15 @@ def _title(comparison: Comparison) -> str:
 
 def conclusions(summary: CompareSummary) -> list[str]:
     """Say which policy is cheapest without a loss and which is best; nothing where nothing is compared."""
-    task = MACRO if MACRO in summary.line_tasks else next(iter(summary.line_tasks), "")
-    lines = summary.of(task)
+    task = MACRO if MACRO in summary.tasks_with_lines else next(iter(summary.tasks_with_lines), "")
+    lines = summary.task_lines(task)
     if len(lines) < 2 or summary.reference not in set(lines["policy"]):
         return []
-    reference, cheap, best = summary.line(task, summary.reference), summary.cheapest(task), summary.best(task)
+    reference, cheap, best = (
+        summary.line(task, summary.reference),
+        summary.cheapest_policy(task),
+        summary.best_policy(task),
+    )
 
     def worth(line: Line) -> str:
         gain = f"{format_measure(line, 'difference', 3)} on {line['difference_n']} prompts"
@@ -460,8 +464,8 @@ def label_legends(summary: CompareSummary) -> list[str]:
 
 def sign_legends(summary: CompareSummary, speed: SpeedSummary | None = None) -> list[str]:
     """Explain the signs that stand in the tables."""
-    averaged = set(summary.of(MACRO)["policy"])
-    own = len(summary.line_tasks) > 1 and not set(summary.lines["policy"]) <= averaged
+    averaged = set(summary.task_lines(MACRO)["policy"])
+    own = len(summary.tasks_with_lines) > 1 and not set(summary.lines["policy"]) <= averaged
     return [
         LEGEND,
         FRONT_LEGEND,
@@ -529,8 +533,8 @@ _COST_WIDTH, _ESSENTIAL = 7, 4
 
 def screen_tables(summary: CompareSummary, speed: SpeedSummary | None = None, width: int = 100) -> list[Table]:
     """Return tables of utilities by task and of costs: one table where both fit into so many characters."""
-    tasks = [task for task in summary.line_tasks if task != MACRO]
-    columns = [*tasks, *([MACRO] if MACRO in summary.line_tasks and len(tasks) > 1 else [])]
+    tasks = [task for task in summary.tasks_with_lines if task != MACRO]
+    columns = [*tasks, *([MACRO] if MACRO in summary.tasks_with_lines and len(tasks) > 1 else [])]
     by_place = {(line["task"], line["policy"]): line for line in summary.lines.to_dict("records")}
     names = {policy: shown_name(line) for (_, policy), line in by_place.items()}
     name_width = min(max([10, *map(len, names.values())]), max(32, width // 3))
@@ -577,7 +581,7 @@ def _screen_costs(
             cells.append(front_mark(lines.iloc[0]) if in_mean.any() else "")
             continue
         values = lines[column] if column in lines else times[column] if column in times else pd.Series([nan])
-        own_tasks = column == "forwards" and not in_mean.any() and len(summary.line_tasks) > 1
+        own_tasks = column == "forwards" and not in_mean.any() and len(summary.tasks_with_lines) > 1
         mean = factor * values.mean(skipna=False)
         cells.append(("–" if isnan(mean) else f"{mean:.{digits}f}") + ("~" if own_tasks else ""))
     return cells
@@ -661,7 +665,7 @@ def verify_json(model: str, target: Target, found: Sequence[VerifiedRun]) -> str
     body = {
         "format": VERIFY_FORMAT,
         "model": model,
-        "settings_of": target.of.hub,
+        "settings_of": target.published.hub,
         "trial": target.trial,
         "tasks": tasks,
         "data": {path: sha256 for one in found for path, sha256 in one.prepared.files.items()},

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from unmask.axes import STUDY_AXES
 from unmask.lab.analysis import Findings
 from unmask.lab.analysis.load import MEAN
-from unmask.lab.analysis.steps import ALONG
+from unmask.lab.analysis.steps import ARMS_ALONG_RUN
 from unmask.report import files
 from unmask.report.drawing import (
     AXIS_COLOURS,
@@ -44,8 +44,8 @@ from unmask.report.study_tables import (
     split_extension,
     spread,
 )
-from unmask.stats import COVERAGES, FEWEST
-from unmask.stats.measures import CURVE
+from unmask.stats import COVERAGES, FEWEST_PROMPTS
+from unmask.stats.measures import CURVE_COVERAGES
 
 WIDTH = 7.2
 """Inches of a figure."""
@@ -56,7 +56,7 @@ MODEL_COLOURS = ("#3d78b0", "#c9404f", "#2b8a3e", "#a8741a", "#a04a86", "#2a8795
 """Of models in their order; light and dark pages show them alike."""
 MARKERS = dict(zip(STUDY_AXES, "osD^v", strict=False))
 """One for each axis: colour alone does not reach everybody."""
-FEW = f"fewer than {FEWEST} prompts with a gain"
+FEW = f"fewer than {FEWEST_PROMPTS} prompts with a gain"
 HOLLOW = f"Lines: 95 % intervals over prompts. Hollow or dashed: {FEW}, not to be relied on."
 
 
@@ -220,12 +220,13 @@ def strongest(frame: pd.DataFrame) -> StudyFigure:
 def gain(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
     """Return the figure of selective less fixed on whole answers: each task on its chosen axis, then their mean."""
     frame = frame if (frame["task"] != MEAN).sum() > 1 else frame[frame["task"] != MEAN]
-    few = frame[f"{GAIN}_differ"] < FEWEST
+    few = frame[f"{GAIN}_differ"] < FEWEST_PROMPTS
     labels = frame["diagnostic"].where(frame["task"] != MEAN, MEAN)
     rows = interval_rows(frame, f"difference_{GAIN}", frame["task"], few, labels)
     caption = (
         "Selective less fixed, whole answers on the same evaluation prompts, on the axis that validation chose for "
-        f"each task. Lines: paired 95 % intervals over prompts. Hollow: the two differ on fewer than {FEWEST} prompts."
+        f"each task. Lines: paired 95 % intervals over prompts. Hollow: the two differ on fewer than {FEWEST_PROMPTS} "
+        "prompts."
     )
     return _intervals(
         f"e4-gain-{at}",
@@ -239,14 +240,14 @@ def gain(frame: pd.DataFrame, model: str, at: int) -> StudyFigure:
 
 def readings_figure(frame: pd.DataFrame) -> StudyFigure:
     """Return the figure of selective less fixed under both readings of the paper, with one choice changed at a time."""
-    few = frame[f"won_{GAIN}"] + frame[f"lost_{GAIN}"] < FEWEST
+    few = frame[f"won_{GAIN}"] + frame[f"lost_{GAIN}"] < FEWEST_PROMPTS
     rows = interval_rows(frame.assign(axis=""), f"difference_{GAIN}", frame["at"], few, frame["model"])
     models = list(dict.fromkeys(frame["model"]))
     rows["colour"] = [MODEL_COLOURS[models.index(model) % len(MODEL_COLOURS)] for model in frame["model"]]
     caption = (
         "Selective less fixed, the mean over tasks, under our reading of the paper and under its letter, and with one "
-        f"choice at a time changed in each. Lines: paired 95 % intervals. Hollow: they differ on fewer than {FEWEST} "
-        "prompts."
+        f"choice at a time changed in each. Lines: paired 95 % intervals. Hollow: they differ on fewer than "
+        f"{FEWEST_PROMPTS} prompts."
     )
     return _intervals("e4-readings-figure", "Readings side by side", caption, "e4-readings", rows, "selective − fixed")
 
@@ -393,8 +394,8 @@ def lift_by_coverage(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
         wide = _select_setting(rows, row).set_index("at")
-        cover = [0.0, *CURVE]
-        at_all = wide.loc[list(CURVE)]
+        cover = [0.0, *CURVE_COVERAGES]
+        at_all = wide.loc[list(CURVE_COVERAGES)]
         known = wide.loc[list(COVERAGES)]
         colour = axis_colour(row["axis"])
         for name, hue in (("random_lift", FAINT), ("oracle_lift", INK)):
@@ -467,7 +468,7 @@ def along_the_run(frame: pd.DataFrame, rows: pd.DataFrame, model: str, suffix: s
 
     def draw(ax: Axes, row: dict[str, Any]) -> None:
         own = _select_setting(rows, row)
-        for arm in ALONG:
+        for arm in ARMS_ALONG_RUN:
             line, colour, width = looks[arm]
             ax.plot(
                 own["at"].astype(float) + 1,

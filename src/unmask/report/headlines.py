@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from unmask.report.table import count_noun
-from unmask.stats import FEWEST
+from unmask.stats import FEWEST_PROMPTS
 
 NEVER = "never deviates"
 BETTER, WORSE, NOTHING = "better", "worse", "not significant"
@@ -26,7 +26,7 @@ def conclusion(low: float, high: float, prompts: float, shut: bool = False) -> s
         return NEVER
     if isnan(low) or isnan(high):
         return UNKNOWN
-    few = prompts < FEWEST
+    few = prompts < FEWEST_PROMPTS
     if low > 0:
         return HINT_BETTER if few else BETTER
     if high < 0:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from unmask.lab.analysis import Findings
 from unmask.lab.analysis.load import MEAN
-from unmask.lab.analysis.runs import CHOSEN, GAIN
+from unmask.lab.analysis.runs import CHOSEN_AXIS, GAIN
 from unmask.lab.analysis.steps import pair_name
 
 SOURCE = Path(__file__).parent / "paper.json"
@@ -85,7 +85,7 @@ def _find(own: pd.DataFrame, theirs: PaperNumber) -> pd.DataFrame:
     at: Any = "" if theirs.quantity in _MEASURES else int(coverage) / 100 if coverage.isdigit() else None
     if at is None:
         return own[:0]
-    task, axis = (MEAN, CHOSEN) if theirs.task == MACRO else (theirs.task, theirs.axis)
+    task, axis = (MEAN, CHOSEN_AXIS) if theirs.task == MACRO else (theirs.task, theirs.axis)
     rows = own[
         (own["experiment"] == experiment) & (own["measure"] == measure) & (own["arm"] == arm) & (own["at"] == at)
     ]

@@ -22,14 +22,14 @@ from unmask.axes import POLICY
 from unmask.base.errors import UnknownName
 from unmask.lab.analysis import Findings
 from unmask.lab.analysis.load import ALL_AXES, MEAN, MISSING
-from unmask.lab.analysis.runs import CHOSEN
+from unmask.lab.analysis.runs import CHOSEN_AXIS
 from unmask.report import files, pages, study_tables
 from unmask.report.drawing import IMAGES
 from unmask.report.figures import StudyFigure, study_figures
 from unmask.report.headlines import BETTER, HINT_BETTER, Answer, answer_questions, headline_frame
 from unmask.report.study_tables import LEGEND
 from unmask.report.table import Table, count_noun, to_json, to_plain
-from unmask.stats import FEWEST
+from unmask.stats import FEWEST_PROMPTS
 
 FILE_LIST = "report-files.json"
 """Names of the files of the report in a folder, so that the next one can remove those it does not write."""
@@ -181,7 +181,7 @@ def _question_frames(findings: Findings) -> dict[str, pd.DataFrame]:
         )
         frames["one step"] = _question_rows(findings, cells, "lift_selective", "positive_prompts", shut="tau_never")
     arms = study_tables.arm_settings(findings)
-    means = arms[(arms["axis"] == CHOSEN) & (arms["task"] == MEAN)]
+    means = arms[(arms["axis"] == CHOSEN_AXIS) & (arms["task"] == MEAN)]
     if len(means):
         gain = study_tables.GAIN
         frame = _question_rows(findings, means, f"difference_{gain}", f"{gain}_differ", shut="shut")
@@ -571,7 +571,7 @@ def to_document(report: Report) -> dict[str, Any]:
         "warnings": list(report.warnings),
         "answer": [answer._asdict() for answer in report.answers],
         "notes": list(report.notes),
-        "unreliable_below": FEWEST,
+        "unreliable_below": FEWEST_PROMPTS,
         "resamples": report.resamples,
         "tables": {table.name: table.to_records() for table in report.tables},
         "hashes": dict(report.hashes),

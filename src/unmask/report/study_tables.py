@@ -16,16 +16,16 @@ import pandas as pd
 
 from unmask.lab.analysis import Findings
 from unmask.lab.analysis.load import MEAN, MISSING
-from unmask.lab.analysis.runs import CHOSEN
+from unmask.lab.analysis.runs import CHOSEN_AXIS
 from unmask.report.headlines import NEVER, conclusion
 from unmask.report.paper import compare_with_paper
 from unmask.report.table import NONE, Table, format_number
-from unmask.stats import COVERAGES, FEWEST, STAGES
+from unmask.stats import COVERAGES, FEWEST_PROMPTS, STAGES
 
 UNRELIABLE, PARTIAL = "†", "‡"
 LEGEND = {
-    UNRELIABLE: f"fewer than {FEWEST} prompts have a state with a gain: do not rely on the interval, which is then too "
-    "short as a rule. Where the number is 0, no state gained; rare gains may have been missed.",
+    UNRELIABLE: f"fewer than {FEWEST_PROMPTS} prompts have a state with a gain: do not rely on the interval, which is "
+    "then too short as a rule. Where the number is 0, no state gained; rare gains may have been missed.",
     PARTIAL: "some prompts are not finished, of those that choose the fixed action or of those it is measured on.",
     NONE: "does not exist or is not known; never 0.",
 }
@@ -317,7 +317,7 @@ def _describe_coverages(coverage: Iterable[float], shut: Iterable[bool]) -> list
 
 def chosen_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return each model's tasks on the axis that validation chose, and then their mean."""
-    chosen = frame[(frame["chosen"] > 0) | (frame["axis"] == CHOSEN)] if len(frame) else frame
+    chosen = frame[(frame["chosen"] > 0) | (frame["axis"] == CHOSEN_AXIS)] if len(frame) else frame
     return pd.concat([own for _, own in chosen.groupby("model", sort=False)]) if len(chosen) else chosen
 
 
@@ -326,7 +326,7 @@ def arm_tables(findings: Findings, extension: bool) -> list[Table]:
     suffix = "-revision" if extension else ""
     whole = split_extension(findings, arm_settings(findings))[extension]
     frames = {} if extension else {"e4-end-to-end": chosen_rows(whole)}
-    frames |= {"e4-axes": whole[whole["axis"] != CHOSEN], "e4-controls": whole}
+    frames |= {"e4-axes": whole[whole["axis"] != CHOSEN_AXIS], "e4-controls": whole}
     names = setting_columns(whole[whole["task"] != MEAN], "model", "task")
     return [make_table(name, frame, suffix, setting=names) for name, frame in frames.items()]
 

@@ -15,13 +15,22 @@ from unmask.stats.fitting import (
     Threshold,
     fit_detector,
     fit_schedule,
-    gate_levels,
-    stages,
+    list_gate_thresholds,
+    stage_numbers,
 )
-from unmask.stats.guarantee import MARGIN, fitted_half, sequential_test, smallest_margin, worst_differences
-from unmask.stats.ranking import COVERAGES, TIE, auroc, pareto_front, spearman, top_sums, wilson, zero_rounding
+from unmask.stats.guarantee import MARGIN, draw_fitted_half, sequential_test, smallest_margin, worst_case_differences
+from unmask.stats.ranking import (
+    COVERAGES,
+    TIE,
+    auroc,
+    pareto_front,
+    spearman,
+    sum_top_states,
+    wilson_interval,
+    zero_rounding,
+)
 from unmask.stats.resampling import (
-    FEWEST,
+    FEWEST_PROMPTS,
     PROMPT_RESAMPLES,
     RESAMPLES,
     Array,
@@ -37,4 +46,10 @@ from unmask.stats.resampling import (
     task_seeds,
     weighted_mean,
 )
-from unmask.stats.theorem import adaptation_gap, frequency_margin, opportunity, pairwise_gap, reversal_lower_bound
+from unmask.stats.theorem import (
+    adaptation_gap,
+    frequency_margin,
+    opportunity,
+    pairwise_adaptation_gap,
+    reversal_lower_bound,
+)

@@ -44,19 +44,19 @@ class FixedAction:
 
 @dataclass(frozen=True)
 class StageSchedule:
-    """One action for each stage of an answer, whatever the state: the baseline of the diagnostics."""
+    """One action for each stage of an answer, the same at every state of the stage: a baseline for diagnostics."""
 
     action_K: Ints
     states_K: Ints
 
     def actions(self, masked_S: ArrayLike) -> Ints:
-        """Return the action of each state by its masked fraction."""
-        return self.action_K[stages(masked_S, len(self.action_K))]
+        """Return the scheduled action of each state, given the masked fraction of its answer."""
+        return self.action_K[stage_numbers(masked_S, len(self.action_K))]
 
 
 @dataclass(frozen=True)
 class Detector:
-    """Bins of the signal. Bin b starts at `start_E[b - 1]` and ends before the next; the first has no start."""
+    """Expected opportunity by bin of the signal. Bin b starts at `start_E[b - 1]`; the first has no start."""
 
     start_E: Array
     g_B: Array
@@ -67,20 +67,20 @@ class Detector:
     without_signal: int
     """Validation states without a signal, which are in no bin."""
 
-    def bin_of(self, signal_S: ArrayLike) -> Ints:
-        """Return the bin of each signal, -1 for NaN. Signals beyond all that were seen go to the end bins."""
+    def find_bin(self, signal_S: ArrayLike) -> Ints:
+        """Return the bin of each signal, -1 for NaN. Signals beyond the fitted range go to the first or last bin."""
         signal = np.asarray(signal_S, dtype=np.float64)
         return np.where(np.isnan(signal), -1, np.searchsorted(self.start_E, signal, side="right"))
 
     def predict(self, signal_S: ArrayLike) -> Array:
         """Return the expected opportunity, NaN where there is no signal: such a state ranks last and opens no gate."""
-        bin_S = self.bin_of(signal_S)
+        bin_S = self.find_bin(signal_S)
         return np.where(bin_S < 0, np.nan, self.g_B[bin_S])
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Smallest score at which to act. None: never act. -inf: act wherever there is a score."""
+    """Smallest score at which to act; None to never act, -inf to act wherever there is a score."""
 
     value: float | None
     lift: float = 0.0
@@ -92,8 +92,8 @@ class Threshold:
     reason: str = ""
     """Reason why no threshold is used; empty where one is."""
 
-    def active(self, score_S: ArrayLike) -> Bools:
-        """Return the mask of states to act at; False where the score is NaN."""
+    def is_reached(self, score_S: ArrayLike) -> Bools:
+        """Mark the states whose score reaches the threshold; False where the score is NaN."""
         score = np.asarray(score_S, dtype=np.float64)
         return np.zeros(score.shape, dtype=np.bool_) if self.value is None else np.asarray(score >= self.value)
 
@@ -103,7 +103,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class ValidationGains:
-    """Gains of validation states over a fixed action: all that bins and thresholds are fitted on."""
+    """Signals and gains of validation states, which bins and thresholds are fitted on."""
 
     prompt_S: Ints
     """Prompts as numbers; they are what was drawn at random."""
@@ -133,7 +133,7 @@ def fit_detector(signal_S: Array, g_S: Array, bins: int) -> Detector:
     known_S = ~np.isnan(g_S)
     signal_S, g_S = signal_S[known_S], g_S[known_S]
     seen_S = ~np.isnan(signal_S)
-    start_E = quantile_starts(signal_S, bins)
+    start_E = quantile_bin_starts(signal_S, bins)
     bin_S = np.searchsorted(start_E, signal_S[seen_S], side="right")
     columns = np.stack([np.ones(len(bin_S)), g_S[seen_S] > 0, g_S[seen_S]], 1)
     states_B, positive_B, total_B = sum_by_cluster(columns, bin_S, len(start_E) + 1).T
@@ -141,8 +141,8 @@ def fit_detector(signal_S: Array, g_S: Array, bins: int) -> Detector:
     return Detector(start_E, mean_B, states_B.astype(np.int64), positive_B.astype(np.int64), int((~seen_S).sum()))
 
 
-def quantile_starts(signal_S: Array, bins: int) -> Array:
-    """Return the signals at which all bins but the first start. Equal signals share a bin."""
+def quantile_bin_starts(signal_S: Array, bins: int) -> Array:
+    """Compute the signals at which the quantile bins start, without the first bin. Equal signals share a bin."""
     known = np.sort(signal_S[~np.isnan(signal_S)])
     if not len(known):
         return known
@@ -152,9 +152,9 @@ def quantile_starts(signal_S: Array, bins: int) -> Array:
 
 
 def fit_action_threshold(states: ValidationGains, bins: int, caution: float) -> Threshold:
-    """Fit theta, the signal below which the diagnostic abstains: the start of a bin, -inf, or never."""
+    """Fit theta, the signal below which the diagnostic abstains: the start of a bin, -inf, or None for never acting."""
     used_S = states.used_S
-    levels = [*quantile_starts(states.signal_S[used_S], bins)[::-1].tolist(), -np.inf]
+    levels = [*quantile_bin_starts(states.signal_S[used_S], bins)[::-1].tolist(), -np.inf]
     return choose_threshold(states, states.signal_S, levels, caution)
 
 
@@ -169,13 +169,13 @@ def fit_gate_threshold(states: ValidationGains, bins: int, caution: float, rule:
     used_S = states.used_S
     detector = fit_detector(states.signal_S, states.g_S, bins)
     if rule == "mean":
-        tau = _smallest_above_mean(detector)
+        tau = _threshold_above_mean(detector)
         if tau is None:
             return Threshold(None, reason="no bin has an opportunity above the mean of validation states")
         open_S = detector.predict(states.signal_S)[used_S] >= tau
         lift = float((states.gain_S[used_S] * open_S).mean())
         gain_S = gate_gains(states, bins, rule)
-        return Threshold(tau, lift, float(gain_S.mean()), _cluster_error(gain_S, states.prompt_S[used_S]))
+        return Threshold(tau, lift, float(gain_S.mean()), _clustered_standard_error(gain_S, states.prompt_S[used_S]))
     if not used_S.any():
         return Threshold(None, reason="no validation state has the utilities of the fixed action and the proposal")
     positive = int((states.g_S[used_S] > 0).sum())
@@ -183,26 +183,26 @@ def fit_gate_threshold(states: ValidationGains, bins: int, caution: float, rule:
         which = "no" if positive == 0 else "every"
         why = f"{which} validation state has a positive opportunity: there is nothing to tell apart"
         return Threshold(None, reason=why)
-    return choose_threshold(states, predict_out_of_fold(states, bins), gate_levels(detector), caution)
+    return choose_threshold(states, predict_out_of_fold(states, bins), list_gate_thresholds(detector), caution)
 
 
 def gate_gains(states: ValidationGains, bins: int, rule: str) -> Array:
-    """Compute the gain of the gate at each used state with the threshold that the other folds of prompts choose."""
+    """Compute the gain at each used state of a gate whose threshold was chosen on the other folds of prompts."""
     used_S = states.used_S
     if rule == "lift":
-        levels = gate_levels(fit_detector(states.signal_S, states.g_S, bins))
-        return _gains_by_level(states, predict_out_of_fold(states, bins), levels)[1]
+        levels = list_gate_thresholds(fit_detector(states.signal_S, states.g_S, bins))
+        return _gains_by_threshold(states, predict_out_of_fold(states, bins), levels)[1]
     open_S = np.zeros(len(used_S), dtype=np.bool_)
     for fold in states.folds:
         here_S = states.fold_S == fold
         detector = fit_detector(states.signal_S[~here_S], states.g_S[~here_S], bins)
-        tau = _smallest_above_mean(detector)
+        tau = _threshold_above_mean(detector)
         if tau is not None:
             open_S[here_S] = detector.predict(states.signal_S[here_S]) >= tau
     return np.where(open_S, states.gain_S, 0.0)[used_S]
 
 
-def gate_levels(detector: Detector) -> list[float]:
+def list_gate_thresholds(detector: Detector) -> list[float]:
     """List thresholds between the predictions of neighbouring bins, the highest first, then -inf (always open)."""
     # Bins whose means differ by rounding only must not be told apart by a threshold between them.
     distinct = np.unique(round_scores(detector.g_B[np.isfinite(detector.g_B)]))
@@ -218,9 +218,9 @@ def choose_threshold(states: ValidationGains, score_S: Array, levels: Sequence[f
     if len(np.unique(states.fold_S[used_S])) < 2:
         why = "there are fewer than 2 validation prompts with utilities: no fold could choose for another"
         return Threshold(None, reason=why)
-    gain_SH, gain_S = _gains_by_level(states, score_S, levels)
-    out_of_fold, error = float(gain_S.mean()), _cluster_error(gain_S, states.prompt_S[used_S])
-    best = int(_first_largest(gain_SH.sum(0, keepdims=True))[0])
+    gain_SH, gain_S = _gains_by_threshold(states, score_S, levels)
+    out_of_fold, error = float(gain_S.mean()), _clustered_standard_error(gain_S, states.prompt_S[used_S])
+    best = int(_first_largest_column(gain_SH.sum(0, keepdims=True))[0])
     if best == 0:
         return Threshold(None, 0.0, out_of_fold, error, "no threshold gains anything on validation states")
     if out_of_fold <= caution * error + TIE:
@@ -237,7 +237,7 @@ def fit_schedule(mean_SA: Array, masked_S: ArrayLike, fixed: int, reference: int
     """
     known_A = np.isfinite(mean_SA).any(0)
     complete_S = np.isfinite(mean_SA[:, known_A]).all(1)
-    stage_S = stages(masked_S, count)
+    stage_S = stage_numbers(masked_S, count)
     action_K, states_K = np.full(count, fixed), np.zeros(count, dtype=np.int64)
     for k in range(count):
         row_S = complete_S & (stage_S == k)
@@ -249,15 +249,18 @@ def fit_schedule(mean_SA: Array, masked_S: ArrayLike, fixed: int, reference: int
     return StageSchedule(action_K, states_K)
 
 
-def stages(masked_S: ArrayLike, count: int = STAGES) -> Ints:
-    """Return the stage of each state. Of four stages, 0 has more than 3/4 of the answer masked, 3 at most 1/4."""
+def stage_numbers(masked_S: ArrayLike, count: int = STAGES) -> Ints:
+    """Compute the stage of each state from its masked fraction.
+
+    Of four stages, 0 has more than 3/4 of the answer masked, 3 at most 1/4.
+    """
     masked = np.asarray(masked_S, dtype=np.float64)
     if not ((masked >= 0) & (masked <= 1)).all():
         raise ValueError(f"masked_S has values {masked.ravel()[:3]}...; it must be fractions of the answer in [0, 1]")
     return np.minimum(np.floor(count * (1 - masked)), count - 1).astype(np.int64)
 
 
-def prompt_folds(prompts: int, folds: int, seed: int) -> Ints:
+def assign_prompt_folds(prompts: int, folds: int, seed: int) -> Ints:
     """Deal prompts into folds at random, as equal in size as can be."""
     # A stream of its own: the bootstrap draws from (seed,) and (seed, 0), random states and halves from [seed, 2].
     return np.random.default_rng([seed, 1]).permutation(prompts) % min(folds, prompts)
@@ -275,8 +278,8 @@ def predict_out_of_fold(states: ValidationGains, bins: int) -> Array:
     return predicted_S
 
 
-def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[float]) -> tuple[Array, Array]:
-    """Return gains of the used states at every threshold (column 0: never), and at the one that other folds choose."""
+def _gains_by_threshold(states: ValidationGains, score_S: Array, levels: Sequence[float]) -> tuple[Array, Array]:
+    """Return gains of used states by threshold (column 0: never), and with the threshold that other folds choose."""
     used_S = states.used_S
     # Column 0 is never, which gains nothing.
     gain_SH = states.gain_S[used_S, None] * (score_S[used_S, None] >= np.array(levels))
@@ -284,11 +287,11 @@ def _gains_by_level(states: ValidationGains, score_S: Array, levels: Sequence[fl
     fold_S = states.fold_S[used_S]
     sum_FH = sum_by_cluster(gain_SH, fold_S, int(fold_S.max()) + 1)
     # Each fold is graded with the threshold that has the largest gain on all other folds.
-    pick_F = _first_largest(sum_FH.sum(0) - sum_FH)
+    pick_F = _first_largest_column(sum_FH.sum(0) - sum_FH)
     return gain_SH, gain_SH[np.arange(len(gain_SH)), pick_F[fold_S]]
 
 
-def _smallest_above_mean(detector: Detector) -> float | None:
+def _threshold_above_mean(detector: Detector) -> float | None:
     """Return the smallest bin prediction above the mean opportunity of all states; None if there is none."""
     known = detector.states_B > 0
     if not known.any():
@@ -298,13 +301,13 @@ def _smallest_above_mean(detector: Detector) -> float | None:
     return float(above.min()) if len(above) else None
 
 
-def _first_largest(sum_FH: Array) -> Ints:
+def _first_largest_column(sum_FH: Array) -> Ints:
     """Return the first column with the largest sum, up to rounding, for each row."""
     return np.asarray((sum_FH >= sum_FH.max(1, keepdims=True) - TIE).argmax(1))
 
 
-def _cluster_error(x_S: Array, prompt_S: Ints) -> float:
-    """Standard error of the mean over states, with all states of a prompt as one cluster."""
+def _clustered_standard_error(x_S: Array, prompt_S: Ints) -> float:
+    """Compute the standard error of the mean over states, with all states of a prompt as one cluster."""
     code_S, prompts = number_prompts(prompt_S)
     sum_P = sum_by_cluster((x_S - x_S.mean())[:, None], code_S, prompts)[:, 0]
     return float(np.sqrt(prompts / max(prompts - 1, 1) * (sum_P**2).sum()) / len(x_S))
@@ -340,7 +343,7 @@ class CalibrationSettings(Options):
         return CalibrationSettings(**{**self.model_dump(), **changes})
 
     def to_body(self) -> dict[str, Any]:
-        """Return the settings in the form of a file, with its old options `theta` and `folds`."""
+        """Return the settings as a calibration file stores them, with its old options `theta` and `folds`."""
         body = self.model_dump()
         usual = {"rule": "lift", "fixed": "one-step"}
         later = {name: body.pop(name) for name in usual}
@@ -352,7 +355,7 @@ class CalibrationSettings(Options):
 
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> "CalibrationSettings":
-        """Build settings from those of a file."""
+        """Build settings from the form that a calibration file stores."""
         renamed = {"fixed_out_of_fold" if name == "apart" else name: value for name, value in body.items()}
         return cls(**{name: value for name, value in renamed.items() if name not in ("theta", "folds")})
 
@@ -379,27 +382,27 @@ class Calibration:
         return self.candidates[self.fixed.action]
 
     def to_json(self) -> str:
-        """Return the file's text; the same calibration gives the same bytes."""
-        return to_hashed_json(FORMAT, _to_plain(self))
+        """Write the calibration as JSON text; the same calibration gives the same bytes."""
+        return to_hashed_json(FORMAT, _to_json_types(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
         """Build a calibration from a file's text; `HashMismatch` if it is not exactly what `to_json` wrote."""
         return from_hashed_json(
-            FORMAT, text, _calibration_from_body, kind="detector", to_body=_to_plain, refusals=(ConfigError, TypeError)
+            FORMAT, text, _parse_calibration, kind="detector", to_body=_to_json_types, refusals=(ConfigError, TypeError)
         )
 
     @classmethod
     def load(cls, path: str | Path) -> "Calibration":
-        """Read a file with the text of `to_json`."""
+        """Read a calibration file."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def agrees(self, other: "Calibration") -> bool:
         """Return whether two calibrations are equal up to rounding, which may differ between machines."""
-        return _is_close(_to_plain(self), _to_plain(other))
+        return _is_close(_to_json_types(self), _to_json_types(other))
 
     def inspect(self) -> str:
-        """Describe the choices in plain text."""
+        """Describe the calibration in plain text: the fixed action, the stages, the thresholds and the bins."""
         whole = self.settings.fixed == "end-to-end"
         mean = f"{self.fixed.mean_A[self.fixed.action]:.4f}, {self.fixed.states} {'prompts' if whole else 'states'}"
         lines = [
@@ -412,7 +415,7 @@ class Calibration:
             f"{'signal':>24}  {'states':>6}  {'positive':>8}  expected opportunity",
         ]
         edges = [-math.inf, *self.detector.start_E.tolist(), math.inf]
-        open_B = self.tau.active(self.detector.g_B)
+        open_B = self.tau.is_reached(self.detector.g_B)
         for b, (low, high) in enumerate(itertools.pairwise(edges)):
             lines.append(
                 f"{f'[{low:.4g}, {high:.4g})':>24}  {self.detector.states_B[b]:>6}  {self.detector.positive_B[b]:>8}  "
@@ -431,25 +434,26 @@ def _describe_threshold(threshold: Threshold, what: str) -> str:
     return f"where {what} is {threshold.value:.4g} or more ({gain})"
 
 
-def _to_plain(value: Any) -> Any:
-    """Convert to lists, numbers and texts, in the order of the file's fields."""
+def _to_json_types(value: Any) -> Any:
+    """Convert a calibration to JSON types, in the order of the file's fields."""
     if isinstance(value, CalibrationSettings):
         return value.to_body()
     if is_dataclass(value):
         stored = {"without_signal": "silent"}  # stored name
-        return {stored.get(f.name, f.name): _to_plain(getattr(value, f.name)) for f in fields(value)}
+        return {stored.get(f.name, f.name): _to_json_types(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, np.ndarray | tuple):
-        return [_to_plain(x) for x in (value.tolist() if isinstance(value, np.ndarray) else value)]
+        return [_to_json_types(x) for x in (value.tolist() if isinstance(value, np.ndarray) else value)]
     if isinstance(value, float) and not math.isfinite(value):
         # JSON has no infinities and no NaN.
         return None if math.isnan(value) else str(value)
     return value
 
 
-def _calibration_from_body(body: dict[str, Any]) -> Calibration:
+def _parse_calibration(body: dict[str, Any]) -> Calibration:
+    """Build a calibration from the body of its file; refuse actions or bins that do not fit together."""
     fixed, detector, schedule = body["fixed"], body["detector"], body["schedule"]
     actions = len(body["candidates"])
-    start_E, g_B = _to_array(detector["start_E"]), _to_array(detector["g_B"])
+    start_E, g_B = _floats_from_json(detector["start_E"]), _floats_from_json(detector["g_B"])
     states_B, positive_B = (np.array(detector[name], dtype=np.int64) for name in ("states_B", "positive_B"))
     # The hash holds against accidents; a body that was hashed anew must not index beyond the candidates.
     chosen = [fixed["action"], body["reference"], *schedule["action_K"]]
@@ -460,7 +464,7 @@ def _calibration_from_body(body: dict[str, Any]) -> Calibration:
     return Calibration(
         candidates=tuple(body["candidates"]),
         reference=body["reference"],
-        fixed=FixedAction(fixed["action"], _to_array(fixed["mean_A"]), fixed["states"], fixed["excluded"]),
+        fixed=FixedAction(fixed["action"], _floats_from_json(fixed["mean_A"]), fixed["states"], fixed["excluded"]),
         schedule=StageSchedule(*(np.array(schedule[name], dtype=np.int64) for name in ("action_K", "states_K"))),
         detector=Detector(start_E, g_B, states_B, positive_B, detector["silent"]),
         theta=_read_threshold(body["theta"]),
@@ -470,7 +474,7 @@ def _calibration_from_body(body: dict[str, Any]) -> Calibration:
     )
 
 
-def _to_array(values: list[Any]) -> Array:
+def _floats_from_json(values: list[Any]) -> Array:
     return np.array([math.nan if v is None else float(v) for v in values], dtype=np.float64)
 
 

@@ -45,25 +45,29 @@ class SequentialTest:
     """Reason why the gate stays shut; empty where it opens."""
 
 
-def fitted_half(prompts: int, seed: int) -> Bools:
-    """Draw half of the prompts to fit on (a mask, rounded down); the others are for testing."""
+def draw_fitted_half(prompts: int, seed: int) -> Bools:
+    """Draw at random the half of the prompts to fit on, as a mask (rounded down); the others are for testing."""
     # Folds of prompts are drawn from [seed, 1], so that halves and folds are independent.
     return np.random.default_rng([seed, 2]).permutation(prompts) < prompts // 2
 
 
-def worst_differences(gated_PH: ArrayLike, fixed_P: ArrayLike) -> Array:
-    """Subtract fixed from gated utilities, and count an answer that could not be judged as it would hurt most."""
+def worst_case_differences(gated_PH: ArrayLike, fixed_P: ArrayLike) -> Array:
+    """Subtract utilities of the fixed action from gated ones; an unjudged answer counts as 0 if gated, else as 1."""
     gated, fixed = np.asarray(gated_PH, dtype=np.float64), np.asarray(fixed_P, dtype=np.float64)
     return np.where(np.isnan(gated), 0.0, gated) - np.where(np.isnan(fixed), 1.0, fixed)[:, None]
 
 
-def order_tests(fitted_PH: ArrayLike, margin: float) -> Ints:
+def order_thresholds(fitted_PH: ArrayLike, margin: float) -> Ints:
     """List the thresholds that gain on the fitted prompts, the one with the strongest evidence first.
 
     One that gains nothing there is not worth a risk, however small. `fitted_PH` are differences to the fixed action.
     """
     fitted = np.asarray(fitted_PH, dtype=np.float64)
-    evidence = [p_value(_to_unit(column), float(_to_unit(-margin))) for column in fitted.T] if len(fitted) else []
+    evidence = (
+        [p_value(_to_unit_interval(column), float(_to_unit_interval(-margin))) for column in fitted.T]
+        if len(fitted)
+        else []
+    )
     gains = [h for h in range(len(evidence)) if fitted[:, h].mean() > TIE]
     return np.array(sorted(gains, key=lambda h: (evidence[h], h)), dtype=np.int64)
 
@@ -76,7 +80,7 @@ def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, 
     if not 0 < risk < 1 or not 0 < margin < 1:
         raise ValueError(f"risk is {risk} and margin {margin}; both must be above 0 and below 1")
     fitted, tested = np.asarray(fitted_PH, dtype=np.float64), np.asarray(tested_PH, dtype=np.float64)
-    order = order_tests(fitted, margin)
+    order = order_thresholds(fitted, margin)
     if not len(tested):
         return SequentialTest(None, reason="there is no prompt to test on")
     if not len(order):
@@ -85,7 +89,7 @@ def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, 
     passed: list[int] = []
     for h in order.tolist():
         # The first failure ends it: going on would spend the risk more than once.
-        if p_value(_to_unit(tested[:, h]), float(_to_unit(-margin))) > risk:
+        if p_value(_to_unit_interval(tested[:, h]), float(_to_unit_interval(-margin))) > risk:
             break
         passed.append(h)
     seen = tuple(order[: len(passed) + 1].tolist())
@@ -94,7 +98,7 @@ def sequential_test(fitted_PH: ArrayLike, tested_PH: ArrayLike, *, risk: float, 
         return SequentialTest(None, seen, reason=why)
     best = max(passed, key=lambda h: (fitted[:, h].mean(), -h))
     # Above the margin for certain, whatever the last digit of the bisection says.
-    bound = max(-margin, 2 * lower_bound(_to_unit(tested[:, best]), risk) - 1)
+    bound = max(-margin, 2 * lower_bound(_to_unit_interval(tested[:, best]), risk) - 1)
     return SequentialTest(best, seen, tuple(passed), float(tested[:, best].mean()), bound)
 
 
@@ -107,7 +111,7 @@ def smallest_margin(n: int, risk: float) -> float:
 
 
 def betting_capital(x_P: ArrayLike, null: float) -> Array:
-    """Return a bettor's capital after each number, who starts with 1 and bets against "the mean is at most `null`".
+    """Compute the capital after each number of bettors who start with 1 and bet against "the mean is at most `null`".
 
     With a share c of the capital at stake it is multiplied by 1 - c + c x / null, which has a mean of at most 1 if the
     mean of x is at most null. It falls with `null` and rises with every x, so bounds do, too.
@@ -128,7 +132,7 @@ def betting_capital(x_P: ArrayLike, null: float) -> Array:
 
 
 def p_value(x_P: ArrayLike, null: float) -> float:
-    """Compute the p-value of "the mean is at most `null`": 1 over the largest capital that the bettors reach."""
+    """Compute the p-value of the hypothesis "the mean is at most `null`": 1 over the largest betting capital."""
     return float(min(1.0, 1 / betting_capital(x_P, null).max()))
 
 
@@ -147,6 +151,6 @@ def lower_bound(x_P: ArrayLike, risk: float) -> float:
     return low
 
 
-def _to_unit(difference_P: ArrayLike) -> Array:
+def _to_unit_interval(difference_P: ArrayLike) -> Array:
     """Map differences of utilities from [-1, 1] to [0, 1]."""
     return (np.asarray(difference_P, dtype=np.float64) + 1) / 2

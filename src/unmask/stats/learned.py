@@ -20,14 +20,14 @@ from unmask.stats.fitting import (
     Detector,
     Threshold,
     ValidationGains,
+    assign_prompt_folds,
     choose_threshold,
     fit_detector,
-    prompt_folds,
-    quantile_starts,
+    quantile_bin_starts,
 )
 from unmask.stats.protocol import ValidationSet, gains_out_of_fold
 from unmask.stats.ranking import TIE
-from unmask.stats.resampling import FEWEST, Array, Bools, Ints, NotEnough, number_prompts
+from unmask.stats.resampling import FEWEST_PROMPTS, Array, Bools, Ints, NotEnough, number_prompts
 
 try:
     from sklearn import config_context
@@ -44,7 +44,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class LearnedDetector:
-    """A fitted learned detector: the bins, and what each column is compared with and weighs."""
+    """A fitted learned detector: bins of the signal, and the scales and weights of the regression's columns."""
 
     bins: Detector
     names: tuple[str, ...]
@@ -63,9 +63,9 @@ class LearnedDetector:
 
     def predict(self, signal_S: Array, features: pd.DataFrame) -> Array:
         """Return the expected opportunity of each state; NaN without a signal, where no action is proposed."""
-        return self._predict(_input_table(signal_S, features))
+        return self._predict_from_inputs(_input_table(signal_S, features))
 
-    def _predict(self, inputs_SN: Array) -> Array:
+    def _predict_from_inputs(self, inputs_SN: Array) -> Array:
         if inputs_SN.shape[1] != len(self.sorted_N):
             raise ValueError(f"there are {inputs_SN.shape[1]} inputs; this detector reads {len(self.sorted_N)}")
         column_SM = _rank_columns(inputs_SN, self.sorted_N)
@@ -92,18 +92,20 @@ def fit_learned(
     inputs_SN, fitted_S = _input_table(gains.signal_S, features), np.isfinite(gains.g_S) & ~np.isnan(gains.signal_S)
     names = ("signal", *map(str, features), *(f"signal x {name}" for name in features))
     there = len(np.unique(gains.prompt_S[fitted_S]))
-    if there < FEWEST:
-        raise NotEnough(f"{there} validation prompts have a state with a signal; {FEWEST} or more are needed to learn")
+    if there < FEWEST_PROMPTS:
+        raise NotEnough(
+            f"{there} validation prompts have a state with a signal; {FEWEST_PROMPTS} or more are needed to learn"
+        )
     predicted_S = np.full(len(fitted_S), np.nan)
     # Inputs are checked above; without this, checking them takes longer than fitting.
     with config_context(assume_finite=True, skip_parameter_validation=True):
         for fold in gains.folds:
             here_S = gains.fold_S == fold
             detector = _fit_ridge(names, inputs_SN, gains, fitted_S & ~here_S, settings)
-            predicted_S[here_S] = detector._predict(inputs_SN[here_S])
+            predicted_S[here_S] = detector._predict_from_inputs(inputs_SN[here_S])
         fitted = _fit_ridge(names, inputs_SN, gains, fitted_S, settings)
     # Thresholds to choose from are as many quantiles of the predictions as there are bins, and always.
-    levels = [*quantile_starts(predicted_S[gains.used_S], settings.bins)[::-1].tolist(), -np.inf]
+    levels = [*quantile_bin_starts(predicted_S[gains.used_S], settings.bins)[::-1].tolist(), -np.inf]
     return replace(fitted, tau=choose_threshold(gains, predicted_S, levels, settings.caution))
 
 
@@ -120,7 +122,7 @@ def _fit_ridge(
     scaler = StandardScaler().fit(_rank_columns(x_SN, sorted_N))
     standard_SM = scaler.transform(_rank_columns(x_SN, sorted_N))
     penalty = _choose_penalty(
-        standard_SM, left_S, prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
+        standard_SM, left_S, assign_prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
     )
     # What the bins leave has mean 0, and so have the columns: no intercept.
     ridge = Ridge(alpha=penalty, fit_intercept=False).fit(standard_SM, left_S)
@@ -152,7 +154,7 @@ def _choose_penalty(column_SM: Array, left_S: Array, fold_S: Ints) -> float:
 
 
 def _input_table(signal_S: Array, features: pd.DataFrame) -> Array:
-    """Build the table of inputs per state, with the signal in the first column."""
+    """Build the table of inputs, a row per state, with the signal in the first column."""
     value_SN = features.to_numpy(dtype=np.float64)
     if len(value_SN) != len(signal_S) or np.isinf(value_SN).any():
         raise ValueError(f"features have {len(value_SN)} rows for {len(signal_S)} states, or infinite values; use NaN")
@@ -161,12 +163,12 @@ def _input_table(signal_S: Array, features: pd.DataFrame) -> Array:
 
 def _rank_columns(inputs_SN: Array, sorted_N: Sequence[Array]) -> Array:
     """Build the columns of the regression: ranks from -1 to 1 (0 if unknown), and their products with the signal's."""
-    rank_SN = np.stack([_rank_among(x_S, known) for x_S, known in zip(inputs_SN.T, sorted_N, strict=True)], 1)
+    rank_SN = np.stack([_rank_among_known(x_S, known) for x_S, known in zip(inputs_SN.T, sorted_N, strict=True)], 1)
     return np.column_stack([rank_SN, rank_SN[:, :1] * rank_SN[:, 1:]])
 
 
-def _rank_among(x_S: Array, known: Array) -> Array:
-    """Rank numbers among known values: the share below less the share above."""
+def _rank_among_known(x_S: Array, known: Array) -> Array:
+    """Rank numbers among known values, from -1 to 1: the share of values below less the share above; 0 for NaN."""
     if not len(known):
         return np.zeros(len(x_S))
     below_S, upto_S = (np.searchsorted(known, x_S, side=side) for side in ("left", "right"))

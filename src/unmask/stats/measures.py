@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from unmask.stats.fitting import FixedAction, stages
+from unmask.stats.fitting import FixedAction, stage_numbers
 from unmask.stats.protocol import CrossFit, cross_fit
 from unmask.stats.ranking import (
     COVERAGES,
@@ -22,11 +22,11 @@ from unmask.stats.ranking import (
     captured_shares,
     round_scores,
     spearman,
-    top_sums,
+    sum_top_states,
     zero_rounding,
 )
 from unmask.stats.resampling import (
-    FEWEST,
+    FEWEST_PROMPTS,
     MAX_ENTRIES,
     RESAMPLES,
     Array,
@@ -46,8 +46,8 @@ from unmask.stats.resampling import (
 Key = tuple[str, Any]
 """Name of a measure, and what it is taken at; "" for nothing."""
 DRAWS = 10_000
-"""Number of random choices of states that a ranking is compared with."""
-CURVE = tuple(k / 20 for k in range(1, 21))
+"""Number of random selections of states that a ranking is compared with."""
+CURVE_COVERAGES = tuple(k / 20 for k in range(1, 21))
 """Coverages at which the curve of lift is computed."""
 ARMS = ("fixed", "stage", "always", "diagnostic", "selective", "oracle")
 """Ways to choose one action: columns of `held_out_frame`."""
@@ -71,16 +71,16 @@ class Measures:
         return self.estimates[(key, "") if isinstance(key, str) else key]
 
     @property
-    def unreliable(self) -> str:
-        """Reason not to rely on the intervals; empty where there is none."""
-        return few_positive(self.positive_prompts, self.prompts)
+    def why_unreliable(self) -> str:
+        """Reason why the intervals are unreliable; empty where they are reliable."""
+        return why_few_positive(self.positive_prompts, self.prompts)
 
 
-def few_positive(positive: int, prompts: int) -> str:
-    """Give the reason not to rely on intervals over so few prompts with opportunity; empty where there are enough."""
-    if positive >= FEWEST:
+def why_few_positive(positive: int, prompts: int) -> str:
+    """Explain that too few prompts have opportunity for reliable intervals; empty where there are enough."""
+    if positive >= FEWEST_PROMPTS:
         return ""
-    return f"{positive} of {prompts} prompts have a positive opportunity; intervals need {FEWEST} or more"
+    return f"{positive} of {prompts} prompts have a positive opportunity; intervals need {FEWEST_PROMPTS} or more"
 
 
 def count_prompts(prompt_S: ArrayLike, g_S: Array) -> tuple[int, int]:
@@ -92,7 +92,7 @@ def count_prompts(prompt_S: ArrayLike, g_S: Array) -> tuple[int, int]:
 # E1: how much choosing by state could gain over one fixed action, where that lies, and how concentrated it is
 
 _MASS, _G, _ABOVE, _BELOW, _SEEN, _POSITIVE, _NAIVE, _OPTIMISM = range(8)
-RATIOS = {
+RATIO_COLUMNS = {
     "delta": (_G, _MASS),
     "positive": (_ABOVE, _MASS),
     "negative": (_BELOW, _MASS),
@@ -102,13 +102,14 @@ RATIOS = {
     "naive": (_NAIVE, _MASS),
     "optimism": (_OPTIMISM, _MASS),
 }
-"""Which column of sums over states is divided by which. Frequency times margin is delta however noisy the rollouts are:
-where the picking fold sees no reversal it keeps the fixed action, which gains exactly 0."""
+"""The column of sums that is divided, and the one that divides it, for each measure. Frequency times margin is delta
+however noisy the rollouts are: where the picking fold sees no reversal it keeps the fixed action, which gains
+exactly 0."""
 
 
 @dataclass(frozen=True)
 class Opportunity(Measures):
-    """E1's measures: `RATIOS`, `bidirectional`, `concentration` by coverage, `pairwise` by pair of actions a < b."""
+    """Measures of opportunity (E1): `RATIO_COLUMNS`, `bidirectional`, `concentration` and `pairwise` by pair a < b."""
 
     pair: tuple[int, int] | None
     """Pair of actions with the largest bidirectional mass, the first of ties; None where no pair reverses."""
@@ -124,12 +125,12 @@ class Opportunity(Measures):
         """Pair of actions with the largest pairwise value; None where no value is above 0."""
         pairs = [at for name, at in self.estimates if name == "pairwise"]
         values_U = np.nan_to_num([self["pairwise", pair].value for pair in pairs])
-        largest = _first_largest(values_U)
+        largest = _index_of_largest(values_U)
         return None if largest is None or values_U[largest] <= 0 else pairs[largest]
 
     @property
-    def bracket(self) -> tuple[float, float]:
-        """Interval from the lower end of `delta` to the upper end of `naive`, for noisy rollouts.
+    def delta_bounds(self) -> tuple[float, float]:
+        """Bounds of the opportunity for noisy rollouts: from the lower end of `delta` to the upper end of `naive`.
 
         Few rollouts miss some of the opportunity, so `delta` is too small on average, and `naive` is too large.
         """
@@ -144,10 +145,10 @@ class OpportunityStates:
     prompt_S: NDArray[Any]
     stage_S: Ints
     column_SM: Array
-    """Columns that are summed over states: those of `RATIOS`, then four for each pair of actions."""
+    """Columns that are summed over states: those of `RATIO_COLUMNS`, then four for each pair of actions."""
 
 
-def opportunity_states(
+def prepare_opportunity_states(
     q_SAR: ArrayLike,
     prompt_S: ArrayLike,
     masked_S: ArrayLike,
@@ -156,7 +157,7 @@ def opportunity_states(
     reference: int | None = None,
     deterministic: bool = False,
 ) -> OpportunityStates:
-    """Prepare held-out states for `opportunity_measures`, given the fixed action that validation chose."""
+    """Prepare held-out states for `measure_opportunity`, given the fixed action that validation chose."""
     fit = cross_fit(q_SAR, fixed.action, reference=reference, deterministic=deterministic)
     g_S = fit.g_S
     columns = (
@@ -171,15 +172,15 @@ def opportunity_states(
     )
     # An excluded state adds nothing to any sum.
     column_SM = np.where(fit.used_S[:, None], np.stack(columns, 1), 0.0)
-    pair_SM = _pair_columns(fit, np.where(np.arange(len(fixed.mean_A)) == fixed.action, 2.0, fixed.mean_A))
+    pair_SM = _action_pair_columns(fit, np.where(np.arange(len(fixed.mean_A)) == fixed.action, 2.0, fixed.mean_A))
     columns_SM = np.concatenate([column_SM, pair_SM], 1)
-    return OpportunityStates(fit, np.asarray(prompt_S), stages(masked_S), columns_SM)
+    return OpportunityStates(fit, np.asarray(prompt_S), stage_numbers(masked_S), columns_SM)
 
 
-def opportunity_measures(
+def measure_opportunity(
     tasks: Mapping[str, OpportunityStates], *, stage: int | None = None, seed: int, resamples: int = RESAMPLES
 ) -> Opportunity:
-    """Compute all quantities of E1 over some tasks. Each task counts the same whatever its number of states.
+    """Compute all measures of opportunity (E1) over some tasks, each counting the same whatever its states.
 
     Prompts are drawn within tasks, and the states of a prompt move together. A resample chooses neither the fixed
     action nor the pair of `bidirectional` again: the largest of resampled masses lies above the largest mass. With a
@@ -204,21 +205,22 @@ def opportunity_measures(
     sum_PM = sum_by_cluster(column_SM * weight_S[:, None], prompt_S, sum(strata))
     # One fold ranks and the other grades, both ways: ranked and graded on one fold, noise would look concentrated.
     cells = [_rank_cells(halves[2 + f][used_S], halves[f][used_S], prompt_S[used_S], weight_S[used_S]) for f in (0, 1)]
-    mass_U = _pair_masses(sum_PM.sum(0, keepdims=True))[0][0]
-    largest = _first_largest(mass_U)
+    mass_U = _action_pair_masses(sum_PM.sum(0, keepdims=True))[0][0]
+    largest = _index_of_largest(mass_U)
 
     actions = next(iter(tasks.values())).fit.q_FSA.shape[2]
     pairs = [(int(a), int(b)) for a, b in zip(*np.triu_indices(actions, 1), strict=True)]
 
     def measures(count_DP: Array) -> dict[Key, Array]:
         sum_DM = count_DP @ sum_PM
-        mass_DU, reversal_DU = _pair_masses(sum_DM)
+        mass_DU, reversal_DU = _action_pair_masses(sum_DM)
         # An action paired with itself wins nothing, hence the 0.
         mass_D = mass_DU[:, [] if largest is None else [largest]].max(1, initial=0.0)
         ranked = [(score, value, count_DP[:, prompt] * mass) for score, value, prompt, mass in cells]
         share_DC = captured_shares(ranked, COVERAGES)
         named: dict[Key, Array] = {
-            (name, ""): divide_or_nan(sum_DM[:, top], sum_DM[:, bottom]) for name, (top, bottom) in RATIOS.items()
+            (name, ""): divide_or_nan(sum_DM[:, top], sum_DM[:, bottom])
+            for name, (top, bottom) in RATIO_COLUMNS.items()
         }
         named["bidirectional", ""] = np.where(sum_DM[:, _MASS] > 0, mass_D, np.nan)
         named |= {("concentration", c): share_DC[:, k] for k, c in enumerate(COVERAGES)}
@@ -238,9 +240,9 @@ def opportunity_measures(
 
 
 def _rank_cells(score_S: Array, g_S: Array, prompt_S: Ints, weight_S: Array) -> tuple[Array, Array, Ints, Array]:
-    """Group states that one fold ranks and the other grades: score, value, prompt and mass of each group.
+    """Join states of one prompt that have the same score; return score, mean value, prompt and mass of each group.
 
-    States of one prompt with one score are drawn together and tied. Joining them changes no number and leaves little
+    Such states are drawn together and tied. Joining them changes no number and leaves little
     to sort where opportunity is rare.
     """
     cells, cell_S = np.unique(np.stack([round_scores(score_S), prompt_S], 1), axis=0, return_inverse=True)
@@ -248,8 +250,8 @@ def _rank_cells(score_S: Array, g_S: Array, prompt_S: Ints, weight_S: Array) -> 
     return cells[:, 0], divide_or_nan(total, mass), cells[:, 1].astype(np.int64), mass
 
 
-def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
-    """Compute four columns for each pair a < b: a over b, b over a, worse over better, both known.
+def _action_pair_columns(fit: CrossFit, mean_A: Array) -> Array:
+    """Compute four columns for each pair of actions: gain of a over b, of b over a, of the worse one, and both known.
 
     One fold of rollouts says where a is better than b, the other by how much, and back; a fold that sees a tie counts
     for neither. `mean_A` says which of the two is better as a fixed action.
@@ -267,14 +269,14 @@ def _pair_columns(fit: CrossFit, mean_A: Array) -> Array:
     return np.concatenate([up_SU, down_SU, np.where(lead_U >= 0, down_SU, up_SU), both_SAA[:, a, b]], 1)
 
 
-def _pair_masses(sum_DM: Array) -> tuple[Array, Array]:
+def _action_pair_masses(sum_DM: Array) -> tuple[Array, Array]:
     """Compute the bidirectional mass of each pair (-inf where no state has both actions) and its pairwise value."""
-    up_DU, down_DU, reversal_DU, both_DU = np.split(sum_DM[:, len(RATIOS) :], 4, axis=1)
+    up_DU, down_DU, reversal_DU, both_DU = np.split(sum_DM[:, len(RATIO_COLUMNS) :], 4, axis=1)
     mass_DU = np.minimum(divide_or_nan(up_DU, both_DU), divide_or_nan(down_DU, both_DU))
     return np.where(np.isnan(mass_DU), -np.inf, mass_DU), divide_or_nan(reversal_DU, both_DU)
 
 
-def _first_largest(x_U: Array) -> int | None:
+def _index_of_largest(x_U: Array) -> int | None:
     """Return the index of the largest value, the first of equal ones up to rounding; None for an empty array."""
     return int(np.argmax(x_U >= x_U.max() - TIE)) if len(x_U) else None
 
@@ -285,21 +287,24 @@ def _first_largest(x_U: Array) -> int | None:
 def measure_detection(
     frame: pd.DataFrame, *, excluded: int = 0, seed: int, resamples: int = RESAMPLES, draws: int = DRAWS
 ) -> Measures:
-    """Compute all measures of a held-out frame with intervals over its prompts. Choices of validation stay fixed."""
-    coverages = tuple(dict.fromkeys((*COVERAGES, *CURVE)))
+    """Compute all measures of E2 and E3 for a `held_out_frame`, with intervals over prompts.
+
+    Choices that were made on validation states stay fixed in every resample.
+    """
+    coverages = tuple(dict.fromkeys((*COVERAGES, *CURVE_COVERAGES)))
     estimates: dict[Key, Estimate] = estimate_measures(
         lambda weight_DS: detection_measures(frame, coverages, weight_DS),
         frame["prompt"],
         seed=seed,
         resamples=resamples,
     )
-    estimates |= _random_coverage(frame, seed, draws)
+    estimates |= _estimate_random_choice(frame, seed, draws)
     # Other prompts to draw from: those that have a state with a signal.
     seen = frame[frame["bin"] >= 0]
     nowhere = Estimate(float("nan"), float("nan"), float("nan"), resamples)
     estimates |= {("auroc_among", ""): nowhere, ("auroc_within", ""): nowhere}
     if len(seen):
-        score_S, positive_S = _column(seen, "predicted"), _column(seen, "oracle") > 0
+        score_S, positive_S = _float_column(seen, "predicted"), _float_column(seen, "oracle") > 0
         place_S = seen["place"].to_numpy()
         estimates |= estimate_measures(
             lambda weight_DS: {
@@ -310,7 +315,7 @@ def measure_detection(
             seed=seed,
             resamples=resamples,
         )
-    positive, prompts = count_prompts(frame["prompt"], _column(frame, "oracle"))
+    positive, prompts = count_prompts(frame["prompt"], _float_column(frame, "oracle"))
     return Measures(estimates, len(frame), excluded, prompts, positive)
 
 
@@ -322,14 +327,16 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
     states takes the proposal (`ranked_lift`), of them those that reach theta (`theta_lift`), or those that are best by
     opportunity itself (`oracle_lift`); `captured` is C_det of `eq:captured_opportunity`, `concentration` C*.
     """
-    mean = {name: weighted_mean(weight_DS, _column(frame, name)) for name in ("fixed", *ARMS[1:], "proposes", "acts")}
+    mean = {
+        name: weighted_mean(weight_DS, _float_column(frame, name)) for name in ("fixed", *ARMS[1:], "proposes", "acts")
+    }
     named: dict[Key, Array] = {("utility", "fixed"): mean["fixed"]}
     for arm in ARMS[1:]:
         named |= {("utility", arm): mean["fixed"] + mean[arm], ("lift", arm): mean[arm]}
     # Agreement is a share of the proposals, not of all states.
-    abstained_D = weighted_mean(weight_DS, 1 - _column(frame, "proposes"))
+    abstained_D = weighted_mean(weight_DS, 1 - _float_column(frame, "proposes"))
     whole = {
-        "coverage": weighted_mean(weight_DS, _column(frame, "opens")),
+        "coverage": weighted_mean(weight_DS, _float_column(frame, "opens")),
         "acted": mean["acts"],
         "abstained": abstained_D,
         "regret": mean["oracle"] - mean["diagnostic"],
@@ -339,21 +346,23 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
         "stage_recovered": divide_or_nan(mean["stage"], mean["oracle"]),
     }
     for name in ("fixed", "oracle", "any"):
-        share_D = weighted_mean(weight_DS, _column(frame, f"same_{name}"))
+        share_D = weighted_mean(weight_DS, _float_column(frame, f"same_{name}"))
         whole[f"agrees_{name}"] = divide_or_nan(share_D, 1 - abstained_D)
-    score_S, g_S = _column(frame, "predicted"), _column(frame, "oracle")
+    score_S, g_S = _float_column(frame, "predicted"), _float_column(frame, "oracle")
     positive_S, mass_D1 = (g_S > 0).astype(np.float64), weight_DS.sum(1, keepdims=True)
     whole["auroc"] = auroc(score_S, positive_S, weight_DS)
     whole["spearman"] = spearman(score_S, g_S, weight_DS)
     whole["positive_rate"] = weighted_mean(weight_DS, positive_S)
-    g_FS, seen_FS, gain_FS = ([_column(frame, f"{name}_{f}") for f in (0, 1)] for name in ("oracle", "seen", "always"))
+    g_FS, seen_FS, gain_FS = (
+        [_float_column(frame, f"{name}_{f}") for f in (0, 1)] for name in ("oracle", "seen", "always")
+    )
     # Not the column `always`, from which differences that are only rounding were taken: stored lifts have them.
     gain_S = np.stack(gain_FS).mean(0)
-    found_DC = top_sums(score_S, positive_S, coverages, weight_DS)
+    found_DC = sum_top_states(score_S, positive_S, coverages, weight_DS)
     captured_DC = captured_shares([(score_S, g_S, weight_DS)], coverages)
     best_DC = captured_shares([(seen_FS[f], g_FS[f], weight_DS) for f in (0, 1)], coverages)
     # One fold ranks, the other one grades.
-    oracle_DC = sum(top_sums(seen_FS[f], gain_FS[1 - f], coverages, weight_DS) for f in (0, 1)) / 2
+    oracle_DC = sum(sum_top_states(seen_FS[f], gain_FS[1 - f], coverages, weight_DS) for f in (0, 1)) / 2
     acting_S = np.where(frame["acts"].to_numpy(), gain_S, 0.0)
     by_coverage = {
         "precision": found_DC / (mass_D1 * np.array(coverages)),
@@ -361,8 +370,8 @@ def detection_measures(frame: pd.DataFrame, coverages: Sequence[float], weight_D
         "captured": captured_DC,
         "concentration": best_DC,
         "efficiency": divide_or_nan(captured_DC, best_DC),
-        "ranked_lift": top_sums(score_S, gain_S, coverages, weight_DS) / mass_D1,
-        "theta_lift": top_sums(score_S, acting_S, coverages, weight_DS) / mass_D1,
+        "ranked_lift": sum_top_states(score_S, gain_S, coverages, weight_DS) / mass_D1,
+        "theta_lift": sum_top_states(score_S, acting_S, coverages, weight_DS) / mass_D1,
         "oracle_lift": oracle_DC / mass_D1,
     }
     named |= {(name, ""): x_D for name, x_D in whole.items()}
@@ -377,7 +386,7 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
     sums_T = []
     for frame in frames.values():
         code_S, prompts = number_prompts(frame["prompt"])
-        columns = [np.ones(len(frame)), *(_column(frame, name) for name in (*ARMS, "opens"))]
+        columns = [np.ones(len(frame)), *(_float_column(frame, name) for name in (*ARMS, "opens"))]
         sums_T.append(sum_by_cluster(np.stack(columns, 1), code_S, prompts))
 
     def name_means(mean_DM: Array) -> dict[Key, Array]:
@@ -398,9 +407,9 @@ def mean_detection(frames: Mapping[str, pd.DataFrame], *, seed: int, resamples: 
     )
 
 
-def why_missing(frame: pd.DataFrame) -> str:
-    """Give the reason why AUROC, Spearman or capture do not exist; empty where they do."""
-    score_S, g_S = _column(frame, "predicted"), _column(frame, "oracle")
+def why_ranking_missing(frame: pd.DataFrame) -> str:
+    """Explain why AUROC, Spearman or the captured share do not exist for these states; empty where they do."""
+    score_S, g_S = _float_column(frame, "predicted"), _float_column(frame, "oracle")
     positive, count = int((g_S > 0).sum()), len(g_S)
     reasons = []
     if positive in (0, count):
@@ -413,14 +422,14 @@ def why_missing(frame: pd.DataFrame) -> str:
     return "; ".join(reasons)
 
 
-def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Estimate]:
-    """Estimate captured share and lift of a random share c of the states, over draws without replacement.
+def _estimate_random_choice(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Estimate]:
+    """Estimate the captured share and the lift when a random share c of the states is selected instead of a ranked one.
 
-    As in `top_sums`, c times the number of states is not rounded. One random order serves all coverages.
+    As in `sum_top_states`, c times the number of states is not rounded. One random order serves all coverages.
     """
     g_S, gain_S = (
-        _column(frame, "oracle"),
-        np.stack([_column(frame, f"always_{f}") for f in (0, 1)]).mean(0),
+        _float_column(frame, "oracle"),
+        np.stack([_float_column(frame, f"always_{f}") for f in (0, 1)]).mean(0),
     )
     states, total = len(g_S), float(g_S.sum())
     # Without opportunity there is none to share.
@@ -455,15 +464,17 @@ def _random_coverage(frame: pd.DataFrame, seed: int, draws: int) -> dict[Key, Es
 
 
 def compare_detectors(frame: pd.DataFrame, weight_DS: Array) -> dict[tuple[str, str, Any], Array]:
-    """Compute measures of the bins, the learned detector and their difference for weights of the states.
+    """Compute measures of the binned detector, the learned detector and their difference, for weights of the states.
 
     `frame` is a held-out frame with the columns `learned`, the prediction of the learned detector, and `learned_opens`.
     States, proposals and weights are the same for both, so that differences are paired. Keys are detector, or
     `difference`, name and coverage.
     """
     by_detector = {
-        "bins": _detector_measures(frame, _column(frame, "predicted"), _column(frame, "opens"), weight_DS),
-        "learned": _detector_measures(frame, _column(frame, "learned"), _column(frame, "learned_opens"), weight_DS),
+        "bins": _detector_measures(frame, _float_column(frame, "predicted"), _float_column(frame, "opens"), weight_DS),
+        "learned": _detector_measures(
+            frame, _float_column(frame, "learned"), _float_column(frame, "learned_opens"), weight_DS
+        ),
     }
     named = {(which, *key): x_D for which, measures in by_detector.items() for key, x_D in measures.items()}
     bins, learned = by_detector["bins"], by_detector["learned"]
@@ -472,7 +483,8 @@ def compare_detectors(frame: pd.DataFrame, weight_DS: Array) -> dict[tuple[str, 
 
 
 def _detector_measures(frame: pd.DataFrame, score_S: Array, opens_S: Array, weight_DS: Array) -> dict[Key, Array]:
-    g_S, gain_S, seen_S = _column(frame, "oracle"), _column(frame, "always"), frame["bin"].to_numpy() >= 0
+    """Compute how well one detector's predictions rank states, and the gain where its gate opens."""
+    g_S, gain_S, seen_S = _float_column(frame, "oracle"), _float_column(frame, "always"), frame["bin"].to_numpy() >= 0
     positive_S, nowhere_D = (g_S > 0).astype(np.float64), np.full(len(weight_DS), np.nan)
     with_signal = (score_S[seen_S], positive_S[seen_S], weight_DS[:, seen_S])
     place_S = frame["place"].to_numpy()[seen_S]
@@ -485,13 +497,13 @@ def _detector_measures(frame: pd.DataFrame, score_S: Array, opens_S: Array, weig
         ("coverage", ""): weighted_mean(weight_DS, opens_S),
     }
     captured_DC = captured_shares([(score_S, g_S, weight_DS)], COVERAGES)
-    lift_DC = top_sums(score_S, gain_S, COVERAGES, weight_DS) / weight_DS.sum(1, keepdims=True)
+    lift_DC = sum_top_states(score_S, gain_S, COVERAGES, weight_DS) / weight_DS.sum(1, keepdims=True)
     for k, c in enumerate(COVERAGES):
         named |= {("captured", c): captured_DC[:, k], ("ranked_lift", c): lift_DC[:, k]}
     return named
 
 
-def mean_comparison(
+def mean_detector_comparison(
     frames: Mapping[str, Sequence[pd.DataFrame]], *, seed: int, resamples: int = RESAMPLES
 ) -> dict[tuple[str, str, Any], Estimate]:
     """Average `compare_detectors` over tasks, each counting the same, and over the settings of each task.
@@ -536,6 +548,6 @@ def mean_comparison(
     )
 
 
-def _column(frame: pd.DataFrame, name: str) -> Array:
+def _float_column(frame: pd.DataFrame, name: str) -> Array:
     """Return a column as contiguous floats, because a strided one may be summed in another order."""
     return np.ascontiguousarray(frame[name].to_numpy(), dtype=np.float64)

@@ -21,12 +21,12 @@ from unmask.stats.fitting import (
     CalibrationSettings,
     FixedAction,
     ValidationGains,
+    assign_prompt_folds,
     fit_action_threshold,
     fit_detector,
     fit_gate_threshold,
     fit_schedule,
     gate_gains,
-    prompt_folds,
 )
 from unmask.stats.ranking import TIE, zero_rounding
 from unmask.stats.resampling import Array, Bools, Estimate, Ints, NotEnough, estimate_ratio, number_prompts
@@ -50,7 +50,7 @@ class LeakageError(ValueError):
 
 @dataclass(frozen=True)
 class ProposedAction:
-    """Outcome of the diagnostic's action at each state; NaN and False where it abstained."""
+    """Utility and next state of the diagnostic's own action at each state; NaN and False where it abstained."""
 
     q_SR: Array
     """Its utility in each rollout, in [0, 1]; NaN where none is known."""
@@ -60,7 +60,7 @@ class ProposedAction:
 
 @dataclass(frozen=True)
 class StateSet:
-    """Sampled states beside the readings of one diagnostic. Use `ValidationSet` or `HeldOutSet`."""
+    """Sampled states with their utilities and the readings of one diagnostic. Use `ValidationSet` or `HeldOutSet`."""
 
     prompt_S: NDArray[Any]
     """The prompt of each state; prompts are what was drawn at random."""
@@ -108,7 +108,7 @@ class StateSet:
         return len(self.q_SAR)
 
     def select(self: "States", prompts: ArrayLike) -> "States":
-        """Return the states of some prompts."""
+        """Return the states that belong to the given prompts."""
         these_S = np.isin(self.prompt_S, np.asarray(prompts))
         columns: dict[str, Any] = {name: getattr(self, name)[these_S] for name in (*_COLUMNS, "q_SAR")}
         cut = {name: ProposedAction(p.q_SR[these_S], p.same_SA[these_S]) for name, p in self.proposals.items()}
@@ -116,11 +116,11 @@ class StateSet:
 
 
 class ValidationSet(StateSet):
-    """States of validation prompts: all choices are made here."""
+    """Sampled states of validation prompts, the only ones that choices are made on."""
 
 
 class HeldOutSet(StateSet):
-    """States of held-out prompts: nothing is chosen here."""
+    """Sampled states of held-out prompts, which are measured on and choose nothing."""
 
 
 States = TypeVar("States", bound=StateSet)
@@ -140,8 +140,8 @@ def check_utilities(q_SAR: ArrayLike) -> Array:
     return q
 
 
-def require_kind(states: object, kind: type[StateSet]) -> None:
-    """Refuse held-out states where choices are made, and validation states where numbers are measured."""
+def require_role(states: object, kind: type[StateSet]) -> None:
+    """Refuse states of the wrong role: held-out where choices are made, or validation where numbers are measured."""
     if not isinstance(states, kind):
         raise LeakageError(
             f"the states are a {type(states).__name__}; allowed here: a {kind.__name__}, because states that choices "
@@ -149,10 +149,10 @@ def require_kind(states: object, kind: type[StateSet]) -> None:
         )
 
 
-def require_apart(validation: StateSet, held_out: StateSet) -> None:
-    """Refuse two sets that are not validation and held-out states of one setting without a common prompt."""
-    require_kind(validation, ValidationSet)
-    require_kind(held_out, HeldOutSet)
+def require_disjoint_prompts(validation: StateSet, held_out: StateSet) -> None:
+    """Refuse validation and held-out states that share a prompt or do not have the same candidates."""
+    require_role(validation, ValidationSet)
+    require_role(held_out, HeldOutSet)
     both = set(validation.prompt_S.tolist()) & set(held_out.prompt_S.tolist())
     if both:
         raise LeakageError(
@@ -183,7 +183,7 @@ def masked_share(prompt_S: ArrayLike, masked_S: ArrayLike) -> Array:
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Opportunity of every state over its fixed action. Excluded states have NaN, and -1 for an action."""
+    """Cross-fitted opportunity of every state over its fixed action. Excluded states have NaN, and action -1."""
 
     g_S: Array
     """The cross-fitted estimate of `eq:crossfit_axis_opportunity`; below 0 where the folds disagree."""
@@ -207,16 +207,16 @@ class CrossFit:
 
     @property
     def q_SA(self) -> Array:
-        """Utility of every action as the mean of its two fold means, so that gains of all actions add up."""
+        """Mean utility of each action at each state: the mean over both folds, so that gains of all actions add up."""
         return np.asarray(self.q_FSA.mean(0))
 
     @property
     def fixed_utility(self) -> float:
         """Mean utility of the fixed action over the states that are not excluded; NaN without one.
 
-        What the opportunity comes on top of, so it is taken over the same states and the same fold means.
+        Opportunity is a gain over this number, so both are taken over the same states and the same fold means.
         """
-        known_S = _select_action(self.q_SA, self.fixed_S)[self.used_S]
+        known_S = _values_of_action(self.q_SA, self.fixed_S)[self.used_S]
         return float(known_S.mean()) if len(known_S) else float("nan")
 
     @property
@@ -260,17 +260,17 @@ def cross_fit(
     q_FSA = np.stack([mean_over_rollouts(fold) for fold in folds])
     # An action without a utility in one fold could be picked by the other and not be graded.
     q_FSA = np.where(np.isfinite(q_FSA).all(0), q_FSA, np.nan)
-    used_S = np.isfinite(_select_action(q_FSA[0], fixed_S))
-    chosen_FS = np.stack([_best_action(q_SA, fixed_S, reference) for q_SA in q_FSA])
+    used_S = np.isfinite(_values_of_action(q_FSA[0], fixed_S))
+    chosen_FS = np.stack([_choose_best_actions(q_SA, fixed_S, reference) for q_SA in q_FSA])
     # Means of equal rollouts can differ in the last bit, and a gain of 1e-17 would count as positive.
-    gain_FSA = zero_rounding(q_FSA - np.stack([_select_action(q_SA, fixed_S) for q_SA in q_FSA])[:, :, None])
-    g_FS = np.stack([_select_action(gain_FSA[1 - f], chosen_FS[f]) for f in (0, 1)])
+    gain_FSA = zero_rounding(q_FSA - np.stack([_values_of_action(q_SA, fixed_S) for q_SA in q_FSA])[:, :, None])
+    g_FS = np.stack([_values_of_action(gain_FSA[1 - f], chosen_FS[f]) for f in (0, 1)])
     mean_SA = np.where(np.isfinite(q_FSA[0]), mean_over_rollouts(q), np.nan)
-    best_S, fixed_mean_S = np.where(np.isfinite(mean_SA), mean_SA, -np.inf).max(1), _select_action(mean_SA, fixed_S)
+    best_S, fixed_mean_S = np.where(np.isfinite(mean_SA), mean_SA, -np.inf).max(1), _values_of_action(mean_SA, fixed_S)
     return CrossFit(
         g_S=zero_rounding(g_FS.mean(0)),
         g_FS=g_FS,
-        seen_FS=np.stack([_select_action(gain_FSA[f], chosen_FS[f]) for f in (0, 1)]),
+        seen_FS=np.stack([_values_of_action(gain_FSA[f], chosen_FS[f]) for f in (0, 1)]),
         # Excluded states have a pick, too, because NaN is set to -inf for it; nothing may read that.
         chosen_FS=np.where(used_S, chosen_FS, -1),
         naive_S=zero_rounding(np.where(np.isfinite(fixed_mean_S), best_S, 0.0) - fixed_mean_S),
@@ -289,17 +289,18 @@ def mean_over_rollouts(q_SAR: Array) -> Array:
     return np.divide(total_SA, known_SA, out=np.full(total_SA.shape, np.nan), where=known_SA > 0)
 
 
-def _best_action(q_SA: Array, fixed_S: Ints, reference: int | None) -> Ints:
+def _choose_best_actions(q_SA: Array, fixed_S: Ints, reference: int | None) -> Ints:
+    """Choose the best action of each state; ties go to its fixed action, then to the reference, then to the first."""
     q = np.where(np.isfinite(q_SA), q_SA, -np.inf)
     tied_SA = q >= q.max(1, keepdims=True) - TIE
     chosen_S = tied_SA.argmax(1)
     if reference is not None:
         chosen_S = np.where(tied_SA[:, reference], reference, chosen_S)
-    return np.where(_select_action(tied_SA, fixed_S), fixed_S, chosen_S)
+    return np.where(_values_of_action(tied_SA, fixed_S), fixed_S, chosen_S)
 
 
-def _select_action(x_SA: NDArray[Any], action_S: Ints) -> NDArray[Any]:
-    """Return the entry of one action per state."""
+def _values_of_action(x_SA: NDArray[Any], action_S: Ints) -> NDArray[Any]:
+    """Return for each state the value in the column of its action."""
     return x_SA[np.arange(len(x_SA)), action_S]
 
 
@@ -328,10 +329,10 @@ def choose_fixed(q_SAR: ArrayLike, *, reference: int | None = None) -> FixedActi
 
 
 def choose_fixed_by_runs(whole_runs: pd.DataFrame, reference: int) -> FixedAction:
-    """Choose the candidate whose whole runs have the best mean utility as the fixed action.
+    """Choose as the fixed action the candidate whose whole runs have the best mean utility.
 
-    Only prompts with a run of every candidate count.
-    `whole_runs` has a row per prompt and a column per candidate. Means and counts are of prompts, not of states.
+    `whole_runs` has a row per prompt and a column per candidate. Only prompts with a run of every candidate count, and
+    means and counts are of prompts, not of states.
     """
     return choose_fixed(whole_runs.to_numpy(dtype=np.float64)[:, :, None], reference=reference)
 
@@ -339,8 +340,10 @@ def choose_fixed_by_runs(whole_runs: pd.DataFrame, reference: int) -> FixedActio
 # 4. Gains over the fixed action
 
 
-def gains_over(states: StateSet, fixed: ArrayLike, proposal: str, *, deterministic: bool) -> tuple[CrossFit, Array]:
-    """Compute the opportunity over `fixed`, and the proposal's gain over it in each fold, (F, S).
+def gains_over_fixed(
+    states: StateSet, fixed: ArrayLike, proposal: str, *, deterministic: bool
+) -> tuple[CrossFit, Array]:
+    """Compute the opportunity over the fixed action, and the gain of the proposal over it in each fold, (F, S).
 
     The gain is 0 where the diagnostic abstains and NaN where a utility is missing.
     """
@@ -348,7 +351,7 @@ def gains_over(states: StateSet, fixed: ArrayLike, proposal: str, *, determinist
     q_SR = states.proposals[proposal].q_SR
     # As a table of one action, so that a proposal is graded on the same folds as every candidate.
     proposed_FS = cross_fit(q_SR[:, None], 0, deterministic=deterministic).q_FSA[:, :, 0]
-    fixed_FS = np.stack([_select_action(q_SA, fit.fixed_S) for q_SA in fit.q_FSA])
+    fixed_FS = np.stack([_values_of_action(q_SA, fit.fixed_S) for q_SA in fit.q_FSA])
     return fit, zero_rounding(np.where(states.abstained_S, 0.0, proposed_FS - fixed_FS))
 
 
@@ -361,9 +364,9 @@ def gains_out_of_fold(
     not help to choose its own baseline. `fixed` is used where the other folds have no usable state, and everywhere
     where the settings say so.
     """
-    require_kind(states, ValidationSet)
+    require_role(states, ValidationSet)
     prompt_S, prompts = number_prompts(states.prompt_S)
-    fold_S = prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
+    fold_S = assign_prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
     fixed_S = np.full(len(fold_S), fixed)
     for fold in range(int(fold_S.max()) + 1) if settings.fixed_out_of_fold else ():
         others_S = fold_S != fold
@@ -374,7 +377,7 @@ def gains_out_of_fold(
                 of_others = whole_runs[whole_runs.index.isin(states.prompt_S[others_S])]
                 chosen = choose_fixed_by_runs(of_others, states.reference)
             fixed_S[~others_S] = chosen.action
-    fit, gain_FS = gains_over(states, fixed_S, settings.proposal, deterministic=settings.deterministic)
+    fit, gain_FS = gains_over_fixed(states, fixed_S, settings.proposal, deterministic=settings.deterministic)
     return ValidationGains(prompt_S, fold_S, states.signal_S, fit.g_S, zero_rounding(gain_FS.mean(0)))
 
 
@@ -384,11 +387,11 @@ def gains_out_of_fold(
 def fit_calibration(
     states: ValidationSet, settings: CalibrationSettings, whole_runs: pd.DataFrame | None = None
 ) -> Calibration:
-    """Choose fixed action, schedule, bins and thresholds on validation states.
+    """Choose the fixed action, the schedule, the bins and the thresholds on validation states.
 
     `whole_runs` has the utilities of whole runs, prompts by candidates, where they choose the fixed action.
     """
-    require_kind(states, ValidationSet)
+    require_role(states, ValidationSet)
     if (whole_runs is not None) != (settings.fixed == "end-to-end"):
         raise ValueError(f"fixed is {settings.fixed!r}; pass whole runs with 'end-to-end' and none with 'one-step'")
     fixed = (
@@ -414,11 +417,11 @@ def fit_calibration(
 def estimate_gate_lift(
     states: ValidationSet, calibration: Calibration, whole_runs: pd.DataFrame | None = None
 ) -> Estimate:
-    """Estimate the gain of the gate over the fixed action per state, on the states that it was calibrated on.
+    """Estimate the mean gain per state of the gate over the fixed action, on the states that it was calibrated on.
 
     It is measured out of fold, with an interval over prompts. A gate that never opens gains nothing.
     """
-    require_kind(states, ValidationSet)
+    require_role(states, ValidationSet)
     if calibration.tau.value is None:
         return Estimate(0.0, 0.0, 0.0)
     settings = calibration.settings
@@ -429,10 +432,12 @@ def estimate_gate_lift(
 
 def estimate_tested_lift(states: ValidationSet, calibration: Calibration) -> Estimate:
     """Estimate the gain of a gate per state on validation prompts that its calibration has not seen."""
-    require_kind(states, ValidationSet)
+    require_role(states, ValidationSet)
     settings = calibration.settings
-    fit, gain_FS = gains_over(states, calibration.fixed.action, settings.proposal, deterministic=settings.deterministic)
-    open_S = calibration.tau.active(calibration.detector.predict(states.signal_S)) & ~states.abstained_S
+    fit, gain_FS = gains_over_fixed(
+        states, calibration.fixed.action, settings.proposal, deterministic=settings.deterministic
+    )
+    open_S = calibration.tau.is_reached(calibration.detector.predict(states.signal_S)) & ~states.abstained_S
     used_S = fit.used_S & np.isfinite(gain_FS[0])
     gain_S = np.where(open_S, zero_rounding(gain_FS.mean(0)), 0.0)[used_S]
     return estimate_ratio(gain_S, np.ones(len(gain_S)), states.prompt_S[used_S], seed=settings.seed)
@@ -442,7 +447,7 @@ def estimate_tested_lift(states: ValidationSet, calibration: Calibration) -> Est
 
 
 def held_out_frame(states: HeldOutSet, calibration: Calibration) -> pd.DataFrame:
-    """Build the frame of held-out states: what is known before acting, and what each arm gains.
+    """Build a table with a row per held-out state: the numbers known before acting, and the gain of each arm.
 
     Before acting: `prompt`, `place` among the prompt's states, `bin` of the detector (-1 without a signal),
     `predicted` opportunity (NaN ranks last), `proposes`, `acts` (the signal reaches theta), `opens` (the prediction
@@ -452,19 +457,19 @@ def held_out_frame(states: HeldOutSet, calibration: Calibration) -> pd.DataFrame
     The proposal's next state is that of the fixed action, the oracle's, any candidate: `same_fixed`, `same_oracle`
     (both folds averaged), `same_any`.
     """
-    require_kind(states, HeldOutSet)
+    require_role(states, HeldOutSet)
     settings, fixed, row = calibration.settings, calibration.fixed.action, np.arange(len(states))
-    fit, gain_FS = gains_over(states, fixed, settings.proposal, deterministic=settings.deterministic)
+    fit, gain_FS = gains_over_fixed(states, fixed, settings.proposal, deterministic=settings.deterministic)
     q_SA, proposes_S = fit.q_SA, ~states.abstained_S
-    stage_S = zero_rounding(_select_action(q_SA, calibration.schedule.actions(states.masked_S)) - q_SA[:, fixed])
+    stage_S = zero_rounding(_values_of_action(q_SA, calibration.schedule.actions(states.masked_S)) - q_SA[:, fixed])
     always_S, predicted_S = zero_rounding(gain_FS.mean(0)), calibration.detector.predict(states.signal_S)
-    acts_S = calibration.theta.active(states.signal_S) & proposes_S
-    opens_S = calibration.tau.active(predicted_S) & proposes_S
+    acts_S = calibration.theta.is_reached(states.signal_S) & proposes_S
+    opens_S = calibration.tau.is_reached(predicted_S) & proposes_S
     same_SA = states.proposals[settings.proposal].same_SA
     columns = {
         "prompt": states.prompt_S,
         "place": states.place_S,
-        "bin": calibration.detector.bin_of(states.signal_S),
+        "bin": calibration.detector.find_bin(states.signal_S),
         "predicted": predicted_S,
         "proposes": proposes_S,
         "acts": acts_S,

@@ -24,7 +24,7 @@ def zero_rounding(x: Array) -> Array:
 
 
 def round_scores(score_S: Array) -> Array:
-    """Make scores equal that differ by rounding only; NaN becomes the smallest. Every ranking goes by these."""
+    """Round scores, so that rounding errors do not order them; NaN becomes the smallest. Every ranking uses this."""
     return np.asarray(np.round(np.where(np.isnan(score_S), -np.inf, score_S), 9), dtype=np.float64)
 
 
@@ -36,14 +36,14 @@ def auroc(
     NaN where all states are of one class. A NaN score is the smallest. With groups, only states of the same group are
     compared, so that what tells the groups apart cannot help.
     """
-    score, positive, weight = _check_ranked(score_S, positive_S, weight_DS)
+    score, positive, weight = _check_ranking_inputs(score_S, positive_S, weight_DS)
     group = np.zeros(len(score), dtype=np.int64) if group_S is None else np.asarray(group_S)
     wins_D, pairs_D = np.zeros((2, len(weight)))
     for one in np.unique(group):
         member_S = group == one
-        place_S, places = _dense_places(score[member_S])
+        place_S, places = _dense_ranks(score[member_S])
         up_DS, down_DS = weight[:, member_S] * positive[member_S], weight[:, member_S] * (1 - positive[member_S])
-        up_DG, down_DG = _sums_by_place(up_DS, place_S, places), _sums_by_place(down_DS, place_S, places)
+        up_DG, down_DG = _sums_by_rank(up_DS, place_S, places), _sums_by_rank(down_DS, place_S, places)
         wins_D += (up_DG * (down_DG.cumsum(1) - down_DG / 2)).sum(1)
         pairs_D += up_DS.sum(1) * down_DS.sum(1)
     return divide_or_nan(wins_D, pairs_D)
@@ -54,7 +54,7 @@ def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None
 
     Numbers that differ by rounding only are ties. A NaN score is the smallest.
     """
-    score, value, weight = _check_ranked(score_S, value_S, weight_DS)
+    score, value, weight = _check_ranking_inputs(score_S, value_S, weight_DS)
     a_DS, b_DS = (_centred_midranks(x_S, weight) for x_S in (score, value))
     both_D, a_D, b_D = ((weight * x * y).sum(1) for x, y in ((a_DS, b_DS), (a_DS, a_DS), (b_DS, b_DS)))
     # A constant has a variance of rounding only; ranks have at least 1/4 of a state, squared.
@@ -62,10 +62,10 @@ def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None
     return np.divide(both_D, np.sqrt(a_D * b_D), out=np.full(len(weight), np.nan), where=varied_D)
 
 
-def top_sums(
+def sum_top_states(
     score_S: ArrayLike, value_S: ArrayLike, coverages: Sequence[float], weight_DS: ArrayLike | None = None
 ) -> Array:
-    """Sum `value` over the states that make up the top share c of all weight by `score`, (D, C).
+    """Sum values over the states with the highest scores, those that make up a share c of all weight, (D, C).
 
     States tied at the cut share what is left of it: the exact expectation over ties broken uniformly. c times the
     number of states is not rounded; part of a state counts in part. A NaN score ranks last.
@@ -98,11 +98,12 @@ def top_sums(
 
 
 def captured_shares(halves: Sequence[tuple[Array, Array, Array]], coverages: Sequence[float]) -> Array:
-    """Compute the share of all value in the top c of states by score, (D, C); NaN where all value is 0 or less.
+    """Compute the share of the total value held by the top share c of states by score, (D, C); NaN without value.
 
-    Each half is (score_S, value_S, weight_DS). Both sums are added over the halves before they are divided.
+    Each half is (score_S, value_S, weight_DS). Both sums are added over the halves before they are divided. A total
+    of 0 or less leaves nothing to share.
     """
-    top_DC = np.sum([top_sums(score, value, coverages, weight) for score, value, weight in halves], 0)
+    top_DC = np.sum([sum_top_states(score, value, coverages, weight) for score, value, weight in halves], 0)
     total_D1 = np.sum([weight @ value[:, None] for _, value, weight in halves], 0)
     mass_D1 = np.sum([weight.sum(1, keepdims=True) for _, _, weight in halves], 0)
     share_DC = np.divide(top_DC, total_D1, out=np.full(top_DC.shape, np.nan), where=total_D1 > TIE * mass_D1)
@@ -111,7 +112,7 @@ def captured_shares(halves: Sequence[tuple[Array, Array, Array]], coverages: Seq
 
 
 def pareto_front(quality_A: ArrayLike, cost_A: ArrayLike) -> Bools:
-    """Mark policies that no other beats, with at least their quality at no more cost and an advantage in one of both.
+    """Mark the Pareto front: policies that no other one equals in quality and cost and beats in one of them.
 
     Two that are equal in both are both on the front; a policy without a number is not.
     """
@@ -122,10 +123,10 @@ def pareto_front(quality_A: ArrayLike, cost_A: ArrayLike) -> Bools:
     return np.asarray(np.isfinite(quality) & np.isfinite(cost) & ~(no_worse_AA & better_AA).any(1))
 
 
-def wilson(right: int, n: int, level: float = LEVEL) -> Estimate:
-    """Compute a share of n with Wilson's interval; NaN where nothing was counted.
+def wilson_interval(right: int, n: int, level: float = LEVEL) -> Estimate:
+    """Compute the share `right` of `n` with Wilson's interval; NaN where nothing was counted.
 
-    It keeps its level near 0 and 1 too, where a bootstrap of n wrong answers would have no width.
+    The interval keeps its level near 0 and 1 too, where a bootstrap of n wrong answers would have no width.
     """
     if not 0 <= right <= n:
         raise ValueError(f"right is {right} of n = {n}; it must be from 0 to n")
@@ -138,7 +139,9 @@ def wilson(right: int, n: int, level: float = LEVEL) -> Estimate:
     return Estimate(share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)), n=n)
 
 
-def _check_ranked(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None) -> tuple[Array, Array, Array]:
+def _check_ranking_inputs(
+    score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike | None
+) -> tuple[Array, Array, Array]:
     score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
     weight = np.ones((1, len(score))) if weight_DS is None else np.asarray(weight_DS, dtype=np.float64)
     if not len(score):
@@ -148,7 +151,7 @@ def _check_ranked(score_S: ArrayLike, value_S: ArrayLike, weight_DS: ArrayLike |
     return score, value, weight
 
 
-def _dense_places(score_S: Array) -> tuple[Ints, int]:
+def _dense_ranks(score_S: Array) -> tuple[Ints, int]:
     """Number the distinct scores, smallest first; return the number of each state, and how many there are."""
     # Means of bins are sums that were rounded: equal bins must share a place, or the last bit would order them.
     distinct, place_S = np.unique(round_scores(score_S), return_inverse=True)
@@ -156,13 +159,15 @@ def _dense_places(score_S: Array) -> tuple[Ints, int]:
 
 
 def _centred_midranks(x_S: Array, weight_DS: Array) -> Array:
-    place_S, places = _dense_places(x_S)
-    mass_DG = _sums_by_place(weight_DS, place_S, places)
+    """Compute weighted midranks of the states less their mean, for each resample."""
+    place_S, places = _dense_ranks(x_S)
+    mass_DG = _sums_by_rank(weight_DS, place_S, places)
     middle_DG = mass_DG.cumsum(1) - mass_DG / 2
     # Midranks have the same mean whatever the ties: half of all weight.
     return np.asarray((middle_DG - mass_DG.sum(1, keepdims=True) / 2)[:, place_S])
 
 
-def _sums_by_place(x_DS: Array, place_S: Ints, places: int) -> Array:
+def _sums_by_rank(x_DS: Array, place_S: Ints, places: int) -> Array:
+    """Sum columns that share a rank, for each resample."""
     order = np.argsort(place_S, kind="stable")
     return np.asarray(np.add.reduceat(x_DS[:, order], np.searchsorted(place_S[order], np.arange(places)), axis=1))

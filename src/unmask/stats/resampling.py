@@ -24,7 +24,7 @@ RESAMPLES = 1000
 PROMPT_RESAMPLES = 2000
 """Resamples for means of one number per prompt, which are quick."""
 LEVEL = 0.95
-FEWEST = 10
+FEWEST_PROMPTS = 10
 """Fewest prompts with a positive opportunity for a reliable interval; docs/protocol.md shows why."""
 MAX_ENTRIES = 1 << 21
 """Limit on the entries of an array held at a time: 16 MiB. A statistic may hold a few such arrays."""
@@ -66,7 +66,9 @@ def bootstrap(
     resamples: int = RESAMPLES,
     width: int = 1,
 ) -> dict[Key, Estimate]:
-    """Estimate named measures of prompt counts with intervals: (D, P) in, a vector of D numbers per name out.
+    """Estimate named measures with bootstrap intervals over prompts.
+
+    `measures` takes counts of the prompts, (D, P), and returns a vector of D numbers per name.
 
     `strata` has the number of prompts of each stratum, such as a task; prompts are drawn within each, with its own
     seed. `width` is the number of entries that the measures hold per resample. It bounds how many resamples are
@@ -87,7 +89,7 @@ def bootstrap(
 
 
 def draw_counts(strata: Sequence[int], seeds: Sequence[Sequence[int]], resamples: int, at_once: int) -> Iterator[Array]:
-    """Yield how often each prompt is drawn, `at_once` resamples at a time. The split changes no number."""
+    """Draw how often each prompt counts in each resample; yield `at_once` resamples at a time."""
     # One generator per stratum: a task's draws do not depend on which other tasks there are.
     generators = [np.random.default_rng(list(seed)) for seed in seeds]
     for start in range(0, resamples, at_once):
@@ -124,9 +126,10 @@ def task_seeds(seed: int, tasks: Iterable[str]) -> list[tuple[int, int]]:
 def estimate_measures(
     measures: Callable[[Array], Mapping[Key, Array]], prompt_S: ArrayLike, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[Key, Estimate]:
-    """Estimate named measures of state weights with intervals: (D, S) in, a vector of D numbers per name out.
+    """Estimate named measures over states with bootstrap intervals over prompts.
 
-    The states of a prompt weigh as much as the prompt was drawn.
+    `measures` takes weights of the states, (D, S), and returns a vector of D numbers per name. The states
+    of a prompt weigh as often as the prompt was drawn.
     """
     code_S, prompts = number_prompts(prompt_S)
     # (seed, 0) here and (seed,) in `estimate_ratio`: stored intervals were drawn with these seeds.
@@ -137,7 +140,7 @@ def estimate_measures(
 def estimate_ratio(
     top_S: ArrayLike, bottom_S: ArrayLike, prompt_S: ArrayLike, *, seed: int, resamples: int = RESAMPLES
 ) -> Estimate:
-    """Estimate the sum of `top` over the sum of `bottom`; with ones as `bottom` the mean over states."""
+    """Estimate the ratio of two sums over states with an interval over prompts; with ones as `bottom`, a mean."""
     code_S, prompts = number_prompts(prompt_S)
     columns_S = [np.asarray(x_S, dtype=np.float64)[:, None] for x_S in (top_S, bottom_S)]
     top_P1, bottom_P1 = (sum_by_cluster(column_S, code_S, prompts) for column_S in columns_S)
@@ -159,7 +162,7 @@ def mean_over_tasks(
     seed: int,
     resamples: int = PROMPT_RESAMPLES,
 ) -> tuple[Estimate, ...]:
-    """Average the ratio of sums of `top` and `bottom` over tasks, for every column of the tables (prompts by columns).
+    """Average over tasks the ratio of the sums of `tops` and `bottoms`, for every column of the tables of prompts.
 
     Without `bottoms` these are means over prompts. Columns share their resampled prompts and so stay paired; tasks are
     fixed. With `relative_to` every column is divided by that column's number of the same resample, over the rows that

@@ -15,7 +15,7 @@ from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.files import replace_surrogates
 from unmask.core import Policy
-from unmask.lab.analysis.states import OUTCOME, STATE, candidate_changes, describe_state
+from unmask.lab.analysis.states import OUTCOME_COLUMNS, STATE_COLUMNS, candidate_changes, describe_state
 from unmask.lab.store import Store
 from unmask.lab.study.prompts import select_examples
 from unmask.methods import candidate, candidates, reference_of
@@ -24,8 +24,8 @@ from unmask.tasks import DataDir, Example, find_task
 
 Json = dict[str, Any]
 COLUMNS = {
-    "branches": ["step", "masked", "is_reference", *OUTCOME],
-    "readings": ["axis", "diagnostic", "signal", "abstained", *OUTCOME],
+    "branches": ["step", "masked", "is_reference", *OUTCOME_COLUMNS],
+    "readings": ["axis", "diagnostic", "signal", "abstained", *OUTCOME_COLUMNS],
     "states": ["step", "horizon", "tokens", "fixed", "trajectory"],
 }
 """Columns of the tables that pages show."""
@@ -86,7 +86,7 @@ class StudyFolder:
     def states(self, model: str, task: str, split: str, prompt: str) -> list[Json]:
         """Return the states of one prompt as `states.js` draws them: the canvas, and what every candidate led to."""
         tables = self._tables(model, task, split)
-        parts = {name: dict(list(x[x["prompt"] == prompt].groupby(STATE))) for name, x in tables.items()}
+        parts = {name: dict(list(x[x["prompt"] == prompt].groupby(STATE_COLUMNS))) for name, x in tables.items()}
         if not parts["branches"]:
             raise UnknownName("prompt", prompt, list(dict.fromkeys(tables["branches"]["prompt"]))[:20])
         codec = self.codec(model)

@@ -104,7 +104,3 @@ class TestFindings:
         assert delta.value == pytest.approx(0.125)
         with pytest.raises(KeyError, match="3 rows are opportunity delta"):
             found.estimate("opportunity", "delta", model="small", task="fill")
-
-    def test_without_readings_there_is_opportunity_alone(self, tmp_path):
-        found = analyse(made.store(tmp_path / "s", made.known()), resamples=20)
-        assert set(found.frame["experiment"]) == {"opportunity"}

@@ -18,12 +18,12 @@ from unmask.lab.analysis.load import MEAN
 from unmask.lab.analysis.runs import (
     ARM_PAIRS,
     ARMS,
-    CHOSEN,
+    CHOSEN_AXIS,
     ArmTables,
     DecodedChoice,
-    DecodedUnit,
+    DecodedTask,
     Sampling,
-    _reading_rows,
+    _variant_rows,
     pair_name,
     paired_numbers,
     protocol_variants,
@@ -159,7 +159,7 @@ class TestKnownTruth:
         worse = {**FLAT, "selective": [0.25] * 4}
         decodes(place, {"region": worse}, steps={**STEPS, "selective": (8, 4)}, task="other")
         found = measured(place)
-        for axis in (CHOSEN, "region"):
+        for axis in (CHOSEN_AXIS, "region"):
             assert said(found, "utility", MEAN, axis, arm="selective") == pytest.approx((0.625 + 0.25) / 2)
             assert gain_of(found, MEAN, axis).value == pytest.approx((0.125 - 0.25) / 2)
             assert said(found, "coverage", MEAN, axis, arm="selective") == pytest.approx((0.25 + 0.5) / 2)
@@ -212,7 +212,7 @@ class TestAxes:
         found = measured(both)
         # Its gate promises as much as the region's, and comes first.
         assert [said(found, "chosen", axis=axis) for axis in ("commitment", "region")] == [0, 1]
-        assert said(found, "utility", MEAN, CHOSEN, arm="selective") == pytest.approx(0.5)
+        assert said(found, "utility", MEAN, CHOSEN_AXIS, arm="selective") == pytest.approx(0.5)
 
     def test_joint(self, both):
         joint = {"reference": [0.0, 0.0, 1.0, 1.0], JOINT_FIXED: [0.5] * 4, JOINT: [1.0, 0.5, 0.5, None]}
@@ -319,13 +319,13 @@ def unit(task, **by_name):
         prompts = list("abcd")
         evaluated, deviated = (pd.DataFrame({arm: x[k] for arm, x in steps.items()}, index=prompts) for k in (0, 1))
         tables[name] = ArmTables(pd.DataFrame(utility, index=prompts), evaluated, deviated)
-    return DecodedUnit("m", task, choices, tables, {})
+    return DecodedTask("m", task, choices, tables, {})
 
 
 def readings_of(units, extension=""):
     """Rows by reading, then by measure and arm."""
     found = {}
-    for row in _reading_rows(Study(extension), units, Sampling(0, 50)):
+    for row in _variant_rows(Study(extension), units, Sampling(0, 50)):
         found.setdefault(row["at"], {})[row["measure"], row["arm"]] = row.get("value", row.get("note"))
     return found
 

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import made_studies as made
 from unmask.base.errors import ConfigError
 from unmask.core import Trajectory
-from unmask.lab.analysis.states import STATE, list_largest, state_evidence, state_key
+from unmask.lab.analysis.states import STATE_COLUMNS, collect_state_evidence, list_largest, state_key
 
 AXES = {"score": ("confidence", "margin", "uniform"), "region": ("full", "block:8"), "commitment": ("all", "none")}
 
@@ -35,7 +35,8 @@ def brute_force(store):
     """By state, then by axis and candidate: the mean change against the reference, branch by branch."""
     rows = store.read_arrow("branches").to_pylist()
     utility = {
-        (*(row[c] for c in STATE), row["axis"], row["candidate"], row["rollout"]): row["utility"] for row in rows
+        (*(row[c] for c in STATE_COLUMNS), row["axis"], row["candidate"], row["rollout"]): row["utility"]
+        for row in rows
     }
     changes: dict = {}
     for *state, axis, candidate, rollout in utility:
@@ -50,12 +51,12 @@ def brute_force(store):
 def test_the_ten_largest_are_those_of_brute_force(drawn, sign):
     truth = brute_force(drawn)
     extreme = {state: max(sign * change for change in tried.values()) for state, tried in truth.items()}
-    told = state_evidence(drawn)
+    told = collect_state_evidence(drawn)
     listed = told.gains if sign == 1 else told.losses
     assert len(listed) == 10
     sizes = sorted((size for size in extreme.values() if size > 0), reverse=True)
     assert (sign * listed["difference"]).tolist() == pytest.approx(sizes[:10])
-    states = list(listed[STATE].itertuples(index=False, name=None))
+    states = list(listed[STATE_COLUMNS].itertuples(index=False, name=None))
     assert len(set(states)) == 10
     for one, state in zip(listed.itertuples(), states, strict=True):
         assert sign * one.difference == pytest.approx(extreme[state])
@@ -67,8 +68,8 @@ def test_the_ten_largest_are_those_of_brute_force(drawn, sign):
 
 def test_every_action_of_a_state_has_its_own_difference(drawn):
     truth = brute_force(drawn)
-    for state in state_evidence(drawn).states:
-        tried, actions = truth[tuple(state[name] for name in STATE)], state["actions"]
+    for state in collect_state_evidence(drawn).states:
+        tried, actions = truth[tuple(state[name] for name in STATE_COLUMNS)], state["actions"]
         candidates = [a for a in actions if a["kind"] == "candidate" and a["difference"] is not None]
         assert {(a["axis"], a["name"]): a["difference"] for a in candidates} == pytest.approx(tried)
         assert {a["name"] for a in actions if a["kind"] == "reference"} == {"confidence", "full", "all"}
@@ -76,7 +77,7 @@ def test_every_action_of_a_state_has_its_own_difference(drawn):
 
 
 def test_among_equals_every_prompt_and_task_comes_once_before_a_second():
-    names = [*STATE, "axis", "candidate", "difference", "utility", "reference", "size"]
+    names = [*STATE_COLUMNS, "axis", "candidate", "difference", "utility", "reference", "size"]
 
     def one(task, prompt, state, difference=0.5):
         return ("m", task, "evaluation", prompt, state, "score", "margin", difference, 1.0, 0.5, round(difference, 9))
@@ -89,7 +90,7 @@ def test_among_equals_every_prompt_and_task_comes_once_before_a_second():
 
 def test_a_state_by_its_name(drawn):
     key = state_key("small", "sort", "validation-0-3", 2)
-    told = state_evidence(drawn, keys=[key, key], count=1)
+    told = collect_state_evidence(drawn, keys=[key, key], count=1)
     assert told.states[0]["key"] == key
     assert len(told.states) <= 3
     with pytest.raises(
@@ -97,7 +98,7 @@ def test_a_state_by_its_name(drawn):
         match=r"the study has no state 'small/sort/validation-0-3/9'; allowed: MODEL/TASK/.*"
         r"such as small/sort/validation-0-3/",
     ):
-        state_evidence(drawn, keys=["small/sort/validation-0-3/9"])
+        collect_state_evidence(drawn, keys=["small/sort/validation-0-3/9"])
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def states(tiny_run, tiny_model):
     """Every state of a real study."""
     table = tiny_run.read_arrow("states")
     keys = [state_key(row["model"], row["task"], row["prompt"], row["state"]) for row in table.to_pylist()]
-    return state_evidence(tiny_run, {"tiny": tiny_model.codec}, keys=keys).states
+    return collect_state_evidence(tiny_run, {"tiny": tiny_model.codec}, keys=keys).states
 
 
 class TestOfARealStudy:
@@ -152,12 +153,3 @@ class TestOfARealStudy:
             if action["kind"] == "proposal"
         }
         assert said == {(r["prompt"], r["state"], r["axis"], r["diagnostic"], r["signal"]) for r in rows}
-
-    def test_without_a_tokenizer_tokens_are_numbers(self, tiny_run):
-        told = state_evidence(
-            tiny_run,
-            keys=[state_key(*(tiny_run.read_arrow("states").to_pylist()[0][c] for c in STATE if c != "split"))],
-        )
-        assert told.unspelled == ["tiny"]
-        first = tiny_run.read_arrow("states").to_pylist()[0]["tokens"][0]
-        assert told.states[0]["tokens"][0] == f"<{first}>"

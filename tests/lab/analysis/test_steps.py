@@ -11,7 +11,7 @@ from tests.lab.analysis.test_load import measure
 from unmask.base.errors import SchemaError
 from unmask.lab.analysis import analyse, load
 from unmask.stats import COVERAGES
-from unmask.stats.measures import ARMS, opportunity_measures, opportunity_states
+from unmask.stats.measures import ARMS, measure_opportunity, prepare_opportunity_states
 from unmask.stats.protocol import (
     LeakageError,
     ProposedAction,
@@ -142,8 +142,8 @@ def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
         held_out = tables["evaluation"]
         share = held_out.masked_S / np.array([length[prompt] for prompt in held_out.prompt_S])
         chosen = choose_fixed(tables["validation"].utility_SAR, reference=0)
-        states = {task: opportunity_states(held_out.utility_SAR, held_out.prompt_S, share, chosen, reference=0)}
-        measures = opportunity_measures(states, seed=3)
+        states = {task: prepare_opportunity_states(held_out.utility_SAR, held_out.prompt_S, share, chosen, reference=0)}
+        measures = measure_opportunity(states, seed=3)
         assert_equal_estimates(found, "opportunity", measures.estimates, task=task, axis=axis)
 
 
@@ -241,13 +241,6 @@ class TestPlantedTruth:
         found = diagnose(made.store(tmp_path / "s", tables, read=read))
         assert said(found, "tau_reason").startswith("no validation state has a positive opportunity")
 
-    def test_bins_and_states_along_the_run(self, found):
-        rows = found.select("diagnostics", task="find", proposal="raw", measure="bin_held_out_states")
-        assert rows["value"].sum() == said(found, "states") * (1 - said(found, "abstained"))
-        along = found.select("diagnostics", task="find", proposal="raw", measure="along", arm="fixed")
-        # Every place has as many states.
-        assert along["value"].mean() == pytest.approx(said(found, "utility", arm="fixed"))
-
 
 class TestLeakage:
     def test_held_out_utilities_do_not_move_what_is_chosen(self, found, planted, tmp_path):
@@ -274,7 +267,7 @@ class TestLeakage:
 
         tables, read = planted
         place = made.store(tmp_path / "s", tables, read=read)
-        monkeypatch.setattr(load, "require_apart", leak)
+        monkeypatch.setattr(load, "require_disjoint_prompts", leak)
         with pytest.raises(SchemaError, match="small, find, region: prompt 'a'"):
             diagnose(place)
 

@@ -7,14 +7,14 @@ import pytest
 from tests.helpers.compared import rows
 from tests.helpers.oracle import CARRY, oracle
 from unmask.lab.compare import ComparePlan, run_comparison
-from unmask.lab.controls import ComputeMatchedControl, with_controls
+from unmask.lab.controls import ComputeMatchedControl, add_controls
 from unmask.methods import SOAR, BestOf, LLaDA, LookUM, fixed_action
 
 LOOKUM, CONTROL = "lookum", "best of n like lookum"
 
 
 def plan(policies, **more):
-    arms, controls = with_controls(policies)
+    arms, controls = add_controls(policies)
     return ComparePlan(
         tasks=[CARRY], split="development", policies=arms, controls=controls, **{"prompts": 3, "steps": 8, **more}
     )
@@ -25,7 +25,7 @@ def spent(evaluation, arm):
 
 
 def test_bases_and_controls_are_arms_of_their_own_and_none_twice():
-    arms, controls = with_controls({"reference": fixed_action(), "greedy": LLaDA(), "lookum": LookUM(), "soar": SOAR()})
+    arms, controls = add_controls({"reference": fixed_action(), "greedy": LLaDA(), "lookum": LookUM(), "soar": SOAR()})
     assert [*arms] == ["reference", "greedy", "lookum", "soar", "base of soar"]
     assert controls == {
         "best of n like lookum": ComputeMatchedControl("lookum", "greedy", BestOf(LLaDA())),

@@ -18,7 +18,7 @@ from unmask.api.load import load
 from unmask.base.errors import ConfigError
 from unmask.core import Policy
 from unmask.lab.compare import run as compare_run
-from unmask.lab.compare.summary import MACRO, summarise, sure_front
+from unmask.lab.compare.summary import MACRO, mark_sure_front, summarise
 from unmask.lab.study import prompts
 from unmask.lab.study.prompts import FRESH, FRESH_FROM, select_examples
 from unmask.methods import LLaDA, fixed_action, with_remasking
@@ -86,13 +86,6 @@ class TestRows:
         assert [row.prompt for row in rows(carry)] == ids * 2
         assert carry.tasks[0] == compare_run.TaskRun(CARRY, horizon=32, steps=32, prompts=20)
 
-    def test_forwards_and_steps(self, carry):
-        assert {row.forwards for row in rows(carry)} == {32}
-        half = compare(
-            oracle(), [CARRY], split="development", prompts=3, policies={"share": fixed_action(cardinality="share:0.5")}
-        )
-        assert {(row.forwards, row.extra_forwards) for row in rows(half)} == {(6, 0)}
-
     @pytest.mark.parametrize("batch", [1, 3, 7, 64])
     def test_do_not_depend_on_the_batch(self, carry, batch):
         model = oracle()
@@ -108,21 +101,6 @@ class TestRows:
         found = compare(oracle(), [CARRY], split="development", prompts=5, policies=policies, steps=32, batch_size=2)
         assert [row.answer for row in rows(found, "a")] == [row.answer for row in rows(found, "b")]
         assert len(judged) == 10
-
-    def test_progress(self):
-        told = []
-        compare(
-            oracle(CARRY, "unique-list-commit"),
-            [CARRY, "unique-list-commit"],
-            split="development",
-            prompts=4,
-            policies=BOTH,
-            batch_size=2,
-            on_progress=told.append,
-        )
-        assert [now.done for now in told] == list(range(2, 17, 2))
-        assert {now.total for now in told} == {16}
-        assert told[-1][:2] == ("unique-list-commit", "in order")
 
 
 class TestCheckpoint:
@@ -190,8 +168,8 @@ class TestMissing:
         assert [(left.task, left.policy) for left in found.left_out] == [("unique-list-commit", "blocks of 32")]
         assert "block_length is 32" in found.left_out[0].reason
         summary = summarise(found)
-        assert summary.of(CARRY)["policy"].tolist() == list(policies)
-        assert summary.of("unique-list-commit")["policy"].tolist() == list(BOTH)
+        assert summary.task_lines(CARRY)["policy"].tolist() == list(policies)
+        assert summary.task_lines("unique-list-commit")["policy"].tolist() == list(BOTH)
         assert "without blocks of 32" in "\n".join(remarks(summary))
 
     def test_a_policy_that_raises_is_left_out_with_its_traceback(self):
@@ -213,10 +191,6 @@ class TestMissing:
         policies = {**BOTH, "stopped": Broken(KeyboardInterrupt())}
         with pytest.raises(KeyboardInterrupt):
             compare(oracle(), [CARRY], split="development", prompts=2, policies=policies)
-
-    def test_a_reference_that_raises_ends_it(self):
-        with pytest.raises(ValueError, match="half"):
-            compare(oracle(), [CARRY], split="development", prompts=2, policies={"broken": Broken(), **BOTH})
 
     def test_the_reference_may_not_be_left_out(self):
         with pytest.raises(ConfigError, match="block_length is 5"):
@@ -264,17 +238,17 @@ class TestSummary:
 
     def test_best_and_picks(self, carry):
         summary = summarise(carry)
-        assert summary.best(CARRY)["policy"] == "in order"
-        assert summary.best(CARRY)["difference_low"] > 0
+        assert summary.best_policy(CARRY)["policy"] == "in order"
+        assert summary.best_policy(CARRY)["difference_low"] > 0
         assert summary.picks() == {CARRY: "in order", MACRO: "in order"}
         alone = summarise(compare(oracle(), [CARRY], split="development", prompts=2, policies={"r": REFERENCE}))
-        assert alone.best(CARRY) is None
+        assert alone.best_policy(CARRY) is None
         assert alone.picks() == {}
 
     def test_with_nothing_better_the_reference_is_named(self):
         policies = {"reference": IN_ORDER, "same": fixed_action(region="window:1", cardinality=1.0), "again": IN_ORDER}
         tied = summarise(compare(oracle(), [CARRY], split="development", prompts=2, policies=policies, steps=32))
-        assert tied.best(CARRY)["policy"] == "reference"
+        assert tied.best_policy(CARRY)["policy"] == "reference"
         assert tied.picks() == {CARRY: "reference", MACRO: "reference"}
         assert "| reference | " in report.card_table(tied).splitlines()[2]
 
@@ -307,7 +281,7 @@ class TestSureFront:
         near_P = base_P + 0.3 + 0.05 * rng.standard_normal(60)
         table_PA = np.stack([base_P, base_P + 0.3, near_P, base_P + 1], 1)
         cost_A, how = [1.0, 2.0, 3.0, 4.0], {"seed": 5, "resamples": 300}
-        sure = sure_front([table_PA], cost_A, np.ones(4, bool), **how)
+        sure = mark_sure_front([table_PA], cost_A, np.ones(4, bool), **how)
         for mine in range(4):
             others = [other for other in range(4) if other != mine and cost_A[other] <= cost_A[mine]]
             differences = [table_PA[:, [mine]] - table_PA[:, [other]] for other in others]

@@ -161,7 +161,7 @@ class TestWhatAPieceDependsOn:
     def test_other_code_and_other_batches_are_decoded_again(self, finished, monkeypatch, never_stopped):
         run(finished, batch_size=3)
         assert len(pieces(finished)) == BATCHES + 6
-        monkeypatch.setattr(compare_store, "computed_by", lambda: {"unmask": "another state of the code"})
+        monkeypatch.setattr(compare_store, "versions_behind_answers", lambda: {"unmask": "another state of the code"})
         model = oracle()
         assert written(run(finished, model)) == never_stopped
         assert len(model.denoiser.shapes) == STEPS * BATCHES

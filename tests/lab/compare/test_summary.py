@@ -35,13 +35,13 @@ def test_the_cheapest_that_is_no_worse():
     worth = {"reference": [0.6, 0.6], "bad": [0.1, 0.1], "good": [0.5, 0.7], "dear": [0.9, 0.9]}
     spent = {"reference": [4, 4], "bad": [1, 1], "good": [2, 2], "dear": [9, 9]}
     summary = summarise(made({"t": worth}, {"t": spent}))
-    assert summary.cheapest("t")["policy"] == "good"
+    assert summary.cheapest_policy("t")["policy"] == "good"
     assert conclusions(summary)[0].startswith(
         "Cheapest without a loss beyond noise: good, 2.0 forwards per answer instead"
     )
     assert conclusions(summary)[1].startswith("Best: dear, utility 0.900 (+0.300 [+0.300, +0.300] on 2 prompts)")
     alone = summarise(made({"t": {name: worth[name] for name in ("reference", "bad")}}, {"t": spent}))
-    assert alone.cheapest("t") is None
+    assert alone.cheapest_policy("t") is None
     assert conclusions(alone) == ["No policy saves forwards without losing utility beyond noise."]
     assert conclusions(summarise(made({"t": {"reference": [0.6]}}))) == []
 
@@ -64,10 +64,10 @@ def test_the_front_and_what_is_sure_of_it():
     worth = {"reference": [0.6, 0.6], "cheap": [0.5, 0.5], "lucky": [0.4, 0.8], "bad": [0.1, 0.1], "best": [0.9, 0.9]}
     spent = {"reference": [4, 4], "cheap": [1, 1], "lucky": [3, 3], "bad": [5, 5], "best": [9, 9]}
     summary = summarise(made({"t": worth}, {"t": spent}))
-    assert summary.of("t").query("front")["policy"].tolist() == ["cheap", "lucky", "best"]
-    assert summary.of("t").query("sure")["policy"].tolist() == ["cheap", "best"]
+    assert summary.task_lines("t").query("front")["policy"].tolist() == ["cheap", "lucky", "best"]
+    assert summary.task_lines("t").query("sure")["policy"].tolist() == ["cheap", "best"]
     apart = summarise(made({"t": {"reference": [0.6, 0.6], "best": [0.9, 0.9]}}, {"t": spent}))
-    assert apart.of("t")["sure"].tolist() == [True, True]
+    assert apart.task_lines("t")["sure"].tolist() == [True, True]
 
 
 def test_tasks_near_zero_are_shown_and_not_averaged():
@@ -89,9 +89,3 @@ def test_tasks_that_the_user_names_are_not_averaged():
     assert "c: shown and not averaged" in remarks(summary)
     with pytest.raises(UnknownName, match="'d'"):
         summarise(made(rows), macro_without=["d"])
-
-
-def test_of_equals_the_cheapest_is_picked():
-    worth = {"t": {"reference": [0.5, 0.5], "slow": [1.0, 1.0], "fast": [1.0, 1.0]}}
-    summary = summarise(made(worth, {"t": {"slow": [9, 9], "fast": [2, 2]}}))
-    assert summary.picks()["t"] == "fast"

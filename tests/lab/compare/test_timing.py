@@ -2,14 +2,8 @@
 
 import json
 
-import pandas as pd
-import torch
-
 from tests.helpers.compared import compare, rows
 from tests.helpers.oracle import CARRY, oracle
-from unmask.base.environment import machine_name
-from unmask.core import AnswerCost, SamplingParams
-from unmask.lab.compare import run as compare_run
 from unmask.lab.compare import summarise, summarise_speed
 from unmask.methods import fixed_action
 from unmask.report.compare import timing_document
@@ -71,20 +65,3 @@ def test_answers_have_the_same_bytes_whatever_the_clock_says(tmp_path):
     one, other = ({p.name: p.read_bytes() for p in (tmp_path / x / "pieces").iterdir()} for x in "ab")
     assert one == other
     assert b"seconds" not in b"".join(one.values())
-
-
-def test_the_device_is_waited_for_before_the_clock_starts(monkeypatch):
-    """Otherwise work that was asked for earlier would be in the seconds of a batch."""
-    calls = []
-    model = oracle()
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: calls.append("wait"))
-    monkeypatch.setattr(type(model.denoiser), "device", torch.device("cuda:7"))
-    answers = pd.DataFrame(columns=["prompt", "answer", "answer_tokens", *AnswerCost._fields])
-    monkeypatch.setattr(compare_run, "decode_prompts", lambda *a, **k: calls.append("decode") or answers)
-    empty = compare_run.PromptBatch((), (), "")
-    decoder = compare_run.BatchDecoder(POLICIES, 0, SamplingParams(), None, False)
-    outcome = decoder.decode(model, compare_run.BatchCall(CARRY, "reference", 0, None, empty))
-    assert outcome.entries == []
-    assert calls == ["wait", "decode"]
-    assert machine_name(torch.device("cuda:7")).startswith("a GPU, ")

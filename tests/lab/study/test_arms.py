@@ -21,7 +21,7 @@ from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy, SchemaError
 from unmask.base.json_files import to_hashed_json
 from unmask.lab.analysis import analyse
-from unmask.lab.analysis.runs import CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED
+from unmask.lab.analysis.runs import CONTROLS, DECODED_ARMS, GATED_ARMS, JOINT, JOINT_FIXED
 from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.shard import encode_shard, read_info
 from unmask.lab.study import StudyConfig, arms, prompts, protocol
@@ -194,7 +194,7 @@ class TestRun:
                 assert draws.pop("random gate") == wanted
                 assert set(map(tuple, draws.values())) == {(0,)}
                 for row in rows:
-                    gate = row["arm"] in GATED
+                    gate = row["arm"] in GATED_ARMS
                     assert (row["deviated"] is not None) == gate
                     assert row["forwards"] >= 1
             tried = rows_of(whole, task=task, axis="region", split="validation")

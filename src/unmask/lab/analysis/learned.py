@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from unmask.lab.analysis.load import ALL_AXES, MEAN, Row, StudyFrames, missing_row, result_rows
-from unmask.lab.analysis.steps import DiagnosedSetting, Diagnostics, list_partial, threshold_numbers
+from unmask.lab.analysis.steps import DiagnosedSetting, Diagnostics, describe_partial_tasks, threshold_numbers
 from unmask.lab.store.schemas import SUMMARY
 from unmask.lab.study import ROLES
 from unmask.lab.study.validation import StateKey
 from unmask.stats import COVERAGES, NotEnough, estimate_measures
-from unmask.stats.measures import compare_detectors, count_prompts, few_positive, mean_comparison
+from unmask.stats.measures import compare_detectors, count_prompts, mean_detector_comparison, why_few_positive
 
 ABSTAINED = "abstained"
 CONTROLS = ("concentration", "random_captured", "random_lift", "oracle_lift")
@@ -29,7 +29,7 @@ CONTROLS = ("concentration", "random_captured", "random_lift", "oracle_lift")
 
 
 class StateFeatures(NamedTuple):
-    """Numbers of the states of one model, task and role that are known before acting."""
+    """Inputs of the learned detector: numbers of each state of one model, task and role, known before acting."""
 
     names: Mapping[str, Sequence[str]]
     """Names of the terms of each diagnostic's readings, without its own name."""
@@ -38,7 +38,7 @@ class StateFeatures(NamedTuple):
 
 
 def state_features(readings: Mapping[str, Mapping[StateKey, Row]]) -> StateFeatures:
-    """Collect the numbers of every state from stored readings, by diagnostic and state."""
+    """Collect the inputs of the learned detector for every state from the stored readings."""
     names: dict[str, Sequence[str]] = {}
     features: dict[StateKey, dict[str, float]] = {}
     for name, by_state in readings.items():
@@ -90,7 +90,7 @@ def feature_names(features: StateFeatures, own: str) -> list[str]:
 
 
 def analyse_learned(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -> list[Row]:
-    """Compare both detectors on every diagnosed setting; nothing where the study does not ask for it."""
+    """Compare the learned detector with the binned one on every diagnosed setting; no rows unless the study asks."""
     if not study.config.get("learned", False):
         return []
     rows: list[Row] = []
@@ -100,9 +100,11 @@ def analyse_learned(study: StudyFrames, diagnostics: Diagnostics, resamples: int
     for one in diagnostics.settings:
         key = (one.model, one.task)
         if key not in features:
-            features[key] = tuple(state_features(_all_readings(study, *key, role)) for role in ROLES)
+            features[key] = tuple(state_features(_readings_by_diagnostic(study, *key, role)) for role in ROLES)
         try:
-            numbers, frames[one.model, one.task, one.diagnostic] = _compare(study, one, features[key], resamples)
+            numbers, frames[one.model, one.task, one.diagnostic] = _compare_in_setting(
+                study, one, features[key], resamples
+            )
         except NotEnough as error:
             missing.append(missing_row("learned", one.model, one.task, one.axis, str(error), one.diagnostic))
             continue
@@ -112,16 +114,16 @@ def analyse_learned(study: StudyFrames, diagnostics: Diagnostics, resamples: int
     return [*rows, *_mean_rows(study, settings, frames, missing, resamples), *missing]
 
 
-def _all_readings(study: StudyFrames, model: str, task: str, role: str) -> dict[str, Mapping[StateKey, Row]]:
-    """Return the readings of all axes of a model and task by diagnostic, in the order of the table."""
+def _readings_by_diagnostic(study: StudyFrames, model: str, task: str, role: str) -> dict[str, Mapping[StateKey, Row]]:
+    """Collect the readings of a model and task by diagnostic, over all axes, in the order of the table."""
     tables = [rows for key, rows in study.readings.items() if (key[0], key[1], key[3]) == (model, task, role)]
     return {name: by_state for rows in tables for name, by_state in rows.items()}
 
 
-def _compare(
+def _compare_in_setting(
     study: StudyFrames, one: DiagnosedSetting, features: Sequence[StateFeatures], resamples: int
 ) -> tuple[dict[Any, Any], pd.DataFrame]:
-    """Fit the learned detector on validation states and put both beside each other on the held-out ones."""
+    """Fit the learned detector of one setting on validation states, and compare both detectors on held-out ones."""
     # Loading scikit-learn takes a second, which reports of other studies need not wait for.
     from unmask.stats.learned import fit_learned
 
@@ -140,13 +142,15 @@ def _compare(
     # The frame has the used states only; a state of a prompt is found by its place.
     predicted = pd.Series(detector.predict(held_out.signal_S, inputs[1]), index=[held_out.prompt_S, held_out.place_S])
     learned_S = predicted.loc[pd.MultiIndex.from_frame(one.frame[["prompt", "place"]])].to_numpy()
-    frame = one.frame.assign(learned=learned_S, learned_opens=detector.tau.active(learned_S) & one.frame["proposes"])
+    frame = one.frame.assign(
+        learned=learned_S, learned_opens=detector.tau.is_reached(learned_S) & one.frame["proposes"]
+    )
     estimates = estimate_measures(
         lambda weight_DS: compare_detectors(frame, weight_DS), frame["prompt"], seed=study.seed, resamples=resamples
     )
     never = one.calibration.tau
     numbers: dict[Any, Any] = {
-        **_by_arm(estimates),
+        **_move_arm_second(estimates),
         **{(name, c): one.measures[name, c] for name in CONTROLS for c in COVERAGES},
         **{("weight", at): weight for at, (_, weight) in enumerate(detector.sorted_weights(), 1)},
         **{("weight_column", at): column for at, (column, _) in enumerate(detector.sorted_weights(), 1)},
@@ -157,15 +161,15 @@ def _compare(
         "validation_prompts": detector.prompts,
         "bins_never": never.reason if never.value is None else "",
         "positive_prompts": one.measures.positive_prompts,
-        "unreliable": one.measures.unreliable,
+        "unreliable": one.measures.why_unreliable,
         "partial": one.partial,
         "settings": 1,
     }
     return numbers, frame
 
 
-def _by_arm(estimates: Mapping[tuple[str, str, Any], Any]) -> dict[Any, Any]:
-    """Reorder keys to (measure, arm, at); the arms are the two detectors and their difference."""
+def _move_arm_second(estimates: Mapping[tuple[str, str, Any], Any]) -> dict[Any, Any]:
+    """Reorder keys from (arm, measure, at) to (measure, arm, at); arms are the detectors and their difference."""
     return {(measure, detector, at): estimate for (detector, measure, at), estimate in estimates.items()}
 
 
@@ -194,12 +198,12 @@ def _mean_rows(
             prompts = np.concatenate([[f"{one.task}/{prompt}" for prompt in one.frame["prompt"]] for one in group])
             positive, count = count_prompts(prompts, np.concatenate([one.frame["oracle"] for one in group]))
             numbers = {
-                **_by_arm(mean_comparison(by_task, seed=study.seed, resamples=resamples)),
+                **_move_arm_second(mean_detector_comparison(by_task, seed=study.seed, resamples=resamples)),
                 "tasks": len(by_task),
                 "settings": len(group),
                 "positive_prompts": positive,
-                "unreliable": few_positive(positive, count),
-                "partial": list_partial(lost, part, some="some of "),
+                "unreliable": why_few_positive(positive, count),
+                "partial": describe_partial_tasks(lost, part, some="some of "),
             }
             where = {"experiment": "learned", "model": model, "task": MEAN, "axis": axis, "diagnostic": name}
             yield from result_rows(where, numbers)

@@ -31,7 +31,7 @@ from unmask.lab.study.validation import (
     why_not_cross_fitted,
 )
 from unmask.stats import RESAMPLES, CalibrationSettings, Estimate
-from unmask.stats.protocol import HeldOutSet, ValidationSet, require_apart
+from unmask.stats.protocol import HeldOutSet, ValidationSet, require_disjoint_prompts
 
 MEAN = "mean over tasks"
 """Name in the column `task` for means over tasks."""
@@ -53,7 +53,7 @@ NUMBERS = ("value", "low", "high", "undefined", "n", "note")
 
 @dataclass(frozen=True)
 class Findings(Displayable):
-    """All numbers that a study found: a row of `frame` for each.
+    """All numbers that were computed from a study: a row of `frame` for each.
 
     `experiment` is one of opportunity, methods, diagnostics, learned, arms, joint, gates, readings, headlines and
     searches. `task` may be "mean over tasks". `at` is what a measure is taken at: a coverage, a stage, a bin, a gate, a
@@ -89,9 +89,10 @@ class Findings(Displayable):
 
 
 def result_rows(where: Mapping[str, Any], numbers: Mapping[Any, Number]) -> Iterator[Row]:
-    """Yield rows of numbers of one setting. A key is a measure, (measure, arm), (measure, at) or (measure, arm, at).
+    """Yield a row of findings for each number of one setting.
 
-    A text as second part is an arm unless a third follows; anything else is what the measure is taken at.
+    A key is a measure, (measure, arm), (measure, at) or (measure, arm, at). A text as second part is an arm unless a
+    third follows; anything else is what the measure is taken at.
     """
     for key, number in numbers.items():
         measure, *rest = (key,) if isinstance(key, str) else key
@@ -162,6 +163,7 @@ class StudyFrames:
 
     @property
     def seed(self) -> int:
+        """Seed of the study."""
         return int(self.config["seed"])
 
     @property
@@ -196,7 +198,7 @@ class StudyFrames:
         return {task: str(about["unavailable"]) for task, about in tasks if about.get("unavailable")}
 
     def extends(self, model: str, axis: str) -> bool:
-        """Return whether an axis extends the model's own decoder instead of being a choice within it."""
+        """Return whether an axis adds to the model's own decoder what that never does, such as revision."""
         return is_extension(self.references[model], axis)
 
     @cached_property
@@ -221,23 +223,23 @@ class StudyFrames:
         rows = {role: self.readings.get((model, task, axis, role), {}).get(diagnostic, {}) for role in ROLES}
         validation = join_readings(ValidationSet, tables["validation"], rows["validation"], "validation", mixture)
         held_out = join_readings(HeldOutSet, tables["evaluation"], rows["evaluation"], "evaluation", mixture)
-        require_apart(validation, held_out)
+        require_disjoint_prompts(validation, held_out)
         return validation, held_out
 
 
 def read_study(store: Store) -> StudyFrames:
-    """Read the finished part of a study; refuse a study of which nothing is finished."""
+    """Read the tables of a study's finished shards; refuse a study without any."""
     manifest, infos = store.manifest, list(store.infos().values())
     extents = read_extents(manifest, infos)
     if not extents["shards"].any():
-        raise nothing_finished(store)
+        raise nothing_finished_error(store)
     keys = ("model", "task", "axis", "split")
     # Only the columns that statistics read: answers and first steps are most of a study's bytes.
     branches = store.read_arrow(
         "branches", ("step", "masked", "is_reference", "utility", "reason", "extra_forwards", "extra_tokens")
     )
     readings = store.read_arrow("readings")
-    units = _read_units(store)
+    units = _read_run_descriptions(store)
     return StudyFrames(
         manifest=manifest,
         utilities={key: utilities_of(part) for key, part in split_table(branches, keys)},
@@ -263,7 +265,7 @@ def read_study(store: Store) -> StudyFrames:
     )
 
 
-def nothing_finished(store: Store) -> SchemaError:
+def nothing_finished_error(store: Store) -> SchemaError:
     """Build the error for a study of which no shard is finished."""
     return SchemaError(
         f"study {store.manifest['study']['name']!r} in {str(store.folder)!r} has 0 finished shards; allowed: some of "
@@ -336,6 +338,7 @@ def _sum_model_costs(infos: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _mean_method_costs(branches: pa.Table) -> pd.DataFrame:
+    """Average the extra forwards and tokens of a step by model, task and method of the policy axis."""
     columns = ["extra_forwards", "extra_tokens"]
     if not set(columns) <= set(branches.column_names):
         return pd.DataFrame(columns=["model", "task", "candidate", "branches", *columns])
@@ -345,13 +348,14 @@ def _mean_method_costs(branches: pa.Table) -> pd.DataFrame:
 
 
 def _count_unjudged(branches: pa.Table) -> pd.DataFrame:
+    """Count the branches without a utility by model, task, split, axis and reason."""
     keys = ["model", "task", "split", "axis", "reason"]
     lost = branches.filter(pc.is_null(branches["utility"])).select(keys).to_pandas().astype(str)
     return lost.groupby(keys, dropna=False).size().rename("branches").reset_index()
 
 
-def _read_units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Read the descriptions of whole runs by model and task; refuse two of the same."""
+def _read_run_descriptions(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Read the descriptions of whole runs by model and task; refuse two for the same model and task."""
     units: dict[tuple[str, str], Mapping[str, Any]] = {}
     for shard, info in store.infos("decodes").items():
         if (shard.model, shard.task) in units:

@@ -19,7 +19,7 @@ from unmask.adapt import DIAGNOSTICS
 from unmask.base.errors import SchemaError
 from unmask.base.json_files import HashMismatch
 from unmask.lab.analysis.load import MEAN, MISSING, Row, StudyFrames, missing_row, result_rows
-from unmask.lab.analysis.steps import Diagnostics, list_partial, pair_name, threshold_numbers
+from unmask.lab.analysis.steps import Diagnostics, describe_partial_tasks, pair_name, threshold_numbers
 from unmask.lab.study.validation import (
     AXIS_BY,
     CONTROLS,
@@ -36,10 +36,10 @@ from unmask.lab.study.validation import (
 from unmask.stats import TIE, Calibration, bootstrap, mean_of_task_means, task_seeds
 
 Pairs = Sequence[tuple[str, str]]
-CHOSEN = "chosen"
+CHOSEN_AXIS = "chosen"
 """Name in the column `axis` where each task has the axis that validation chose."""
 ARMS = (*DECODED_ARMS, *CONTROLS)
-GATED = ("always", "selective", "random gate")
+GATED_ARMS = ("always", "selective", "random gate")
 GAIN = ("selective", "fixed")
 """Arms of the difference that E4 asks about."""
 ARM_PAIRS = (
@@ -72,7 +72,7 @@ class ArmTables(NamedTuple):
     deviated: pd.DataFrame
 
     def select(self, roles: Mapping[str, str], needed: Iterable[str] = ()) -> pd.DataFrame:
-        """Return utilities by role, for the prompts on which these arms and all needed ones were judged."""
+        """Return the utilities of arms by role, for prompts on which these and the needed arms were all judged."""
         # A prompt that one arm lacks leaves all arms: otherwise a difference would be between prompts.
         judged = self.utility[[*dict.fromkeys((*roles.values(), *needed))]].notna().all(axis=1)
         return pd.DataFrame({role: self.utility.loc[judged, arm] for role, arm in roles.items()})
@@ -85,7 +85,7 @@ class ArmTables(NamedTuple):
         return deviated / evaluated if evaluated else nan
 
 
-def arm_tables(runs: pd.DataFrame) -> ArmTables:
+def pivot_arms(runs: pd.DataFrame) -> ArmTables:
     """Pivot the runs of one model, task and diagnostic to tables of prompts by arms."""
     prompts = np.array(sorted(runs["prompt"].unique()))
     columns: dict[str, dict[str, Any]] = {"utility": {}, "evaluated": {}, "deviated": {}}
@@ -136,10 +136,10 @@ def paired_numbers(used: Mapping[str, pd.DataFrame], pairs: Pairs, sampling: Sam
     return {**numbers, "prompts": sum(map(len, used.values()))}
 
 
-def mean_numbers(
+def mean_paired_numbers(
     used: Mapping[str, pd.DataFrame], pairs: Pairs, coverages: Iterable[float], sampling: Sampling
 ) -> dict[Any, Any]:
-    """Compute paired numbers over tasks, the mean coverage, and on how many tasks the first pair differs either way."""
+    """Compute paired numbers over tasks, the mean coverage, and the tasks where the first pair is better or worse."""
     one, other = pairs[0]
     gains = [float((table[one] - table[other]).mean()) for table in used.values()]
     # A task without any step with a signal has no coverage, and none of 0 either.
@@ -170,7 +170,7 @@ class DecodedChoice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DecodedUnit:
+class DecodedTask:
     """Whole runs of one model and task, with the choices from which they were made."""
 
     model: str
@@ -181,10 +181,10 @@ class DecodedUnit:
     """Runs by diagnostic; runs of all axes together and of searches go by the names of these."""
     info: Mapping[str, Any]
 
-    def choose(
+    def choose_diagnostic(
         self, study: StudyFrames, names: Iterable[str], by: str, revision: bool = False, gate: str = LIFT
     ) -> str | None:
-        """Return the diagnostic that validation chooses, with `revision` among all axes, not only the decoder's own."""
+        """Choose the diagnostic that promises most on validation; axes that extend the decoder need `revision`."""
         promised = {}
         for name in names:
             choice = self.choices.get(name)
@@ -193,9 +193,9 @@ class DecodedUnit:
         return choose_axis(promised, by)
 
 
-def _load_unit(
+def _load_decoded_task(
     study: StudyFrames, key: tuple[str, str], calibrations: Mapping[tuple[str, str, str], Calibration]
-) -> DecodedUnit:
+) -> DecodedTask:
     """Load the whole runs of a model and task; refuse runs made by other choices than the study's tables give."""
     info, choices = study.units[key], {}
     for name, entry in info["axes"].items():
@@ -216,7 +216,7 @@ def _load_unit(
             entry.get("axis", name), calibration, opportunity, str(entry["end_to_end"]), gates
         )
     runs = study.decodes[(study.decodes["model"] == key[0]) & (study.decodes["task"] == key[1])]
-    tables = {str(name): arm_tables(own) for name, own in runs.groupby("diagnostic", sort=False)}
+    tables = {str(name): pivot_arms(own) for name, own in runs.groupby("diagnostic", sort=False)}
     for name, choice in choices.items():
         arms = [*ARMS, *(arm for gate in choice.gates for arm in (selective_arm(gate), random_arm(gate)))]
         if name in tables and (lost := [arm for arm in arms if arm not in tables[name].utility]):
@@ -224,11 +224,11 @@ def _load_unit(
                 f"decodes of {', '.join((*key, name))} have no arm {', '.join(lost)}; allowed: all of them; remove the "
                 "folder of their unit and run the study"
             )
-    return DecodedUnit(*key, choices, tables, info)
+    return DecodedTask(*key, choices, tables, info)
 
 
 def analyse_runs(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -> list[Row]:
-    """Compute E4 of every model and task that was decoded; nothing where the study decodes no arms."""
+    """Compare whole runs of all arms (E4) for every decoded model and task; no rows where no arms were decoded."""
     if not study.units:
         return []
     sampling = Sampling(study.seed, resamples)
@@ -245,9 +245,9 @@ def analyse_runs(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -
             not_yet = "not decoded end to end yet"
             missing += [missing_row("arms", *key, a, reasons.get((*key, n), not_yet), n) for n, a in axis_of.items()]
             continue
-        unit = _load_unit(study, key, calibrations)
+        unit = _load_decoded_task(study, key, calibrations)
         units.append(unit)
-        best = unit.choose(study, axis_of, usual)
+        best = unit.choose_diagnostic(study, axis_of, usual)
         for name, axis in axis_of.items():
             if name not in unit.choices or name not in unit.tables:
                 reason = unit.info["missing"].get(name) or reasons.get((*key, name), "no evaluation prompt was decoded")
@@ -257,7 +257,7 @@ def analyse_runs(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -
             if used.empty:
                 missing.append(missing_row("arms", *key, axis, _NO_PROMPT, name))
                 continue
-            cells[(*key, name)] = cell = _arm_cell(unit, name, used, name == best, sampling)
+            cells[(*key, name)] = cell = _arm_numbers(unit, name, used, name == best, sampling)
             rows += cell.rows
         joint = _joint_rows(unit, best, sampling)
         missing += [row for row in joint if row["measure"] == MISSING]
@@ -265,7 +265,7 @@ def analyse_runs(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -
         rows += [*_gate_rows(unit, sampling), *_search_rows(unit, sampling)]
     for model in study.references:
         own = {key: cell for key, cell in cells.items() if key[0] == model}
-        groups = {(CHOSEN, CHOSEN): {task: cell for (_, task, _), cell in own.items() if cell.chosen}}
+        groups = {(CHOSEN_AXIS, CHOSEN_AXIS): {task: cell for (_, task, _), cell in own.items() if cell.chosen}}
         groups |= {
             (axis, n): {task: c for (_, task, name), c in own.items() if name == n} for n, axis in axis_of.items()
         }
@@ -275,11 +275,12 @@ def analyse_runs(study: StudyFrames, diagnostics: Diagnostics, resamples: int) -
                 rows += result_rows(where, _arm_means(study, by_task, sampling))
     rows += _headline_rows(study, units, cells, axis_of, usual, sampling)
     if any(len({c.axis for c in u.choices.values()}) < len(u.choices) for u in units) or _further_gates(units):
-        rows += _reading_rows(study, units, sampling)
+        rows += _variant_rows(study, units, sampling)
     return [*rows, *missing]
 
 
-def _further_gates(units: Iterable[DecodedUnit]) -> list[str]:
+def _further_gates(units: Iterable[DecodedTask]) -> list[str]:
+    """List the names of decoded gates besides the usual one."""
     names = dict.fromkeys(gate for unit in units for choice in unit.choices.values() for gate in choice.gates)
     return [gate for gate in names if gate != LIFT]
 
@@ -287,8 +288,8 @@ def _further_gates(units: Iterable[DecodedUnit]) -> list[str]:
 # Arms of one diagnostic, and their means over tasks
 
 
-class ArmCell(NamedTuple):
-    """Arms of one model, task and diagnostic: rows, and the values that means over tasks need."""
+class ArmNumbers(NamedTuple):
+    """Numbers of the arms of one model, task and diagnostic, as rows and as values for means over tasks."""
 
     rows: list[Row]
     numbers: Mapping[Any, Any]
@@ -296,12 +297,13 @@ class ArmCell(NamedTuple):
     chosen: bool
 
 
-def _arm_cell(unit: DecodedUnit, name: str, used: pd.DataFrame, chosen: bool, sampling: Sampling) -> ArmCell:
+def _arm_numbers(unit: DecodedTask, name: str, used: pd.DataFrame, chosen: bool, sampling: Sampling) -> ArmNumbers:
+    """Compute utilities, paired differences and coverages of the arms of one diagnostic."""
     choice, tables = unit.choices[name], unit.tables[name]
     tau = choice.calibration.tau
     numbers = {
         **paired_numbers({unit.task: used}, ARM_PAIRS, sampling),
-        **{("coverage", arm): tables.coverage(arm, used.index) for arm in GATED},
+        **{("coverage", arm): tables.coverage(arm, used.index) for arm in GATED_ARMS},
         "unjudged": len(tables.utility) - len(used),
         "chosen": chosen,
         "fixed": choice.calibration.fixed_name,
@@ -311,27 +313,28 @@ def _arm_cell(unit: DecodedUnit, name: str, used: pd.DataFrame, chosen: bool, sa
         "out_of_fold": tau.out_of_fold,
     }
     where = {"experiment": "arms", "model": unit.model, "task": unit.task, "axis": choice.axis, "diagnostic": name}
-    return ArmCell(list(result_rows(where, numbers)), numbers, used, chosen)
+    return ArmNumbers(list(result_rows(where, numbers)), numbers, used, chosen)
 
 
-def _arm_means(study: StudyFrames, by_task: Mapping[str, ArmCell], sampling: Sampling) -> dict[Any, Any]:
+def _arm_means(study: StudyFrames, by_task: Mapping[str, ArmNumbers], sampling: Sampling) -> dict[Any, Any]:
+    """Compute the means over tasks of the arms of one diagnostic."""
     gains = [cell.numbers["difference", pair_name(*GAIN)] for cell in by_task.values()]
     coverages = [cell.numbers["coverage", "selective"] for cell in by_task.values()]
     return {
-        **mean_numbers({task: cell.used for task, cell in by_task.items()}, ARM_PAIRS, coverages, sampling),
+        **mean_paired_numbers({task: cell.used for task, cell in by_task.items()}, ARM_PAIRS, coverages, sampling),
         "unjudged": sum(cell.numbers["unjudged"] for cell in by_task.values()),
         # A mean never deviates where none of its tasks does.
         "shut": all(cell.numbers["shut"] for cell in by_task.values()),
         "significant_up": sum(gain.low > 0 for gain in gains),
         "significant_down": sum(gain.high < 0 for gain in gains),
-        "partial": list_partial([task for task in study.config["tasks"] if task not in by_task], ()),
+        "partial": describe_partial_tasks([task for task in study.config["tasks"] if task not in by_task], ()),
     }
 
 
 def _headline_rows(
     study: StudyFrames,
-    units: Sequence[DecodedUnit],
-    cells: Mapping[tuple[str, str, str], ArmCell],
+    units: Sequence[DecodedTask],
+    cells: Mapping[tuple[str, str, str], ArmNumbers],
     axis_of: Mapping[str, str],
     usual: str,
     sampling: Sampling,
@@ -341,7 +344,7 @@ def _headline_rows(
         own = [unit for unit in units if unit.model == model]
         extends = any(study.extends(model, axis_of[name]) for unit in own for name in unit.choices)
         for by, revision in product(AXIS_BY, (False, True) if extends else (False,)):
-            best = {unit.task: unit.choose(study, axis_of, by, revision) for unit in own}
+            best = {unit.task: unit.choose_diagnostic(study, axis_of, by, revision) for unit in own}
             chosen = {task: name for task, name in best.items() if name and (model, task, name) in cells}
             if not chosen:
                 continue
@@ -364,8 +367,8 @@ def _count_names(chosen: Mapping[str, str]) -> str:
 # Further gates, searches, all axes together
 
 
-def _gate_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
-    """Yield every gate of the diagnostics that were decoded with several gates, on the same prompts."""
+def _gate_rows(unit: DecodedTask, sampling: Sampling) -> Iterator[Row]:
+    """Compare the gates of each diagnostic that was decoded with several, on the same prompts; yield the rows."""
     for name, choice in unit.choices.items():
         if len(choice.gates) < 2 or name not in unit.tables:
             continue
@@ -393,8 +396,8 @@ def _gate_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
             yield from result_rows({**where, "diagnostic": name, "at": gate}, numbers)
 
 
-def _search_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
-    """Yield searches beside best of n of their base methods, which costs no more forwards."""
+def _search_rows(unit: DecodedTask, sampling: Sampling) -> Iterator[Row]:
+    """Compare searches with best of n of their base methods, which costs no more forwards; yield the rows."""
     tables = unit.tables.get(SEARCH)
     for search, entry in unit.info.get("searches", {}).items() if tables else ():
         assert tables is not None
@@ -413,8 +416,8 @@ def _search_rows(unit: DecodedUnit, sampling: Sampling) -> Iterator[Row]:
         )
 
 
-def _joint_rows(unit: DecodedUnit, best: str | None, sampling: Sampling) -> list[Row]:
-    """List numbers of all axes adapted together, beside the reference and the selective arm of the chosen axis."""
+def _joint_rows(unit: DecodedTask, best: str | None, sampling: Sampling) -> list[Row]:
+    """Compare adapting all axes together with the reference and the selective arm of the chosen axis; list the rows."""
     tables, about = unit.tables.get(JOINT), unit.info["joint"]
     if tables is None or about is None or best is None:
         return []
@@ -445,10 +448,10 @@ def _joint_rows(unit: DecodedUnit, best: str | None, sampling: Sampling) -> list
 
 @dataclass(frozen=True)
 class ProtocolVariant:
-    """One way to read the paper's protocol, among those that whole runs of one study can tell apart."""
+    """One interpretation of the paper's protocol, among those that whole runs of one study can tell apart."""
 
     anchor: str
-    """Name of the whole reading that this one starts from: `ours` or `literal`."""
+    """Name of the interpretation that this one starts from: `ours` or `literal`."""
     changed: str
     """The one choice that is not the anchor's; empty for the anchor itself."""
     diagnostics: Mapping[str, str]
@@ -459,20 +462,22 @@ class ProtocolVariant:
     """Whether the axis that extends a decoder without revision may be chosen."""
 
 
-LITERAL = ("region:diagnosed", "region:diagnosed:share", "cardinality:program")
+LITERAL_DIAGNOSTICS = ("region:diagnosed", "region:diagnosed:share", "cardinality:program")
 """Diagnostics that follow the paper's text where our usual one does not."""
 
 
 def protocol_variants(diagnostics: Iterable[str], gates: Sequence[str], extends: bool) -> Iterator[ProtocolVariant]:
-    """Yield both whole readings as far as a study holds them, each followed by variants with one choice changed.
+    """Yield our and the literal interpretation of the protocol, each followed by variants with one choice changed.
 
     What depends on the steps, the scoring or what the region axis holds takes a study of its own.
     """
     by_axis: dict[str, list[str]] = {}
     for name in diagnostics:
         by_axis.setdefault(DIAGNOSTICS[name].axis, []).append(name)
-    plain = {axis: next((n for n in names if n not in LITERAL), names[0]) for axis, names in by_axis.items()}
-    literal = {axis: next((n for n in names if n in LITERAL), names[0]) for axis, names in by_axis.items()}
+    plain = {
+        axis: next((n for n in names if n not in LITERAL_DIAGNOSTICS), names[0]) for axis, names in by_axis.items()
+    }
+    literal = {axis: next((n for n in names if n in LITERAL_DIAGNOSTICS), names[0]) for axis, names in by_axis.items()}
     gates = (LIFT, *gates)
     together = "mean-together" if "mean-together" in gates else LIFT
     for anchor in (
@@ -490,8 +495,8 @@ def protocol_variants(diagnostics: Iterable[str], gates: Sequence[str], extends:
             yield replace(anchor, changed=changed, revision=not anchor.revision)
 
 
-def _reading_rows(study: StudyFrames, units: Sequence[DecodedUnit], sampling: Sampling) -> Iterator[Row]:
-    """Yield the mean over tasks under every variant for every model."""
+def _variant_rows(study: StudyFrames, units: Sequence[DecodedTask], sampling: Sampling) -> Iterator[Row]:
+    """Yield the mean over tasks for every model and protocol variant."""
     for model in dict.fromkeys(unit.model for unit in units):
         own = [unit for unit in units if unit.model == model]
         names = dict.fromkeys(name for unit in own for name in unit.choices)
@@ -501,7 +506,9 @@ def _reading_rows(study: StudyFrames, units: Sequence[DecodedUnit], sampling: Sa
             arm, control = selective_arm(variant.gate), random_arm(variant.gate)
             roles = {"reference": "reference", "fixed": "fixed", "selective": arm, "random gate": control}
             for unit in own:
-                name = unit.choose(study, variant.diagnostics.values(), variant.by, variant.revision, variant.gate)
+                name = unit.choose_diagnostic(
+                    study, variant.diagnostics.values(), variant.by, variant.revision, variant.gate
+                )
                 if name is None or name not in unit.tables or (table := unit.tables[name].select(roles)).empty:
                     continue
                 chosen[unit.task], used[unit.task] = name, table
@@ -513,4 +520,4 @@ def _reading_rows(study: StudyFrames, units: Sequence[DecodedUnit], sampling: Sa
             where["at"] += f", but for {variant.changed}" if variant.changed else ", as it is"
             facts: dict[str, Any] = {"anchor": variant.anchor, "changed": variant.changed, "axes": _count_names(chosen)}
             facts |= {"open": shut.count(False), "shut": all(shut)}
-            yield from result_rows(where, {**mean_numbers(used, READING_PAIRS, coverages, sampling), **facts})
+            yield from result_rows(where, {**mean_paired_numbers(used, READING_PAIRS, coverages, sampling), **facts})

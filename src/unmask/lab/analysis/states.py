@@ -16,14 +16,14 @@ import pandas as pd
 from unmask.base.errors import ConfigError, format_value
 from unmask.base.files import replace_surrogates
 from unmask.core import Trajectory
-from unmask.lab.analysis.load import nothing_finished, read_extents, unfinished_shards
+from unmask.lab.analysis.load import nothing_finished_error, read_extents, unfinished_shards
 from unmask.lab.store import Store
 from unmask.models import Codec
 
-COUNT = 10
+DEFAULT_COUNT = 10
 """Default number of states to list, both with the largest gains and with the largest losses."""
-STATE = ["model", "task", "split", "prompt", "state"]
-OUTCOME = ["utility", "reason", "answer", "revealed", "revealed_tokens", "remasked"]
+STATE_COLUMNS = ["model", "task", "split", "prompt", "state"]
+OUTCOME_COLUMNS = ["utility", "reason", "answer", "revealed", "revealed_tokens", "remasked"]
 """Columns of a branch's outcome. Rollouts that agree in all of them are shown as one."""
 
 Json = dict[str, Any]
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class StateEvidence:
-    """Content of the page of states."""
+    """States with the largest gains and losses, as the page of states shows them."""
 
     study: str
     gains: pd.DataFrame = field(repr=False)
@@ -49,23 +49,23 @@ class StateEvidence:
     """Models whose tokens are shown as numbers, because their tokenizer is not here."""
 
 
-def state_evidence(
-    store: Store, codecs: Mapping[str, Codec] | None = None, *, keys: Sequence[str] = (), count: int = COUNT
+def collect_state_evidence(
+    store: Store, codecs: Mapping[str, Codec] | None = None, *, keys: Sequence[str] = (), count: int = DEFAULT_COUNT
 ) -> StateEvidence:
     """Find the states with the largest gains and losses, and those that `keys` name; `codecs` by name of the model."""
     manifest, codecs = store.manifest, codecs or {}
-    branches = store.read("branches", ["step", "masked", "is_reference", *OUTCOME])
+    branches = store.read("branches", ["step", "masked", "is_reference", *OUTCOME_COLUMNS])
     if branches.empty:
-        raise nothing_finished(store)
+        raise nothing_finished_error(store)
     changes = candidate_changes(branches)
     gains, losses = (list_largest(changes, sign, count) for sign in (1, -1))
-    rows = [x[STATE].itertuples(index=False, name=None) for x in (_find_states(branches, keys), gains, losses)]
+    rows = [x[STATE_COLUMNS].itertuples(index=False, name=None) for x in (_find_states(branches, keys), gains, losses)]
     shown = list(dict.fromkeys(key for some in rows for key in some))
-    readings = store.read("readings", ["axis", "diagnostic", "signal", "abstained", *OUTCOME])
+    readings = store.read("readings", ["axis", "diagnostic", "signal", "abstained", *OUTCOME_COLUMNS])
     states = store.read("states", ["horizon", "tokens", "fixed", "trajectory"])
     # The few rows of a large study that states are looked up in.
     prompts = {prompt for _, _, _, prompt, _ in shown}
-    by_state = [dict(list(x[x["prompt"].isin(prompts)].groupby(STATE))) for x in (branches, readings, states)]
+    by_state = [dict(list(x[x["prompt"].isin(prompts)].groupby(STATE_COLUMNS))) for x in (branches, readings, states)]
     return StateEvidence(
         study=str(manifest["study"]["name"]),
         gains=gains,
@@ -73,15 +73,15 @@ def state_evidence(
         states=[
             describe_state(key, by_state[0][key], by_state[1].get(key), by_state[2].get(key), codecs) for key in shown
         ],
-        compared=len(branches[STATE].drop_duplicates()),
+        compared=len(branches[STATE_COLUMNS].drop_duplicates()),
         rollouts=int(manifest["study"]["rollouts"]),
-        missing=list(_missing_parts(manifest, store)),
+        missing=list(_describe_missing_parts(manifest, store)),
         unspelled=[model for model in dict.fromkeys(model for model, *_ in shown) if model not in codecs],
     )
 
 
 def state_key(model: str, task: str, prompt: str, state: int) -> str:
-    """Build the name of a state on a command line. Names are compared as a whole, never taken apart."""
+    """Build the name of a state for the command line. Names are compared as a whole, never parsed."""
     return f"{model}/{task}/{prompt}/{state}"
 
 
@@ -89,8 +89,8 @@ def state_key(model: str, task: str, prompt: str, state: int) -> str:
 
 
 def candidate_changes(branches: pd.DataFrame) -> pd.DataFrame:
-    """Compute how each candidate changes the mean utility, over rollouts in which it and the reference were judged."""
-    by = [*STATE, "axis"]
+    """Compute the change in mean utility by each candidate, over rollouts where it and the reference were judged."""
+    by = [*STATE_COLUMNS, "axis"]
     columns = [*by, "rollout", "utility"]
     reference = branches.loc[branches["is_reference"], columns].rename(columns={"utility": "reference"})
     # Joined rollout by rollout: both share their random numbers, so that a difference is the action's.
@@ -108,26 +108,26 @@ def list_largest(changes: pd.DataFrame, sign: int, count: int) -> pd.DataFrame:
     """
     best = changes.assign(size=-sign * changes["size"])
     best = best[best["size"] < 0]
-    columns = [*STATE, "axis", "candidate", "difference", "utility", "reference"]
+    columns = [*STATE_COLUMNS, "axis", "candidate", "difference", "utility", "reference"]
     if best.empty:
         return pd.DataFrame(columns=[*columns, "key"])
     # Of equal candidates the first axis and name.
     best = (
         best.sort_values(["size", "axis", "candidate"], kind="stable")
-        .drop_duplicates(STATE)
-        .sort_values(["size", *STATE])
+        .drop_duplicates(STATE_COLUMNS)
+        .sort_values(["size", *STATE_COLUMNS])
     )
-    best["again"] = best.groupby(["size", *STATE[:-1]]).cumcount()
-    best = best.sort_values(["size", "again", *STATE])
+    best["again"] = best.groupby(["size", *STATE_COLUMNS[:-1]]).cumcount()
+    best = best.sort_values(["size", "again", *STATE_COLUMNS])
     best["of_task"] = best.groupby(["size", "again", "model", "task"]).cumcount()
-    best = best.sort_values(["size", "again", "of_task", *STATE]).head(count)
+    best = best.sort_values(["size", "again", "of_task", *STATE_COLUMNS]).head(count)
     keys = [state_key(*names) for names in best[["model", "task", "prompt", "state"]].itertuples(index=False)]
     return best[columns].assign(key=keys).reset_index(drop=True)
 
 
 def _find_states(branches: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Find the states of these names, each once."""
-    states = branches[STATE].drop_duplicates()
+    """Find the states with the given names, each once; refuse unknown names."""
+    states = branches[STATE_COLUMNS].drop_duplicates()
     named = [state_key(*names) for names in states[["model", "task", "prompt", "state"]].itertuples(index=False)]
     places = {name: at for at, name in enumerate(named)}
     for key in (key for key in keys if key not in places):
@@ -149,7 +149,7 @@ def describe_state(
     states: pd.DataFrame | None,
     codecs: Mapping[str, Codec],
 ) -> Json:
-    """Return one state and all that was tried there, as the pages' script reads it."""
+    """Describe one state and every action tried there, in the JSON that the page of states reads."""
     codec = codecs.get(key[0])
     spell = _make_speller(codec)
     kept = None if states is None or states.empty else states.iloc[0]
@@ -179,15 +179,18 @@ def describe_state(
 def _tried_actions(branches: pd.DataFrame, spell: Callable[[int], str]) -> Iterator[Json]:
     """Yield the reference of each axis, then its candidates, the best first."""
     for axis, own in branches.groupby("axis", sort=False):
-        reference = _by_rollout(own[own["is_reference"]])
+        reference = _utility_by_rollout(own[own["is_reference"]])
         actions = []
         for name, rows in own.groupby("candidate", sort=False):
             kind = "reference" if rows["is_reference"].iloc[0] else "candidate"
-            actions.append(_describe_action(str(axis), str(name), kind, rows[["rollout", *OUTCOME]], reference, spell))
-        yield from sorted(actions, key=_sort_key)
+            actions.append(
+                _describe_action(str(axis), str(name), kind, rows[["rollout", *OUTCOME_COLUMNS]], reference, spell)
+            )
+        yield from sorted(actions, key=_action_order)
 
 
-def _sort_key(action: Json) -> tuple[Any, ...]:
+def _action_order(action: Json) -> tuple[Any, ...]:
+    """Return the sort key of an action: the reference first, then by falling difference, unknown ones last."""
     unknown = action["difference"] is None
     return action["kind"] != "reference", unknown, -(action["difference"] or 0.0), action["name"]
 
@@ -197,13 +200,14 @@ def _proposed_actions(
 ) -> Iterator[Json]:
     """Yield the actions that diagnostics proposed; a reading holds its rollouts as lists."""
     for reading in () if readings is None else readings[~readings["abstained"]].to_dict("records"):
-        rows = pd.DataFrame({name: list(reading[name]) for name in OUTCOME}).reset_index(names="rollout")
-        reference = _by_rollout(branches[branches["is_reference"] & (branches["axis"] == reading["axis"])])
+        rows = pd.DataFrame({name: list(reading[name]) for name in OUTCOME_COLUMNS}).reset_index(names="rollout")
+        reference = _utility_by_rollout(branches[branches["is_reference"] & (branches["axis"] == reading["axis"])])
         action = _describe_action(reading["axis"], reading["diagnostic"], "proposal", rows, reference, spell)
         yield action | {"signal": _to_json(reading["signal"])}
 
 
-def _by_rollout(rows: pd.DataFrame) -> pd.Series:
+def _utility_by_rollout(rows: pd.DataFrame) -> pd.Series:
+    """Return the utilities of branches, indexed by rollout."""
     return rows.set_index("rollout")["utility"].astype(float)
 
 
@@ -211,11 +215,11 @@ def _describe_action(
     axis: str, name: str, kind: str, rows: pd.DataFrame, reference: pd.Series, spell: Callable[[int], str]
 ) -> Json:
     """Describe a candidate, the reference or a proposal at one state."""
-    utility = _by_rollout(rows)
+    utility = _utility_by_rollout(rows)
     changes = (utility - reference.reindex(utility.index)).dropna()
     # Rollouts that went the same way are one outcome.
     same: dict[str, list[Any]] = {}
-    for values in rows[OUTCOME].itertuples(index=False, name=None):
+    for values in rows[OUTCOME_COLUMNS].itertuples(index=False, name=None):
         same.setdefault(json.dumps([_to_json(value) for value in values]), []).append(values)
     outcomes = []
     for alike, found in same.items():
@@ -250,7 +254,7 @@ def _make_speller(codec: Codec | None) -> Callable[[int], str]:
     return cache(lambda token: replace_surrogates(codec.decode([token])))
 
 
-def _missing_parts(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
+def _describe_missing_parts(manifest: Mapping[str, Any], store: Store) -> Iterator[str]:
     """Yield remarks on tasks and shards that are missing."""
     extents = read_extents(manifest, list(store.infos().values()))
     for task, about in manifest["tasks"].items():

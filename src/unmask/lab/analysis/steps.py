@@ -33,12 +33,12 @@ from unmask.stats.measures import (
     Opportunity,
     OpportunityStates,
     count_prompts,
-    few_positive,
     mean_detection,
     measure_detection,
-    opportunity_measures,
-    opportunity_states,
-    why_missing,
+    measure_opportunity,
+    prepare_opportunity_states,
+    why_few_positive,
+    why_ranking_missing,
 )
 from unmask.stats.protocol import (
     PROPOSALS,
@@ -59,10 +59,10 @@ RANKINGS = {
     "lift_10": ("ranked_lift", 0.1),
     "theta_lift_10": ("theta_lift", 0.1),
 }
-"""Measures of E3 whose means over tasks have no interval: name of the mean, key of the measure."""
+"""Measures of ranking (E3) whose means over tasks have no interval: name of the mean, key of the measure."""
 METHOD_ARMS = ("reference", "fixed", "stage", "oracle")
 METHOD_PAIRS = (("fixed", "reference"), ("stage", "fixed"), ("oracle", "fixed"))
-ALONG = ("fixed", "always", "selective", "oracle")
+ARMS_ALONG_RUN = ("fixed", "always", "selective", "oracle")
 """Arms whose utility is shown for each state along the run."""
 
 
@@ -71,8 +71,8 @@ def pair_name(one: str, other: str) -> str:
     return f"{one} - {other}"
 
 
-def list_partial(without: Sequence[str], part: Sequence[str], some: str = "") -> str:
-    """Name the tasks that a mean over tasks lacks or has only a part of; empty if it is complete."""
+def describe_partial_tasks(without: Sequence[str], part: Sequence[str], some: str = "") -> str:
+    """Describe which tasks a mean over tasks lacks or has only a part of; empty if it is complete."""
     remarks = [f"without {some}{', '.join(without)}"] * bool(without) + [f"part of {', '.join(part)}"] * bool(part)
     return "; ".join(remarks)
 
@@ -81,7 +81,7 @@ def list_partial(without: Sequence[str], part: Sequence[str], some: str = "") ->
 
 
 def analyse_opportunity(study: StudyFrames, resamples: int) -> list[Row]:
-    """Compute E1 for every model, task and axis, and for the mean over tasks."""
+    """Compute the opportunity (E1) of every model, task and axis, and of the mean over tasks."""
     settings: list[tuple[tuple[str, str], list[Row]]] = []
     means: list[Row] = []
     missing: list[Row] = []
@@ -110,22 +110,25 @@ def analyse_opportunity(study: StudyFrames, resamples: int) -> list[Row]:
             missing += [missing_row("opportunity", model, task, axis, reason) for task, reason in reasons.items()]
             measured = [task for task in states if task not in reasons]
             for task in measured:
-                rows = _opportunity_setting(study, (model, task, axis), fixed[task], states[task], resamples)
+                rows = _opportunity_setting_rows(study, (model, task, axis), fixed[task], states[task], resamples)
                 settings.append(((model, task), list(rows)))
             if measured:
                 lost = [row["task"] for row in missing if (row["model"], row["axis"]) == (model, axis)]
                 part = [task for task in measured if study.unfinished[model, task]]
                 where = {"experiment": "opportunity", "model": model, "task": MEAN, "axis": axis}
                 # A task without a usable state weighs nothing in the mean.
-                _, numbers = _measure_opportunity(states, study.seed, resamples)
-                means += result_rows(where, {**numbers, "tasks": len(measured), "partial": list_partial(lost, part)})
+                _, numbers = _opportunity_by_stage(states, study.seed, resamples)
+                means += result_rows(
+                    where, {**numbers, "tasks": len(measured), "partial": describe_partial_tasks(lost, part)}
+                )
     order = [(model, task) for model in study.references for task in study.config["tasks"]]
     settings.sort(key=lambda entry: order.index(entry[0]))
     return [*(row for _, rows in settings for row in rows), *means, *missing]
 
 
 def _opportunity_states(held_out: Utilities, fixed: FixedAction) -> OpportunityStates:
-    return opportunity_states(
+    """Prepare the held-out states of a task for `measure_opportunity`."""
+    return prepare_opportunity_states(
         held_out.utility_SAR,
         held_out.prompt_S,
         masked_share(held_out.prompt_S, held_out.masked_S),
@@ -136,10 +139,10 @@ def _opportunity_states(held_out: Utilities, fixed: FixedAction) -> OpportunityS
     )
 
 
-def _opportunity_setting(
+def _opportunity_setting_rows(
     study: StudyFrames, key: tuple[str, str, str], fixed: FixedAction, states: OpportunityStates, resamples: int
 ) -> Iterator[Row]:
-    """Yield numbers of one model, task and axis, with the choices of validation."""
+    """Yield rows with the opportunity of one model, task and axis, and with the choices of validation."""
     model, task, axis = key
     held_out = study.utilities[model, task, axis, "evaluation"]
     names = held_out.candidates
@@ -151,7 +154,7 @@ def _opportunity_setting(
         "validation_states": fixed.states,
         "partial": study.unfinished[model, task],
     }
-    overall, measured = _measure_opportunity({task: states}, study.seed, resamples)
+    overall, measured = _opportunity_by_stage({task: states}, study.seed, resamples)
     yield from result_rows(where, {**numbers, **measured})
     pairs = [pair for name, pair in overall.estimates if name == "pairwise"]
     for a, b in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
@@ -162,27 +165,28 @@ def _opportunity_setting(
         yield from result_rows(where, {"largest_pairwise": overall["pairwise", overall.largest_pair]})
     if overall.noisy:
         # Only where rollouts differ is there anything to bracket.
-        low, high = overall.bracket
+        low, high = overall.delta_bounds
         yield from result_rows(where, {"bracket_low": low, "bracket_high": high})
 
 
-def _measure_opportunity(
+def _opportunity_by_stage(
     states: Mapping[str, OpportunityStates], seed: int, resamples: int
 ) -> tuple[Opportunity, dict[Any, Any]]:
-    """Estimate E1's numbers of some tasks, each counting the same, over all states and over each stage."""
-    overall = opportunity_measures(states, seed=seed, resamples=resamples)
+    """Estimate the opportunity of some tasks, each counting the same, over all states and over each stage."""
+    overall = measure_opportunity(states, seed=seed, resamples=resamples)
     numbers: dict[Any, Any] = {key: x for key, x in overall.estimates.items() if key[0] != "pairwise"}
-    numbers |= _opportunity_counts(overall)
+    numbers |= _count_opportunity(overall)
     for stage in np.unique(np.concatenate([one.stage_S for one in states.values()])).tolist():
-        part = opportunity_measures(states, stage=stage, seed=seed, resamples=resamples)
+        part = measure_opportunity(states, stage=stage, seed=seed, resamples=resamples)
         numbers |= {(name, stage): part[name] for name in ("delta", "positive_rate", "margin")}
-        numbers |= {(name, stage): value for name, value in _opportunity_counts(part).items()}
+        numbers |= {(name, stage): value for name, value in _count_opportunity(part).items()}
     return overall, numbers
 
 
-def _opportunity_counts(measures: Opportunity) -> dict[str, Any]:
-    counts = ("states", "excluded", "prompts", "positive_prompts", "same", "noisy", "crossfitted", "unreliable")
-    return {name: getattr(measures, name) for name in counts}
+def _count_opportunity(measures: Opportunity) -> dict[str, Any]:
+    """Collect the counts behind measures of opportunity, and the reason why intervals are unreliable."""
+    counts = ("states", "excluded", "prompts", "positive_prompts", "same", "noisy", "crossfitted")
+    return {name: getattr(measures, name) for name in counts} | {"unreliable": measures.why_unreliable}
 
 
 # E2 and E3
@@ -202,14 +206,14 @@ class DiagnosedSetting(NamedTuple):
 
 
 class Diagnostics(NamedTuple):
-    """Rows of E2 and E3, and the settings behind them."""
+    """Rows of findings about diagnostics (E2, E3), and the settings behind them."""
 
     rows: list[Row]
     settings: list[DiagnosedSetting]
 
 
 def analyse_diagnostics(study: StudyFrames, opportunity: Sequence[Row], resamples: int, draws: int) -> Diagnostics:
-    """Compute E2 and E3 for every diagnostic of the axes that have numbers of E1."""
+    """Measure every diagnostic (E2, E3) on the axes whose opportunity could be measured."""
     rows: list[Row] = []
     settings: list[DiagnosedSetting] = []
     missing = [
@@ -224,7 +228,7 @@ def analyse_diagnostics(study: StudyFrames, opportunity: Sequence[Row], resample
     for model, task, axis in (key for key in keys if key[2] in study.diagnosed_axes):
         for name in study.diagnostics[axis]:
             try:
-                outcomes = _diagnose(study, (model, task, axis), name, resamples, draws)
+                outcomes = _diagnose_setting(study, (model, task, axis), name, resamples, draws)
             except NotEnough as error:
                 missing.append(missing_row("diagnostics", model, task, axis, str(error), name))
                 continue
@@ -248,16 +252,16 @@ def analyse_diagnostics(study: StudyFrames, opportunity: Sequence[Row], resample
             numbers[f"{ranking}_tasks"] = len(values)
         prompts = np.concatenate([[f"{task}/{prompt}" for prompt in one["prompt"]] for task, one in by_task.items()])
         gains = np.concatenate([one["oracle"] for one in by_task.values()])
-        numbers |= {"tasks": len(by_task), "partial": list_partial(lost, part)}
-        numbers["unreliable"] = few_positive(*count_prompts(prompts, gains))
+        numbers |= {"tasks": len(by_task), "partial": describe_partial_tasks(lost, part)}
+        numbers["unreliable"] = why_few_positive(*count_prompts(prompts, gains))
         rows += result_rows({**where, "proposal": proposal}, numbers)
     return Diagnostics([*rows, *missing], settings)
 
 
-def _diagnose(
+def _diagnose_setting(
     study: StudyFrames, key: tuple[str, str, str], name: str, resamples: int, draws: int
 ) -> dict[str, tuple[Calibration, pd.DataFrame, Measures]]:
-    """Choose on validation states and measure on held-out ones, for each kind of proposal."""
+    """Calibrate one diagnostic on validation states and measure it on held-out ones, for each kind of proposal."""
     try:
         validation, held_out = study.state_sets(*key, name)
     except LeakageError as error:
@@ -284,18 +288,18 @@ def _setting_numbers(calibration: Calibration, frame: pd.DataFrame, measures: Me
         "states": measures.states,
         "excluded": measures.excluded,
         "positive_prompts": measures.positive_prompts,
-        "unreliable": measures.unreliable,
+        "unreliable": measures.why_unreliable,
         "lower_regret": less_regret,
         "recovers": recovered,
         # The paper's screen sees held-out outcomes, so it describes settings and confirms nothing.
         "viable": less_regret and recovered,
-        "reason": why_missing(frame),
+        "reason": why_ranking_missing(frame),
         "tau_out_of_fold": calibration.tau.out_of_fold,
         "tau_error": calibration.tau.error,
         **threshold_numbers("theta", calibration.theta),
         **threshold_numbers("tau", calibration.tau),
     }
-    detector, opens_B = calibration.detector, calibration.tau.active(calibration.detector.g_B)
+    detector, opens_B = calibration.detector, calibration.tau.is_reached(calibration.detector.g_B)
     # Signals beyond all that validation saw belong to the end bins.
     edges = list(pairwise([-np.inf, *detector.start_E.tolist(), np.inf]))
     bin_S, oracle_S = frame["bin"].to_numpy(), frame["oracle"].to_numpy()
@@ -312,7 +316,7 @@ def _setting_numbers(calibration: Calibration, frame: pd.DataFrame, measures: Me
             ("bin_held_out", b): float(np.mean(inside)) if len(inside) else None,
         }
     place_S = frame["place"].to_numpy()
-    for arm in ALONG:
+    for arm in ARMS_ALONG_RUN:
         utility_S = frame["fixed"].to_numpy() + (0.0 if arm == "fixed" else frame[arm].to_numpy())
         numbers |= {("along", arm, int(k)): float(utility_S[place_S == k].mean()) for k in np.unique(place_S)}
     return numbers
@@ -342,6 +346,7 @@ def analyse_methods(study: StudyFrames, opportunity: Sequence[Row], resamples: i
 
 
 def _method_numbers(study: StudyFrames, model: str, task: str, resamples: int) -> dict[Any, Any]:
+    """Compute utilities and differences of the arms of one model and task on the policy axis."""
     validation, held_out = (study.utilities[model, task, POLICY, role] for role in ROLES)
     fixed = choose_fixed(validation.utility_SAR, reference=0).action
     schedule = fit_schedule(
@@ -374,7 +379,7 @@ def _method_numbers(study: StudyFrames, model: str, task: str, resamples: int) -
 
     numbers: dict[Any, Any] = dict(estimate_measures(measures, prompt_S, seed=study.seed, resamples=resamples))
     numbers |= {("stage_method", k): validation.candidates[action] for k, action in enumerate(schedule.action_K)}
-    unreliable = few_positive(*count_prompts(prompt_S, utility["oracle"] - utility["fixed"]))
+    unreliable = why_few_positive(*count_prompts(prompt_S, utility["oracle"] - utility["fixed"]))
     counts = {"prompts": len(set(prompt_S.tolist())), "states": len(prompt_S)}
     facts = {"fixed": validation.candidates[fixed], "unreliable": unreliable, "partial": study.unfinished[model, task]}
     return {**numbers, **counts, **facts}

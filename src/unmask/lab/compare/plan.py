@@ -15,7 +15,7 @@ from unmask.base.errors import ConfigError, UnknownName, format_value, require
 from unmask.base.files import replace_surrogates
 from unmask.base.options import Options
 from unmask.core import Policy, SamplingParams, Search
-from unmask.lab.controls import ComputeMatchedControl, with_controls
+from unmask.lab.controls import ComputeMatchedControl, add_controls
 from unmask.lab.study.config import FRESH, REFERENCES
 from unmask.methods import (
     ANY_FAMILY,
@@ -193,7 +193,7 @@ def plan_comparison(
     picks: Mapping[str, str] | None = None,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> ComparePlan:
-    """Choose what is decoded: the reference, candidates of the axes, and the policies that options or picks name.
+    """Choose the policies of a comparison: the reference, candidates of the axes, and those that options or picks name.
 
     Where nobody names a policy, the reference is compared with the methods that may save forwards, on a few prompts.
     `tasks` are those of `open_tasks`; `on_note` gets lines on what was chosen and what was left out.
@@ -203,8 +203,8 @@ def plan_comparison(
     prompts = options.prompts
     if not options.names_policies:
         prompts = options.prompts or FEW_PROMPTS
-        suitable, _ = suitable_methods(model.reference, _methods_with_heads(model))
-        named = saving_methods(suitable)
+        suitable, _ = make_suitable_methods(model.reference, _methods_with_heads(model))
+        named = select_saving_methods(suitable)
         on_note(
             f"no policy is named: the reference beside {len(named)} of {len(suitable)} methods, those that may need "
             f"fewer forwards and never look ahead ({', '.join(named)}), on {prompts} prompts of each task"
@@ -214,14 +214,14 @@ def plan_comparison(
             f"{', '.join(AXES)} or all; --prompts N"
         )
     elif any(text.strip() == ALL for text in options.policy):
-        suitable, others = suitable_methods(model.reference, _methods_with_heads(model))
+        suitable, others = make_suitable_methods(model.reference, _methods_with_heads(model))
         by_reason: dict[str, list[str]] = {}
         for name, reason in others.items():
             by_reason.setdefault(reason, []).append(name)
         left_out = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in by_reason.items())
         on_note(f"--policy all: {len(suitable)} methods, without {left_out}")
         named = {**suitable, **named}
-    axes = check_axes(options.axis)
+    axes = order_axes(options.axis)
     # The candidates that were chosen elsewhere are decoded alone, unless axes are named as well.
     only = {*picks.values()} - {*named, REFERENCE} if picks is not None and not axes else None
     exact = isinstance(model.denoiser, ExactDenoiser)
@@ -231,7 +231,7 @@ def plan_comparison(
     }
     controls: dict[str, ComputeMatchedControl] = {}
     if options.compute_matched:
-        policies, controls = with_controls(policies)
+        policies, controls = add_controls(policies)
         if not controls:
             raise ConfigError(
                 "--compute-matched is given without a search; allowed: with --policy soar or such; name one"
@@ -249,7 +249,7 @@ def plan_comparison(
 
 
 def open_tasks(options: CompareOptions) -> list[Task]:
-    """Open the tasks in the order of the suite's table, controls last; or one of the user's own, whose code runs."""
+    """Open the tasks in the order of the suite's table, controls last; or a task of the user's own, whose code runs."""
     given = options.task
     if any(map(is_file_or_code, given)) or options.scorer is not None or options.max_new_tokens is not None:
         if len(given) > 1:
@@ -275,7 +275,7 @@ def open_tasks(options: CompareOptions) -> list[Task]:
 
 
 def default_split(options: CompareOptions, tasks: Sequence[Task]) -> str:
-    """Return the split that is asked for; else development, which a task of one's own has not: there validation."""
+    """Return the requested split; by default development, or validation for tasks of the user's own, which lack it."""
     own = any(is_file_or_code(task.source) for task in tasks)
     return options.split or ("validation" if own else "development")
 
@@ -286,8 +286,8 @@ def check_split(split: str | None) -> None:
         raise UnknownName("split", split, (*SPLITS, FRESH))
 
 
-def check_axes(given: Sequence[str]) -> list[str]:
-    """Return the axes in their order, each once; `all` stands for every one."""
+def order_axes(given: Sequence[str]) -> list[str]:
+    """Sort the given axes into the usual order, each once; `all` stands for every one."""
     for name in given:
         if name not in (*AXES, ALL):
             raise UnknownName("axis", name, (*AXES, ALL))
@@ -295,7 +295,7 @@ def check_axes(given: Sequence[str]) -> list[str]:
 
 
 def parse_policies(given: Sequence[str], family: str = ANY_FAMILY) -> dict[str, Policy | Search]:
-    """Make the policies that are named, labelled as they were written; classes of the user's own are run."""
+    """Make the named policies, labelled as they were written; this runs classes of the user's own."""
     policies: dict[str, Policy | Search] = {}
     for text in given:
         if text.strip() in (ALL, REFERENCE):
@@ -339,7 +339,9 @@ _SETTINGS: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType({("dre
 """Settings that choose the right loop where one class holds the loops of both kinds of models."""
 
 
-def suitable_methods(reference: str, heads: Collection[str] = ()) -> tuple[dict[str, Policy | Search], dict[str, str]]:
+def make_suitable_methods(
+    reference: str, heads: Collection[str] = ()
+) -> tuple[dict[str, Policy | Search], dict[str, str]]:
     """Make every published method at its defaults for models of this reference; return the others with the reason.
 
     `heads` are the learned methods that have a head for the model, or need none with it.
@@ -363,8 +365,8 @@ def suitable_methods(reference: str, heads: Collection[str] = ()) -> tuple[dict[
     return chosen, others
 
 
-def saving_methods(methods: Mapping[str, Policy | Search]) -> dict[str, Policy | Search]:
-    """Select the methods that may need fewer forwards than the reference and never look ahead.
+def select_saving_methods(methods: Mapping[str, Policy | Search]) -> dict[str, Policy | Search]:
+    """Select methods that may need fewer forwards than the reference and never look ahead.
 
     Steps do not bind them: they reveal as much at once as they trust. Methods that are made for other settings than a
     run's defaults are left out. A first look at them costs less than the reference itself.

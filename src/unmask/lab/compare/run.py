@@ -185,7 +185,7 @@ def run_comparison(
                     entries = stored[name, arm, at]
                     restored = entries is not None
                     if entries is None:
-                        outcome = _outcome_of(of_arm, (name, arm, at))
+                        outcome = _take_outcome(of_arm, (name, arm, at))
                         entries, seconds = outcome.entries, {**outcome.time, "run": run}
                         store.write(key, entries, seconds)
                     else:
@@ -233,7 +233,7 @@ def _batch_key(task: str, arm: str, batch: "PromptBatch") -> dict[str, Any]:
 
 
 def _control_size(control: ComputeMatchedControl, task: str, answers: Sequence[dict[str, Any]]) -> int:
-    """Compute how many decodes a control gets on a task, from the forwards of its search and base method."""
+    """Compute n of a best-of-n control on a task, from the forwards of its search and base method."""
     forwards: dict[str, float] = {}
     for arm in (control.search, control.base):
         spent = [row["forwards"] for row in answers if (row["task"], row["policy"]) == (task, arm)]
@@ -258,7 +258,7 @@ class PromptBatch:
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """One task's prompts, encoded once for all policies and cut into batches."""
+    """Prompts of one task, encoded once for all policies and cut into batches."""
 
     run: TaskRun
     batches: tuple[PromptBatch, ...] = ()
@@ -330,7 +330,7 @@ class DecodedBatch(NamedTuple):
 
 
 class _PolicyFailed(Exception):
-    """Error for a policy that could not decode a batch, or whose answers could not be scored."""
+    """Error of a policy that could not decode a batch, or whose answers could not be scored."""
 
     def __init__(self, error: BaseException, reason: str, trace: str):
         super().__init__(error, reason, trace)
@@ -338,7 +338,7 @@ class _PolicyFailed(Exception):
 
     @classmethod
     def of(cls, error: BaseException, kind: type[Policy] | type[Search]) -> "_PolicyFailed":
-        """Describe what happened and where, in the process where it happened: only that one knows the line."""
+        """Describe an error with its place in the code, which only the process where it happened knows."""
         place = error_location(error, kind)
         at = f" ({place})" if place else ""
         if isinstance(error, UnmaskError):
@@ -349,7 +349,7 @@ class _PolicyFailed(Exception):
 
 @dataclass
 class BatchDecoder:
-    """Decodes and scores batches; a process has one, which remembers what it has scored.
+    """Decoder and scorer of batches; each process has one, which remembers the answers it has scored.
 
     It travels to workers, so it holds no tasks: their generators cannot be sent.
     """
@@ -416,7 +416,7 @@ Outcomes = Iterator[tuple[tuple[str, str, int], DecodedBatch | _PolicyFailed]]
 def decode_calls(
     model: LoadedModel, decoder: BatchDecoder, calls: Iterable[BatchCall], executor: Executor | None
 ) -> Outcomes:
-    """Decode batches in their order: here when each is asked for, on a cluster some ahead, so that no worker waits."""
+    """Decode batches in order; on a cluster some are decoded ahead, so that no worker waits."""
     if executor is None:
         for call in calls:
             yield call[:3], decoder.decode(model, call)
@@ -439,8 +439,8 @@ def decode_on_worker(
     return call[:3], outcome
 
 
-def _outcome_of(outcomes: Outcomes, wanted: tuple[str, str, int]) -> DecodedBatch:
-    """Return the outcome of a batch, and drop those before it, which were begun before their policy had failed."""
+def _take_outcome(outcomes: Outcomes, wanted: tuple[str, str, int]) -> DecodedBatch:
+    """Take the outcome of a batch, and drop those before it, which were begun before their policy had failed."""
     for place, outcome in outcomes:
         if place == wanted:
             if isinstance(outcome, _PolicyFailed):

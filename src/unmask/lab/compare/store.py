@@ -21,8 +21,8 @@ PLAN, BATCHES, TIMES = "plan.json", "pieces", "times"  # stored names
 SAME = "allowed: a new folder, or that of the same comparison; choose another --out"
 
 
-def computed_by() -> dict[str, Any]:
-    """Return the versions and code that answers depend on. The number of threads is left out."""
+def versions_behind_answers() -> dict[str, Any]:
+    """Return the versions and the code hash that answers depend on. The number of threads is left out."""
     return {**{name: value for name, value in versions().items() if name != "threads"}, "code": code_fingerprint()}
 
 
@@ -36,8 +36,8 @@ def hash_prompts(examples: Sequence[Example]) -> str:
     return content_hash([[e.id, e.prompt, e.target, list(e.parts), dict(e.constraints)] for e in examples])
 
 
-def check_same(path: Path, theirs: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Refuse a file of another comparison; `config` is the plan of this one."""
+def check_same_comparison(path: Path, theirs: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Refuse a file that belongs to another comparison; `config` is the plan of this one."""
     differ = [name for name, value in config.items() if theirs.get(name) != value]
     if differ:
         raise ConfigError(
@@ -51,13 +51,13 @@ def count_finished(folder: Path) -> int:
 
 
 class BatchStore:
-    """The finished batches of one comparison; without a folder nothing is kept."""
+    """Finished batches of one comparison on disk; without a folder nothing is stored."""
 
     def __init__(self, folder: Path | None, config: Mapping[str, Any]):
         """Open a folder, or refuse one that holds another comparison."""
         self.folder, self._config = folder, config
         # Part of the name of every file: after a change of code the batches of old code are not found, and stay.
-        self._basis = content_hash({**config, "computed_by": computed_by()})
+        self._basis = content_hash({**config, "computed_by": versions_behind_answers()})
         self.damaged: list[Path] = []
         """Damaged files, whose batches are decoded again."""
         if folder is not None:
@@ -111,7 +111,7 @@ class BatchStore:
 
     def _check_plan(self, path: Path) -> None:
         try:
-            check_same(path, _read(path), self._config)
+            check_same_comparison(path, _read(path), self._config)
         except FileNotFoundError:
             return
         except (OSError, UnicodeDecodeError, HashMismatch) as error:

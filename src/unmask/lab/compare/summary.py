@@ -43,7 +43,7 @@ reference's, over the batches that one machine measured of both."""
 
 @dataclass(frozen=True)
 class CompareSummary:
-    """A line per task and policy, and the mean over tasks."""
+    """Means with intervals of a comparison: a line per task and policy, and lines for the mean over tasks."""
 
     split: str
     reference: str
@@ -61,7 +61,7 @@ class CompareSummary:
     """Tasks that the user left out of the mean."""
     left_out: tuple[LeftOut, ...]
 
-    def of(self, task: str) -> pd.DataFrame:
+    def task_lines(self, task: str) -> pd.DataFrame:
         """Return the lines of a task, or of `MACRO`: those of the policies that decoded all of `macro_tasks`."""
         return self.lines[self.lines["task"] == task].reset_index(drop=True)
 
@@ -74,29 +74,29 @@ class CompareSummary:
         return lines.iloc[0]
 
     @property
-    def line_tasks(self) -> tuple[str, ...]:
+    def tasks_with_lines(self) -> tuple[str, ...]:
         """Names of the tasks with answers, and of the mean over tasks where there is one."""
         return tuple(dict.fromkeys(self.lines["task"]))
 
-    def best(self, task: str) -> pd.Series | None:
-        """Return the policy with the largest difference, of ties that with fewest forwards; the reference if none is
-        better, None if there is no other.
+    def best_policy(self, task: str) -> pd.Series | None:
+        """Return the line of the policy with the largest difference to the reference, of ties that with least cost.
 
-        Its interval flatters: it was chosen on the same prompts. `picks` of another split avoid that.
+        It is the reference where none is better, and None where there is no other policy. The interval of the best one
+        flatters, because it was chosen on the same prompts; `picks` of another split avoid that.
         """
-        lines = self.of(task)
+        lines = self.task_lines(task)
         others = lines[(lines["policy"] != self.reference) & lines["difference"].notna()]
         if others.empty:
             return None
         best = others.sort_values(["difference", "forwards"], ascending=[False, True], kind="stable").iloc[0]
         return best if best["difference"] > 0 else self.line(task, self.reference)
 
-    def cheapest(self, task: str) -> pd.Series | None:
-        """Return the policy with fewest forwards among those not worse than the reference beyond noise.
+    def cheapest_policy(self, task: str) -> pd.Series | None:
+        """Return the line of the policy with fewest forwards among those not worse than the reference beyond noise.
 
         None where nothing that is as good saves a forward.
         """
-        known = self.of(task)
+        known = self.task_lines(task)
         known = known[known["difference"].notna()]
         reference = known[known["policy"] == self.reference]
         if reference.empty:
@@ -107,8 +107,8 @@ class CompareSummary:
         return good.sort_values(["forwards", "utility"], ascending=[True, False], kind="stable").iloc[0]
 
     def picks(self) -> dict[str, str]:
-        """Return the best policy of each task, and over all: to be shown on other prompts than it was chosen on."""
-        best = {task: self.best(task) for task in (*(run.task for run in self.tasks), MACRO)}
+        """Name the best policy of each task and over all, to be shown on other prompts than it was chosen on."""
+        best = {task: self.best_policy(task) for task in (*(run.task for run in self.tasks), MACRO)}
         return {task: str(line["policy"]) for task, line in best.items() if line is not None}
 
 
@@ -119,7 +119,9 @@ def summarise(
     seed: int | None = None,
     macro_without: Sequence[str] = (),
 ) -> CompareSummary:
-    """Compute means with 95 % intervals from `resamples` draws of the prompts; `seed` defaults to the run's.
+    """Summarise a comparison: means with 95 % intervals from `resamples` draws of the prompts.
+
+    `seed` defaults to the run's.
 
     Tasks of `macro_without` are shown and left out of the mean over tasks, and so are those near zero.
     """
@@ -169,16 +171,16 @@ _LINE_COLUMNS += ["label", "made_for", "front", "sure"]
 def _summary_lines(
     task: str, answers_T: Sequence[pd.DataFrame], policies: Sequence[str], draws: dict[str, Any]
 ) -> pd.DataFrame:
-    """Build a line for each policy: means over these tasks, all of which have these policies."""
+    """Build the summary line of each policy: means over the given tasks, on all of which it was decoded."""
 
-    def tables(column: str) -> list[Array]:
+    def pivot_column(column: str) -> list[Array]:
         """Return tables of prompts by policies, one for each task; prompts are in one order for all policies."""
         return [
             np.stack([rows.loc[rows["policy"] == policy, column].to_numpy(float) for policy in policies], 1)
             for rows in answers_T
         ]
 
-    utility_T, forwards_T, tokens_T = tables("utility"), tables("forwards"), tables("tokens")
+    utility_T, forwards_T, tokens_T = pivot_column("utility"), pivot_column("forwards"), pivot_column("tokens")
     estimates = {
         "utility": mean_over_tasks(utility_T, **draws),
         # Where one of the two has no utility the difference is NaN, which leaves the pair out and not one side.
@@ -187,19 +189,19 @@ def _summary_lines(
         "forwards_ratio": mean_over_tasks(forwards_T, relative_to=0, **draws),
         "tokens_per_forward": mean_over_tasks(tokens_T, forwards_T, **draws),
         "tokens_per_forward_ratio": mean_over_tasks(tokens_T, forwards_T, relative_to=0, **draws),
-        "answer_tokens_per_forward": mean_over_tasks(tables("answer_tokens"), forwards_T, **draws),
+        "answer_tokens_per_forward": mean_over_tasks(pivot_column("answer_tokens"), forwards_T, **draws),
     }
     lines = pd.DataFrame({"task": task, "policy": policies, **_to_columns(estimates)})
     for name in COUNTS:
-        lines[name] = np.mean([x_PA.mean(0) for x_PA in tables(name)], 0)
+        lines[name] = np.mean([x_PA.mean(0) for x_PA in pivot_column(name)], 0)
     lines["unscored"] = np.sum([np.isnan(x_PA).sum(0) for x_PA in utility_T], 0)
     cost_A = lines["forwards"].to_numpy()
     front_A = pareto_front(lines["utility"].to_numpy(), cost_A)
-    return lines.assign(front=front_A, sure=sure_front(utility_T, cost_A, front_A, **draws))
+    return lines.assign(front=front_A, sure=mark_sure_front(utility_T, cost_A, front_A, **draws))
 
 
 def _to_columns(estimates: Mapping[str, Sequence[Estimate]]) -> dict[str, list[Any]]:
-    """Return four columns for every measure: value, both ends of the interval, and the count."""
+    """Spread estimates to four columns for every measure: value, both ends of the interval, and the count."""
     columns: dict[str, list[Any]] = {}
     for name, of_policies in estimates.items():
         columns[name] = [one.value for one in of_policies]
@@ -209,7 +211,9 @@ def _to_columns(estimates: Mapping[str, Sequence[Estimate]]) -> dict[str, list[A
     return columns
 
 
-def sure_front(utility_T: Sequence[Array], cost_A: ArrayLike, front_A: Bools, *, seed: int, resamples: int) -> Bools:
+def mark_sure_front(
+    utility_T: Sequence[Array], cost_A: ArrayLike, front_A: Bools, *, seed: int, resamples: int
+) -> Bools:
     """Mark the policies of the front that are better than every one that costs no more, beyond noise.
 
     Beyond noise: the paired interval of the difference leaves out zero. Costs are compared as they are. The cheapest
@@ -232,7 +236,7 @@ def sure_front(utility_T: Sequence[Array], cost_A: ArrayLike, front_A: Bools, *,
 
 @dataclass(frozen=True)
 class SpeedSummary:
-    """Wall time by task and policy. It can be compared within one run alone."""
+    """Wall time by task and policy. Times of different runs cannot be compared."""
 
     lines: pd.DataFrame
     """`task` (or `MACRO`), `policy`, `SPEEDS` (no interval with fewer than two batches), then `batches` (behind these
@@ -248,7 +252,7 @@ class SpeedSummary:
     """Number of batches whose seconds are lost."""
     machines: tuple[str, ...]
 
-    def of(self, task: str) -> pd.DataFrame:
+    def task_lines(self, task: str) -> pd.DataFrame:
         """Return the lines of a task, or of `MACRO`."""
         return self.lines[self.lines["task"] == task].reset_index(drop=True)
 
@@ -263,9 +267,11 @@ def summarise_speed(
     draws = {"seed": comparison.config["seed"] if seed is None else seed, "resamples": resamples}
     times = comparison.times
     parts = []
-    for task in summary.line_tasks:
+    for task in summary.tasks_with_lines:
         tasks = list(summary.macro_tasks) if task == MACRO else [task]
-        parts.append(_speed_lines(task, [times[times["task"] == one] for one in tasks], summary.of(task), draws))
+        parts.append(
+            _speed_lines(task, [times[times["task"] == one] for one in tasks], summary.task_lines(task), draws)
+        )
     known = times[times["seconds"].notna()]
     here, earlier = known[known["run"] == comparison.run], known[known["run"] != comparison.run]
     return SpeedSummary(
@@ -285,7 +291,7 @@ def _speed_lines(
     # First batches are left out of a policy's numbers on a task wherever there are others.
     counted_T = [times[~_is_cold_or_lost(times)] for times in times_T]
 
-    def tables(column: str) -> list[Any]:
+    def pivot_column(column: str) -> list[Any]:
         """Return tables of batches by policies, one for each task."""
         return [
             counted.pivot(index="batch", columns="policy", values=column)
@@ -294,17 +300,17 @@ def _speed_lines(
             for counted, times in zip(counted_T, times_T, strict=True)
         ]
 
-    seconds_T, rows_T = tables("seconds"), tables("rows")
+    seconds_T, rows_T = pivot_column("seconds"), pivot_column("rows")
     # A ratio is over the batches that the machine of the reference's measured, too.
     paired_T = [
         np.where(machine_PA == machine_PA[:, [0]], seconds_PA, math.nan)
-        for machine_PA, seconds_PA in zip(tables("machine"), seconds_T, strict=True)
+        for machine_PA, seconds_PA in zip(pivot_column("machine"), seconds_T, strict=True)
     ]
     estimates = {
         "seconds": mean_over_tasks(seconds_T, rows_T, **draws),
         "ratio": mean_over_tasks(paired_T, rows_T, relative_to=0, **draws),
-        "tokens_per_second": mean_over_tasks(tables("tokens"), seconds_T, **draws),
-        "answer_tokens_per_second": mean_over_tasks(tables("answer_tokens"), seconds_T, **draws),
+        "tokens_per_second": mean_over_tasks(pivot_column("tokens"), seconds_T, **draws),
+        "answer_tokens_per_second": mean_over_tasks(pivot_column("answer_tokens"), seconds_T, **draws),
     }
     lines = pd.DataFrame({"task": task, "policy": policies, **_to_columns(estimates)})
     # A task with one batch does not move when batches are drawn: an interval would mean nothing.

@@ -20,7 +20,7 @@ from unmask.api import LoadedModel, Request
 from unmask.axes import AXES
 from unmask.core import Policy, SamplingParams, Search
 from unmask.lab.branching import BatchSettings
-from unmask.lab.controls import with_controls
+from unmask.lab.controls import add_controls
 from unmask.lab.study.config import ModelSpec, StudyConfig
 from unmask.lab.study.decode import decode_prompts
 from unmask.lab.study.prompts import add_texts
@@ -242,7 +242,7 @@ def _known_policies(
         yield from (one.reference, one.fixed, *([one.stage] if is_staged(one.calibration) else []), one.always)
         gates = [one.with_calibration(gate, list(candidates[one.axis])) for gate in chosen[name].gates.values()]
         yield from (under.selective for under in (one, *gates) if under.calibration.tau.value is not None)
-    yield from with_controls(searches)[0].values()
+    yield from add_controls(searches)[0].values()
 
 
 def is_staged(calibration: Calibration) -> bool:
@@ -374,7 +374,7 @@ def _decode_searches(
     searches: Mapping[str, Policy | Search], decoder: PromptDecoder
 ) -> tuple[list[pd.DataFrame], dict[str, dict[str, Any]]]:
     """Decode each search, its base method, and best-of-n of the base method at the same number of forwards."""
-    arms, controls = with_controls(searches)
+    arms, controls = add_controls(searches)
     frames, spent, about = [], {}, {}
     for arm, policy in arms.items():
         frame = decoder.decode(policy, EVALUATION)
