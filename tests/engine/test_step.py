@@ -28,7 +28,7 @@ from unmask.engine import (
     append_step,
     decide,
     decode,
-    run_forward,
+    forward,
     take_step,
 )
 from unmask.engine.step import gather_rows
@@ -105,7 +105,7 @@ def test_two_temperatures_in_one_forward_equal_each_alone():
     alone, shared = ({t: replace(g, state=g.state.pad_to(width)) for t, g in some.items()} for some in (alone, shared))
     for _ in range(2):
         inputs = [replace(policy.model_input(traj), row_B=traj.rows_B) for traj in shared.values()]
-        output, _ = run_forward(StepSettings(EXACT, SamplingParams()), concat(inputs), policy.needs)
+        output, _ = forward(StepSettings(EXACT, SamplingParams()), concat(inputs), policy.needs)
         first = 0
         for (temperature, traj), own in zip(shared.items(), inputs, strict=True):
             settings = StepSettings(EXACT, SamplingParams(temperature=temperature))
@@ -125,11 +125,11 @@ def test_costs_are_returned_and_kept_nowhere():
     settings, traj = StepSettings(EXACT, SamplingParams()), start()
     inputs = replace(LLaDA().model_input(traj), row_B=traj.rows_B)
     for _ in range(2):
-        _, cost = run_forward(settings, inputs, Needs())
+        _, cost = forward(settings, inputs, Needs())
         assert cost.forwards_B.tolist() == [1, 1, 1, 1]
         assert cost.processed_B.tolist() == [3, 8, 5, 7]
         assert cost.planner_forwards_B is None
-    _, cost = run_forward(replace(settings, planner=EXACT), inputs, Needs())
+    _, cost = forward(replace(settings, planner=EXACT), inputs, Needs())
     assert cost.planner_forwards_B.tolist() == [0, 0, 0, 0]
 
 

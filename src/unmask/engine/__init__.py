@@ -9,9 +9,9 @@ from unmask.engine.step import (
     append_step,
     decide,
     forbid_noise,
+    forward,
     predict,
     recompute_last_step,
-    run_forward,
     take_step,
 )
 from unmask.engine.transition import Transition, apply, raise_faults

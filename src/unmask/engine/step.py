@@ -132,11 +132,11 @@ def predict(
 ) -> tuple[Trajectory, StepCost]:
     """Run the network on real rows; return the trajectory with its prediction, and the cost."""
     inputs = replace(inputs, row_B=traj.rows_B)
-    output, cost = run_forward(settings, inputs, needs, cache)
+    output, cost = forward(settings, inputs, needs, cache)
     return add_prediction(settings, traj, inputs, output, needs), cost
 
 
-def run_forward(
+def forward(
     settings: StepSettings, inputs: ModelInput, needs: Needs, cache: "LookAheadCache | None" = None
 ) -> tuple[ModelOutput, StepCost]:
     """Run the network on real rows, whose numbers in the run are `inputs.row_B`; return the output and its cost.
