@@ -41,7 +41,7 @@ CONTROL = "best of n like lookum:paths=4,tau=1"
         ({"searches": ["best-of"]}, "'best-of' has no base method to be measured against"),
         ({"searches": ["sour"]}, "unknown policy 'sour'"),
         ({"end_to_end": False}, "allowed: names with end_to_end = true; they are arms of whole runs: switch it on"),
-        ({"searches": "soar"}, "searches is 'soar'; allowed: a list"),
+        ({"searches": "soar"}, "searches of the study file is 'soar'; allowed: a list"),
         # Branches would have been paid for before it was noticed: searches are decoded last.
         (
             {"searches": ["lookum:budget=3"]},

@@ -58,7 +58,7 @@ LONGEST_NAME = 200
 
 
 def _names_field(*default: tuple[str, ...]) -> Any:
-    wording: dict[str, Any] = {"allowed": "a list of names, none twice", "hint": "e.g. ['score']"}
+    wording: dict[str, Any] = {"allowed": "a list of names, none twice", "hint": "put the names in brackets"}
     return Field(*default, json_schema_extra=wording)
 
 
