@@ -209,7 +209,10 @@ def _outside(name: str, roots: Sequence[str]) -> bool:
 
 
 class _StandIns:
-    """Finds modules of `transformers`, and of `einops` where that is missing: empty but for the names below."""
+    """Import finder that supplies stand-ins for the modules of `transformers`, and of `einops` where that is missing.
+
+    A stand-in has the names of `_NAMES`; any other name gives a class without behaviour.
+    """
 
     def __init__(self) -> None:
         lacking = [] if importlib.util.find_spec("einops") else ["einops"]

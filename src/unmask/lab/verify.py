@@ -165,7 +165,7 @@ def choose_target(model: str, family: Any, published: str | None = None) -> Targ
 
 
 def choose_tasks(names: Sequence[str] = (), model: str = "") -> tuple[str, ...]:
-    """Return the named tasks, each once; refuse a task that no model, or not the named model, has settings for."""
+    """Return the named tasks without repeats; refuse one without published settings (of `model`, if it is given)."""
     published = find_published(model)
     known = list(dict.fromkeys(run.name for model in PUBLISHED for run in model.runs))
     for name in names:

@@ -201,7 +201,7 @@ class DemoSummary:
         return not self.method
 
     @property
-    def spent(self) -> float:
+    def forward_count(self) -> float:
         """Forwards as a number, 0 for none."""
         return self.forwards or 0.0
 
@@ -224,7 +224,7 @@ def summarise(rows: Sequence[DemoRow]) -> list[DemoSummary]:
         by_label.setdefault(row.label, []).append(row)
     means = [_summarise_policy(own) for own in by_label.values()]
     summaries = [replace(one, frontier=_is_undominated(one, means)) for one in means]
-    return sorted(summaries, key=lambda s: (-round(s.utility, 9), s.spent, s.label))
+    return sorted(summaries, key=lambda s: (-round(s.utility, 9), s.forward_count, s.label))
 
 
 def _summarise_policy(rows: Sequence[DemoRow]) -> DemoSummary:
@@ -267,12 +267,13 @@ def demo_verdicts(summaries: Sequence[DemoSummary], answers: Sequence[Answer]) -
     at_once = next((s for s in summaries if s.label == AT_ONCE), None)
     if policies and at_once is not None:
         best = policies[0]
-        cheap = min((s for s in policies if s.utility >= AS_GOOD * best.utility), key=lambda s: s.spent)
+        cheap = min((s for s in policies if s.utility >= AS_GOOD * best.utility), key=lambda s: s.forward_count)
+        tokens = cheap.forward_count * (cheap.tokens_per_forward or 0)
         lead = "Yes, up to a point" if best.utility > at_once.utility else "No"
         sentence = (
             f"{lead}: where the best answer is known, one forward for everything reaches a utility of "
             f"{at_once.utility:.2f}, the best method {best.utility:.2f}; {cheap.label} gets {cheap.utility:.2f} with "
-            f"{cheap.spent:.1f} forwards for {cheap.spent * (cheap.tokens_per_forward or 0):.0f} tokens."
+            f"{cheap.forward_count:.1f} forwards for {tokens:.0f} tokens."
         )
         verdicts.append(Answer("Do more forwards help?", sentence))
     return verdicts + [Answer(QUESTIONS.get(one.question, one.question), one.verdict) for one in answers]
@@ -283,15 +284,19 @@ def demo_verdicts(summaries: Sequence[DemoSummary], answers: Sequence[Answer]) -
 
 def _trade_off_picture(summaries: Sequence[DemoSummary]) -> Markup:
     """Draw the utility of each policy against its forwards, and name the best trade-offs for a screen reader."""
-    shown = sorted((s for s in summaries if s.forwards is not None), key=lambda s: s.spent)
-    best = [f"{s.label} {s.utility:.2f} with {s.spent:.1f}" for s in shown if s.frontier]
+    shown = sorted((s for s in summaries if s.forwards is not None), key=lambda s: s.forward_count)
+    best = [f"{s.label} {s.utility:.2f} with {s.forward_count:.1f}" for s in shown if s.frontier]
     words = (
         f"Expected utility of {len(shown)} policies against forwards per answer. None does better for as many "
         f"forwards than these: {'; '.join(best)}."
     )
     points = [
         CostPoint(
-            s.label, s.spent, Estimate(s.utility, s.utility - s.stderr, s.utility + s.stderr), s.frontier, s.frontier
+            s.label,
+            s.forward_count,
+            Estimate(s.utility, s.utility - s.stderr, s.utility + s.stderr),
+            s.frontier,
+            s.frontier,
         )
         for s in shown
     ]

@@ -159,7 +159,7 @@ def _rows_with_numbers(findings: Findings, experiment: str) -> pd.DataFrame:
 
 
 def opportunity_settings(findings: Findings) -> pd.DataFrame:
-    """Return a row of E1 for every model, task and axis, and for the means over tasks."""
+    """Return a frame of opportunity (E1): a row for each model, task and axis, and for each mean over tasks."""
     rows = _rows_with_numbers(findings, "opportunity")
     return spread(rows[rows["measure"] != "pairwise"], ["model", "task", "axis"])
 

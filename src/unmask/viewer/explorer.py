@@ -16,12 +16,12 @@ from unmask.api import Generation, Model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, OtherModel, UnknownName, require
 from unmask.base.files import replace_surrogates
-from unmask.core import Action, ModelInput, Needs, Policy, SamplingParams, Search, State, Trajectory, map_tensors
+from unmask.core import Action, ModelInput, Needs, Policy, SamplingParams, Search, State, Step, Trajectory, map_tensors
 from unmask.engine import StepSettings, predict
 from unmask.lab.study.prompts import score_texts
 from unmask.methods import METHODS, candidate, candidates, make_policy, with_head
 from unmask.models import ExactDenoiser
-from unmask.report.run_data import FORMAT, RunData, end_tokens, run_data, step_data, token_speller, token_texts
+from unmask.report.run_data import FORMAT, RunData, Spell, end_tokens, run_data, step_data, token_speller, token_texts
 from unmask.tasks import CONTROLS, SPLITS, TASKS, DataDir, Example, find_task
 from unmask.viewer.jobs import KeptRun, KeptRuns, PageJob
 from unmask.viewer.page_requests import BranchChange, BranchRequest, RunRequest, TaskPrompt, plain_settings
@@ -320,10 +320,38 @@ def _reveal_one(state: State, position: int, token: int) -> Action:
 # Following a run
 
 OnStep = Callable[[Trajectory], None]
+SendFirst = Callable[[Step, Spell], None]
 
 
 def follow_run(job: PageJob, model: Model, prompt: str, name: str, policy: str) -> OnStep:
     """Return an `on_step` that sends the empty canvas, then every step, and ends the run when its page goes away."""
+
+    def send_start(step: Step, spell: Spell) -> None:
+        job.send("start", {"record": _empty_run(step.state, model, prompt, name, policy)})
+
+    return _follow_steps(job, model, policy, send_start)
+
+
+def follow_branch(job: PageJob, model: Model, start: State, label: str, policy: Any) -> OnStep:
+    """Return an `on_step` that sends every step of a branch.
+
+    The branch's own first step is not passed to `on_step`, so it is sent as the difference of two states.
+    """
+
+    def send_branching_step(step: Step, spell: Spell) -> None:
+        number = int(step.state.step_B[0])
+        if number != int(start.step_B[0]) + 1:
+            return
+        texts = zip(token_texts(start, spell), token_texts(step.state, spell), strict=True)
+        changes = [[at, new, None] for at, (old, new) in enumerate(texts) if old != new]
+        nothing = {"why": "", "signal": None, "threshold": None, "open": None}
+        job.send("step", {"step": number, "changes": changes, "policy": label, **nothing})
+
+    return _follow_steps(job, model, policy, send_branching_step)
+
+
+def _follow_steps(job: PageJob, model: Model, policy: Any, send_first: SendFirst) -> OnStep:
+    """Return an `on_step` that sends every step; `send_first` sends what the page needs before the first of them."""
     if _is_search(policy):
         return _count_forwards(job)
     spell, is_first = token_speller(model.codec), True
@@ -335,33 +363,7 @@ def follow_run(job: PageJob, model: Model, prompt: str, name: str, policy: str) 
             return
         if is_first:
             is_first = False
-            job.send("start", {"record": _empty_run(traj.last.state, model, prompt, name, policy)})
-        job.send("step", step_data(traj.last, traj.state, spell, number=int(traj.state.step_B[0])))
-
-    return on_step
-
-
-def follow_branch(job: PageJob, model: Model, start: State, label: str, policy: Any) -> OnStep:
-    """Return an `on_step` that sends every step of a branch.
-
-    The branch's own first step is not passed to `on_step`, so it is sent as the difference of two states.
-    """
-    if _is_search(policy):
-        return _count_forwards(job)
-    spell, is_first = token_speller(model.codec), True
-
-    def on_step(traj: Trajectory) -> None:
-        nonlocal is_first
-        job.check()
-        if traj.last is None:
-            return
-        if is_first and int(traj.last.state.step_B[0]) == int(start.step_B[0]) + 1:
-            before, after = token_texts(start, spell), token_texts(traj.last.state, spell)
-            changes = [[at, new, None] for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
-            nothing = {"why": "", "signal": None, "threshold": None, "open": None}
-            number = int(traj.last.state.step_B[0])
-            job.send("step", {"step": number, "changes": changes, "policy": label, **nothing})
-        is_first = False
+            send_first(traj.last, spell)
         job.send("step", step_data(traj.last, traj.state, spell, number=int(traj.state.step_B[0])))
 
     return on_step

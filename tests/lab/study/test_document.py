@@ -1,15 +1,12 @@
-"""Pages on studies, their files and clusters: examples are valid, and commands and functions exist."""
+"""Pages on studies, their files and clusters: examples are valid, and functions exist."""
 
 import importlib
 import re
-import shlex
 import tomllib
 
 import pytest
-import typer
 
 from tests.helpers.paths import DOCS
-from unmask.cli.app import app
 from unmask.lab.study.config import StudyFile
 
 PAGES = ("study.md", "formats.md", "cluster.md")
@@ -40,19 +37,6 @@ def test_the_study_file_is_valid():
 def test_python_blocks_compile(page):
     for block in blocks(page, "python"):
         compile(block, page, "exec")
-
-
-@pytest.mark.parametrize("page", ["study.md", "cluster.md"])
-def test_commands_and_their_options_exist(page):
-    lines = [line for block in blocks(page) for line in block.splitlines() if line.startswith("unmask ")]
-    assert lines
-    for line in lines:
-        words = shlex.split(re.split(r"  +", line)[0])[1:]
-        command = typer.main.get_command(app)
-        while words and hasattr(command, "commands"):
-            command = command.commands[words.pop(0)]
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known, line
 
 
 def test_functions_of_the_flow_exist():

@@ -35,7 +35,9 @@ from unmask.core import Action, State, Step, Trajectory
 
 @dataclass(frozen=True)
 class CardinalityDiagnostic(Diagnostic):
-    """Propose the count with the best context balance. Signal: V(k-hat), the balance of the positions beyond k_min.
+    """Propose how many positions to reveal: the number with the best context balance.
+
+    The signal is V(k-hat), the balance of the positions that this number adds to k_min.
 
     The proposal changes only the number of positions; they are still revealed in the reference's region and order.
     Support and mixture say which positions are weighed to find the number, and in which order.

@@ -202,7 +202,7 @@ class StudyFrames:
         return is_extension(self.references[model], axis)
 
     @cached_property
-    def unfinished(self) -> dict[tuple[str, str], str]:
+    def unfinished_by_task(self) -> dict[tuple[str, str], str]:
         """Names of shards that are not finished, by model and task; empty texts where all are."""
         return unfinished_shards(self.extents)
 

@@ -114,7 +114,7 @@ def analyse_opportunity(study: StudyFrames, resamples: int) -> list[Row]:
                 settings.append(((model, task), list(rows)))
             if measured:
                 lost = [row["task"] for row in missing if (row["model"], row["axis"]) == (model, axis)]
-                part = [task for task in measured if study.unfinished[model, task]]
+                part = [task for task in measured if study.unfinished_by_task[model, task]]
                 where = {"experiment": "opportunity", "model": model, "task": MEAN, "axis": axis}
                 # A task without a usable state weighs nothing in the mean.
                 _, numbers = _opportunity_by_stage(states, study.seed, resamples)
@@ -152,7 +152,7 @@ def _opportunity_setting_rows(
         "is_reference": fixed.action == 0,
         "fixed_utility": states.fit.fixed_utility,
         "validation_states": fixed.states,
-        "partial": study.unfinished[model, task],
+        "partial": study.unfinished_by_task[model, task],
     }
     overall, measured = _opportunity_by_stage({task: states}, study.seed, resamples)
     yield from result_rows(where, {**numbers, **measured})
@@ -232,7 +232,7 @@ def analyse_diagnostics(study: StudyFrames, opportunity: Sequence[Row], resample
             except NotEnough as error:
                 missing.append(missing_row("diagnostics", model, task, axis, str(error), name))
                 continue
-            partial = study.unfinished[model, task]
+            partial = study.unfinished_by_task[model, task]
             where = {"experiment": "diagnostics", "model": model, "task": task, "axis": axis, "diagnostic": name}
             for proposal, (calibration, frame, measures) in outcomes.items():
                 facts = {**_setting_numbers(calibration, frame, measures), "partial": partial}
@@ -243,7 +243,7 @@ def analyse_diagnostics(study: StudyFrames, opportunity: Sequence[Row], resample
             settings.append(DiagnosedSetting(model, task, axis, name, *outcomes["raw"], partial))
     for (model, axis, name, proposal), by_task in frames.items():
         lost = [row["task"] for row in missing if (row["model"], row["diagnostic"]) == (model, name)]
-        part = [task for task in by_task if study.unfinished[model, task]]
+        part = [task for task in by_task if study.unfinished_by_task[model, task]]
         where = {"experiment": "diagnostics", "model": model, "task": MEAN, "axis": axis, "diagnostic": name}
         numbers: dict[Any, Any] = dict(mean_detection(by_task, seed=study.seed, resamples=resamples))
         for ranking, key in RANKINGS.items():
@@ -381,5 +381,9 @@ def _method_numbers(study: StudyFrames, model: str, task: str, resamples: int) -
     numbers |= {("stage_method", k): validation.candidates[action] for k, action in enumerate(schedule.action_K)}
     unreliable = why_few_positive(*count_prompts(prompt_S, utility["oracle"] - utility["fixed"]))
     counts = {"prompts": len(set(prompt_S.tolist())), "states": len(prompt_S)}
-    facts = {"fixed": validation.candidates[fixed], "unreliable": unreliable, "partial": study.unfinished[model, task]}
+    facts = {
+        "fixed": validation.candidates[fixed],
+        "unreliable": unreliable,
+        "partial": study.unfinished_by_task[model, task],
+    }
     return {**numbers, **counts, **facts}

@@ -23,7 +23,7 @@ class Utilities:
 
 
 def utilities_of(table: pa.Table) -> Utilities:
-    """Collect the branches of one model, task, split and axis."""
+    """Arrange the stored branches of one model, task, split and axis as an array: state, candidate, rollout."""
     columns = {name: table[name].to_pylist() for name in ("prompt", "state", "candidate", "rollout", "is_reference")}
     names = sorted(set(zip((not r for r in columns["is_reference"]), columns["candidate"], strict=True)))
     order = {name: at for at, (_, name) in enumerate(names)}

@@ -156,7 +156,7 @@ class ProgressTracker:
         self.report(f"{running} under way")
 
     def report(self, name: str) -> None:
-        """Call `on_progress`."""
+        """Pass the present progress to `on_progress`; `name` says what has just changed."""
         total, live = self.total, self._sum_running_groups()
         decoding = not math.isnan(self.decoding_since)
         left, decoded = self._seconds_left(total["branches"] + live.branches), math.nan
